@@ -1,0 +1,35 @@
+# Two commands set up everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+MODELS ?= .models
+
+.PHONY: demo test lint bench models clean
+
+demo: $(READY)
+	$(BIN)/unsmooth demo
+
+test: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+# Real pretrained models for the tests marked `real` (about 1.1 GB); see CONTRIBUTING.
+models: $(READY)
+	test ! -f ../shared/tools/get_models.py || $(BIN)/python ../shared/tools/get_models.py $(MODELS)
+
+# Installed once; again only when the project's dependencies change.
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e ".[all,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache

@@ -1,0 +1,59 @@
+"""Every error a user can meet: what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class UnsmoothError(Exception):
+    """Base of all errors raised on purpose; the command line prints its message and exits with 1."""
+
+
+class UnknownModelError(UnsmoothError):
+    """No family's row matches this model."""
+
+
+class CompiledModelError(UnsmoothError):
+    """Hooks on a compiled module never fire."""
+
+
+class PointError(UnsmoothError):
+    """A point does not exist in this model, or did not fire exactly once per forward pass."""
+
+
+class FeatureError(UnsmoothError):
+    """Features that no metric is defined on: NaN, infinity, one token, nothing left by the mask."""
+
+
+class WeightsError(UnsmoothError):
+    """Weights or attention that a family cannot give, or that do not reproduce the module's output."""
+
+
+class CheckpointError(UnsmoothError):
+    """A file that is truncated, of another kind, or does not fit the model."""
+
+
+class DataError(UnsmoothError):
+    """No data at the path, or data of a kind that cannot be read."""
+
+
+class OptionError(UnsmoothError, ValueError):
+    """An unknown option value."""
+
+    @classmethod
+    def unknown(cls, what: str, got: object, valid: Iterable[object]) -> OptionError:
+        """An error that lists the valid values.
+
+        >>> print(OptionError.unknown("norm", "l1", ["fro", "spectral"]))
+        unknown norm 'l1': expected one of 'fro', 'spectral'
+        """
+        return cls(f"unknown {what} {got!r}: expected one of {', '.join(map(repr, valid))}")
+
+
+class MissingExtraError(UnsmoothError, ImportError):
+    """An optional dependency is not installed."""
+
+    @classmethod
+    def needed(cls, package: str, extra: str, purpose: str) -> MissingExtraError:
+        """An error that names the extra to install."""
+        return cls(f"{purpose} needs {package}, which is not installed: pip install 'unsmooth[{extra}]'")

@@ -1,0 +1,34 @@
+"""Where the tests find real data and real models, and what they say when these are absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("UNSMOOTH_DATA", ROOT.parent / "shared" / "data"))
+MODELS = Path(os.environ.get("UNSMOOTH_MODELS", ROOT / ".models"))
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data, or a skip that says so."""
+    if not SHARED.is_dir():
+        pytest.skip(f"real data is not at {SHARED} (set UNSMOOTH_DATA)")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def real_models() -> Path:
+    """The folder of real pretrained models, or a skip that says so."""
+    if not MODELS.is_dir():
+        pytest.skip(f"real models are not at {MODELS} (run `make models`, or set UNSMOOTH_MODELS)")
+    return MODELS
