@@ -1,0 +1,74 @@
+"""What is at a path: which files, and do they hold images or text?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from unsmooth.errors import DataError, MissingExtraError
+
+Kind = Literal["images", "text"]
+
+IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"})
+TEXTS = frozenset({".txt", ".text", ".md", ".jsonl", ".json"})
+EXPECTED = "a folder of images, parquet files (image or text column), .txt or .jsonl files"
+# Where records keep their text, most telling first.
+TEXT_COLUMNS = ("text", "content", "passage", "document", "sentence", "sentence1", "premise", "question")
+IMAGE_COLUMNS = ("image", "img", "png", "jpg", "pixel_values")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of one kind; `column` is the parquet or jsonl field that holds the inputs."""
+
+    kind: Kind
+    files: tuple[Path, ...]
+    column: str | None = None
+
+
+def find_source(path: str | Path, column: str | None = None) -> Source:
+    """Look at a file or folder; parquet is looked into for an image or text column."""
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise DataError(f"no data at {path}: expected {EXPECTED}")
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    files = [p for p in files if not p.name.startswith(".")]
+    parquet = [p for p in files if p.suffix.lower() == ".parquet"]
+    if parquet:
+        return _parquet_source(parquet, column)
+    images = [p for p in files if p.suffix.lower() in IMAGES]
+    texts = [p for p in files if p.suffix.lower() in TEXTS]
+    if images:
+        return Source("images", tuple(images))
+    if texts:
+        return Source("text", tuple(texts), column)
+    found = sorted({p.suffix or p.name for p in files})[:5]
+    raise DataError(f"nothing to read at {path}: expected {EXPECTED}; found {found or 'an empty folder'}")
+
+
+def _parquet_source(files: list[Path], column: str | None) -> Source:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError.needed("pyarrow", "data", "reading parquet") from error
+    try:
+        schema = pq.read_schema(files[0])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{files[0]} is truncated or not parquet ({error}): download or write it again") from error
+    kinds: dict[str, Kind] = {}
+    for field in schema:
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            kinds[field.name] = "text"
+        elif pa.types.is_binary(field.type) or (
+            pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+        ):
+            kinds[field.name] = "images"
+    if column is not None and column not in kinds:
+        raise DataError(f"no image or text column {column!r} in {files[0]}: expected one of {sorted(kinds)}")
+    order = [column] if column else [*IMAGE_COLUMNS, *TEXT_COLUMNS, *kinds]
+    chosen = next((name for name in order if name in kinds), None)
+    if chosen is None:
+        raise DataError(f"{files[0]} has no image or text column: its columns are {schema.names}")
+    return Source(kinds[chosen], tuple(files), chosen)

@@ -1,0 +1,87 @@
+"""Records of a source, one by one: PIL images or strings, without reading everything at once."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unsmooth.data.files import TEXT_COLUMNS, Source
+from unsmooth.errors import DataError, MissingExtraError
+
+
+def images(source: Source) -> Iterator[Any]:
+    """Every image of the source, as RGB PIL images."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError.needed("pillow", "vision", "reading images") from error
+
+    def decode(file: Any, name: str) -> Any:
+        try:
+            return Image.open(file).convert("RGB")
+        except (UnidentifiedImageError, OSError) as error:
+            raise DataError(f"{name} is not a readable image ({error}): remove it or repair it") from error
+
+    for path in source.files:
+        if source.column is None:
+            yield decode(path, str(path))
+        else:
+            for row, value in enumerate(_column(path, source.column)):
+                blob = value["bytes"] if isinstance(value, dict) else value
+                if blob is None:
+                    raise DataError(f"{path}, row {row}: the image has no bytes (only a path?): embed the images")
+                yield decode(io.BytesIO(blob), f"{path}, row {row}")
+
+
+def texts(source: Source) -> Iterator[str]:
+    """Every non-empty text of the source: a parquet or jsonl record, or a whole text file."""
+    for path in source.files:
+        if path.suffix.lower() == ".parquet":
+            assert source.column is not None
+            yield from (value for value in _column(path, source.column) if value and value.strip())
+        elif path.suffix.lower() in {".jsonl", ".json"}:
+            yield from _json_texts(path, source.column)
+        else:
+            content = path.read_text(encoding="utf-8", errors="replace")
+            if content.strip():
+                yield content
+
+
+def _column(path: Path, column: str) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=256, columns=[column]):
+            yield from batch.column(0).to_pylist()
+    except (pa.ArrowInvalid, OSError, KeyError) as error:
+        raise DataError(f"{path} cannot be read ({error}): expected parquet with a column {column!r}") from error
+
+
+def _json_texts(path: Path, column: str | None) -> Iterator[str]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise DataError(f"{path}, line {number}: not JSON ({error}); expected one record per line") from error
+            yield _text_of(record, column, f"{path}, line {number}")
+
+
+def _text_of(record: Any, column: str | None, where: str) -> str:
+    if isinstance(record, str):
+        return record
+    names = [column] if column else TEXT_COLUMNS
+    fields = record if isinstance(record, dict) else {}
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, dict):  # MultiRC keeps its passage one level down
+            value = value.get("text")
+        if isinstance(value, str) and value.strip():
+            return value
+    raise DataError(f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column")

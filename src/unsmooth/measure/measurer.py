@@ -1,0 +1,182 @@
+"""One forward pass per batch yields every requested number; nothing is kept but accumulators."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.errors import FeatureError
+from unsmooth.forward import call, evaluating, to_model
+from unsmooth.measure.changes import READINGS, change, steps
+from unsmooth.measure.engine import Evaluator
+from unsmooth.measure.measurement import Cell, Change, Measurement
+from unsmooth.measure.moments import Moments
+from unsmooth.measure.registry import Metric, resolve
+from unsmooth.measure.tokens import POLICIES, TokenKinds, resolve_policies, token_mask
+from unsmooth.models import hook_points, select_points, view
+from unsmooth.versions import library_versions
+
+AGGREGATION = "per sample, then mean over samples"
+
+
+def measure(
+    model: nn.Module,
+    batches: Iterable[Any],
+    metrics: str | Sequence[str] = "paper",
+    tokens: str | Sequence[str] = "all",
+    points: str | Sequence[str] = "all",
+    *,
+    special_ids: Iterable[int] = (),
+    degenerate: str = "error",
+    about: Mapping[str, Any] | None = None,
+) -> Measurement:
+    """Measure how smooth a Transformer's features are, at every point of every layer.
+
+    Args:
+        model: any supported Transformer; its mode, dtype, device and hooks are as before afterwards.
+        batches: image tensors, dicts of keyword inputs (Hugging Face), or tuples whose first item is the input.
+        metrics: a preset (`paper`, `rankme`, …) or metric names.
+        tokens: one or several token policies: `all`, `patches`, `content`, `no-outliers`.
+        points: `all`, `residual`, point names or patterns such as `blocks.*.attn`.
+        special_ids: ids of special tokens, for the policy `content` where a batch has no `special_tokens_mask`.
+        degenerate: `error` refuses samples on which a metric has no meaning (a zero token, a zero mean);
+            `keep` counts them by their conventional value, and says so in the notes.
+        about: facts about model and data to keep with the numbers.
+    """
+    with Measurer(model, metrics, tokens, points, special_ids=special_ids, degenerate=degenerate) as measurer:
+        for batch in batches:
+            measurer.update(batch)
+    return measurer.result(about=about)
+
+
+class Measurer:
+    """`measure`, batch by batch: enter, `update` with each batch, leave, take the `result`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        metrics: str | Sequence[str] = "paper",
+        tokens: str | Sequence[str] = "all",
+        points: str | Sequence[str] = "all",
+        *,
+        special_ids: Iterable[int] = (),
+        degenerate: str = "error",
+    ) -> None:
+        self.view = view(model)
+        self.metrics: tuple[Metric, ...] = resolve(metrics)
+        self.policies = resolve_policies(tokens)
+        self.points = select_points(self.view, points)
+        self.batches = 0
+        self.cells: dict[Cell, Moments] = {}
+        self.changes: dict[Change, Moments] = {}
+        self.notes: dict[str, None] = {}
+        self._special_ids = frozenset(special_ids)
+        self._evaluator = Evaluator(self.metrics, degenerate=degenerate)
+        self._stack = ExitStack()
+        self._kinds = TokenKinds()
+        self._same_as: dict[str, str] = {}
+        self._previous: tuple[str, Tensor] | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(evaluating(self.view.model))
+            stack.enter_context(hook_points(self.view, self.points, self._on_point))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._previous = None
+        self._stack.__exit__(kind, error, trace)
+
+    def update(self, batch: Any) -> None:
+        """One forward pass, and its samples added to every accumulator (all of them, or none)."""
+        inputs = to_model(batch, self.view.model)
+        self._kinds = TokenKinds.of_batch(inputs, self.view.prefix_tokens, self._special_ids)
+        self._note_padding()
+        self._same_as = {}
+        call(self.view.model, inputs)
+        self._previous = None
+        try:
+            values = self._evaluator.flush()
+        except FeatureError as error:
+            raise FeatureError(f"{error} (batch {self.batches})") from None
+        self.notes.update(dict.fromkeys(self._evaluator.notes))
+        self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies})
+        self.batches += 1
+
+    def result(self, partial: bool = False, about: Mapping[str, Any] | None = None) -> Measurement:
+        """What was measured so far."""
+        if not self.batches:
+            raise FeatureError("nothing was measured: there was no batch; give at least one")
+        return Measurement(self.cells, self.changes, {**self._about(), **(about or {})}, partial, list(self.notes))
+
+    def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
+        # post[i] and pre[i+1] are one tensor: it is reduced once. The reference keeps its memory from being reused.
+        if self._previous is not None and _same_memory(x, self._previous[1]):
+            self._same_as[point] = self._same_as.get(self._previous[0], self._previous[0])
+            self._previous = (point, x)
+            return
+        self._previous = (point, x)
+        for policy in self.policies:
+            self._evaluator.add((point, policy), x, token_mask(policy, x, self._kinds))
+
+    def _accumulate(self, values: Mapping[tuple[str, str], Mapping[str, Tensor]]) -> None:
+        for (point, policy), by_metric in values.items():
+            for metric, samples in by_metric.items():
+                self.cells.setdefault(Cell(point, metric, policy), Moments()).update(samples)
+        for reading in READINGS:
+            for kind, pairs in steps(reading, self.view.family.placement, len(self.view.layers)).items():
+                for metric in self.metrics:
+                    for policy in self.policies:
+                        here = {p: values[p, policy][metric.name] for p in self.points}
+                        if (difference := change(here, pairs)) is not None:
+                            key = Change(reading, kind, metric.name, policy)
+                            self.changes.setdefault(key, Moments()).update(difference)
+
+    def _note_padding(self) -> None:
+        if "all" in self.policies and self._kinds.padding is not None and bool(self._kinds.padding.any()):
+            note = "the inputs hold padding, which tokens='all' counts as tokens; tokens='content' leaves it out"
+            if note not in self.notes:
+                warnings.warn(note, stacklevel=4)
+            self.notes[note] = None
+
+    def _about(self) -> dict[str, Any]:
+        parameter = next(self.view.model.parameters())
+        return {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "model": {
+                "class": type(self.view.model).__qualname__,
+                "family": self.view.family.name,
+                "placement": self.view.family.placement,
+                "layers": len(self.view.layers),
+                "width": self.view.width,
+                "dtype": str(parameter.dtype).removeprefix("torch."),
+                "device": str(parameter.device),
+            },
+            "data": {"batches": self.batches},
+            "settings": {
+                "metrics": [m.name for m in self.metrics],
+                "tokens": list(self.policies),
+                "points": list(self.points),
+            },
+            "definitions": {
+                "metrics": {m.name: m.definition for m in self.metrics},
+                "tokens": {p: POLICIES[p] for p in self.policies},
+                "changes": dict(READINGS),
+                "aggregation": AGGREGATION,
+            },
+            "versions": library_versions(),
+        }
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride())

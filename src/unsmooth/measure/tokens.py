@@ -1,0 +1,110 @@
+"""Which tokens count: the policy is an argument, and part of every number's definition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from unsmooth.errors import FeatureError, OptionError
+
+POLICIES: Mapping[str, str] = {
+    "all": "every position of the sequence, special tokens and padding included",
+    "patches": "patch tokens only: no class, distillation or register tokens",
+    "content": "no padding and no special tokens (for images: patch tokens only)",
+    "no-outliers": (
+        "no padding, and no token whose log-norm is farther from the sample's median than 5 robust standard "
+        "deviations (1.4826 MAD) and log 2"
+    ),
+}
+_ROBUST_DEVIATIONS = 5.0
+_LEAST_FACTOR = 2.0
+
+
+def resolve_policies(tokens: str | Sequence[str]) -> tuple[str, ...]:
+    """`"all"`, `"all,patches"` or a sequence of names, checked.
+
+    >>> resolve_policies("all, patches")
+    ('all', 'patches')
+    """
+    names = [name.strip() for name in tokens.split(",")] if isinstance(tokens, str) else list(tokens)
+    for name in names:
+        if name not in POLICIES:
+            raise OptionError.unknown("token policy", name, POLICIES)
+    if not names:
+        raise OptionError.unknown("token policy", tokens, POLICIES)
+    return tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class TokenKinds:
+    """What is known about the positions of one batch before the forward pass; None means nothing to leave out."""
+
+    prefix: int = 0
+    padding: Bool[Tensor, "batch token"] | None = None
+    special: Bool[Tensor, "batch token"] | None = None
+
+    @classmethod
+    def of_batch(cls, batch: Any, prefix: int, special_ids: frozenset[int]) -> TokenKinds:
+        """Read padding and special tokens from a dict of inputs (`attention_mask`, `special_tokens_mask`)."""
+        if not isinstance(batch, Mapping):
+            return cls(prefix)
+        padding = special = None
+        ids, mask = batch.get("input_ids"), batch.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            padding = mask == 0
+        if isinstance(batch.get("special_tokens_mask"), Tensor):
+            special = batch["special_tokens_mask"] != 0
+        elif isinstance(ids, Tensor) and special_ids:
+            special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
+        return cls(prefix, padding, special)
+
+
+def token_mask(
+    policy: str, x: Float[Tensor, "batch token dim"], kinds: TokenKinds
+) -> Bool[Tensor, "batch token"] | None:
+    """The tokens of `x` that count under `policy`; None means all of them."""
+    if policy == "all":
+        return None
+    batch, n = x.shape[:2]
+    keep = torch.ones(batch, n, dtype=torch.bool, device=x.device)
+    if policy in ("patches", "content"):
+        if policy == "patches" and kinds.prefix == 0 and (kinds.padding is not None or kinds.special is not None):
+            raise FeatureError("token policy 'patches' is for images, but the inputs are token ids: use 'content'")
+        keep[:, : kinds.prefix] = False
+    if policy == "content":
+        keep &= ~_fit(kinds.special, keep)
+    if policy in ("content", "no-outliers"):
+        keep &= ~_fit(kinds.padding, keep)
+    if policy == "no-outliers":
+        keep &= ~outliers(x, keep)
+    return keep
+
+
+def outliers(
+    x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch token"]
+) -> Bool[Tensor, "batch token"]:
+    """Tokens whose norm is far outside the rest: massive activations and attention sinks, or vanished tokens."""
+    size = x.detach().double().norm(dim=-1).clamp_min(torch.finfo(torch.float64).tiny).log()
+    known = size.masked_fill(~among, math.nan)
+    median = known.nanmedian(dim=-1, keepdim=True).values
+    distance = (known - median).abs()
+    spread = 1.4826 * distance.nanmedian(dim=-1, keepdim=True).values
+    return distance > torch.clamp(_ROBUST_DEVIATIONS * spread, min=math.log(_LEAST_FACTOR))
+
+
+def _fit(known: Bool[Tensor, "batch token"] | None, like: Bool[Tensor, "batch token"]) -> Tensor:
+    """A mask on the right device; inputs of another length than the features say nothing about them."""
+    if known is None:
+        return torch.zeros_like(like)
+    if known.shape != like.shape:
+        raise FeatureError(
+            f"the inputs describe {tuple(known.shape)} (batch, token) positions but the features have "
+            f"{tuple(like.shape)}: token policies need one feature per input token; use tokens='all'"
+        )
+    return known.to(like.device)
