@@ -1,0 +1,61 @@
+"""The command line: arguments in, library call, table or file out. No mathematics here."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import typer
+from rich.console import Console
+
+from unsmooth.errors import UnsmoothError
+
+# One file per verb, each with one function `command`.
+VERBS = ("demo", "measure")
+
+app = typer.Typer(
+    name="unsmooth",
+    help="Does my Transformer oversmooth, where, why, and what do I do about it?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from unsmooth import __version__
+
+        typer.echo(f"unsmooth {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+for _verb in VERBS:
+    app.command(_verb)(import_module(f"unsmooth.cli.{_verb}").command)
+
+
+def main() -> None:
+    """Run the command line; a known error becomes one message and exit code 1."""
+    try:
+        app()
+    except UnsmoothError as error:
+        Console(stderr=True, highlight=False).print(
+            f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True
+        )
+        sys.exit(1)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

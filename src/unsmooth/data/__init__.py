@@ -1,6 +1,6 @@
 """Files on disk become batches: images, text, or random inputs, streamed."""
 
 from unsmooth.data.batches import Data, open_data
-from unsmooth.data.pictures import picture_files
+from unsmooth.data.pictures import PICTURES
 
-__all__ = ["Data", "open_data", "picture_files"]
+__all__ = ["PICTURES", "Data", "open_data"]

@@ -14,6 +14,7 @@ from torch import Tensor
 from unsmooth.data import records
 from unsmooth.data.files import find_source
 from unsmooth.data.images import to_tensor
+from unsmooth.data.pictures import PICTURES
 from unsmooth.data.text import token_records, token_windows
 from unsmooth.errors import DataError
 
@@ -30,6 +31,7 @@ class Data:
     reference: str
     kind: str
     make: Callable[[], Iterator[Batch]]
+    samples: int | None = None  # how many there will be, where that is known beforehand
 
     def __iter__(self) -> Iterator[Batch]:
         return self.make()
@@ -45,18 +47,22 @@ def open_data(
     max_length: int = 128,
     whole_records: bool = False,
 ) -> Data:
-    """Batches for `loaded` from a path, or `random` inputs of the right shape.
+    """Batches for `loaded` from a path, from the `bundled` pictures, or `random` inputs of the right shape.
 
     Text is cut into windows of exactly `max_length` tokens, so that no sample holds padding;
     `whole_records` keeps one sample per record instead, truncated and padded.
     """
+    total: int | None = None
     if str(path) == "random":
         samples, kind = _random_inputs(loaded, max_length), loaded.modality
+        limit = limit or batch_size
     else:
-        source = find_source(path, column)
-        kind = source.kind
+        source = find_source(PICTURES if str(path) == "bundled" else path, column)
+        kind, total = source.kind, source.count()
         if kind != loaded.modality:
-            raise DataError(f"{path} holds {kind}, but {loaded.reference} takes {loaded.modality}: give data of that kind")
+            raise DataError(
+                f"{path} holds {kind}, but {loaded.reference} takes {loaded.modality}: give data of that kind"
+            )
         if kind == "images":
             samples = lambda: (to_tensor(image, loaded.images) for image in records.images(source))  # noqa: E731
         else:
@@ -70,8 +76,10 @@ def open_data(
             raise DataError(f"no sample could be made from {path}: too little {kind}, or a limit of 0")
         yield from _collate(itertools.chain([first], stream), batch_size, loaded)
 
-    shown = str(path) if str(path) == "random" else Path(path).name
-    return Data(reference=shown, kind=kind, make=make)
+    if kind == "text" and not whole_records:
+        total = None  # windows, not records
+    known = min((n for n in (total, limit) if n is not None), default=None)
+    return Data(reference=Path(path).name, kind=kind, make=make, samples=known)
 
 
 def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterator[Any]]:

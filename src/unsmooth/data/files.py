@@ -26,6 +26,14 @@ class Source:
     files: tuple[Path, ...]
     column: str | None = None
 
+    def count(self) -> int | None:
+        """How many records there are, where that is cheap to know."""
+        if self.files[0].suffix.lower() == ".parquet":
+            import pyarrow.parquet as pq
+
+            return sum(pq.read_metadata(file).num_rows for file in self.files)
+        return len(self.files) if self.kind == "images" else None
+
 
 def find_source(path: str | Path, column: str | None = None) -> Source:
     """Look at a file or folder; parquet is looked into for an image or text column."""
@@ -56,7 +64,9 @@ def _parquet_source(files: list[Path], column: str | None) -> Source:
     try:
         schema = pq.read_schema(files[0])
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{files[0]} is truncated or not parquet ({error}): download or write it again") from error
+        raise DataError(
+            f"{files[0]} is truncated or not parquet ({error}): download or write it again"
+        ) from error
     kinds: dict[str, Kind] = {}
     for field in schema:
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):

@@ -52,13 +52,18 @@ def change(
     """Per sample, the mean over layers of `after − before`; None when a point was not measured."""
     if any(point not in values for pair in pairs for point in pair):
         return None
-    total = sum((values[after] - values[before] for before, after in pairs[1:]), values[pairs[0][1]] - values[pairs[0][0]])
+    total = sum(
+        (values[after] - values[before] for before, after in pairs[1:]),
+        values[pairs[0][1]] - values[pairs[0][0]],
+    )
     return total / len(pairs)
 
 
 def missing(reading: str, placement: str, layers: int, points: Sequence[str]) -> PointError:
     """Why a change cannot be told from the points that were measured."""
-    needed = {point for pairs in steps(reading, placement, layers).values() for pair in pairs for point in pair}
+    needed = {
+        point for pairs in steps(reading, placement, layers).values() for pair in pairs for point in pair
+    }
     absent = sorted(needed - set(points))
     return PointError(
         f"the {reading!r} change needs points that were not measured, such as {', '.join(absent[:3])}: "

@@ -87,7 +87,9 @@ class Measurement:
             model = self.about["model"]
             raise missing(reading, model["placement"], model["layers"], [cell.point for cell in self.cells])
         order = {kind: i for i, kind in enumerate(KINDS)}
-        return pd.DataFrame(rows).sort_values("kind", key=lambda s: s.map(order), kind="stable", ignore_index=True)
+        return pd.DataFrame(rows).sort_values(
+            "kind", key=lambda s: s.map(order), kind="stable", ignore_index=True
+        )
 
     def definition(self, metric: str, tokens: str) -> str:
         """The full definition of a number: metric, token set, aggregation."""
@@ -144,10 +146,17 @@ class Measurement:
             **self.about,
             "notes": self.notes,
             "cells": [
-                {**cell._asdict(), "layer": layer_of(cell.point), "kind": kind_of(cell.point), **moments.to_dict()}
+                {
+                    **cell._asdict(),
+                    "layer": layer_of(cell.point),
+                    "kind": kind_of(cell.point),
+                    **moments.to_dict(),
+                }
                 for cell, moments in self.cells.items()
             ],
-            "changes": [{**change._asdict(), **moments.to_dict()} for change, moments in self.changes.items()],
+            "changes": [
+                {**change._asdict(), **moments.to_dict()} for change, moments in self.changes.items()
+            ],
         }
 
 

@@ -74,8 +74,14 @@ def token_mask(
     batch, n = x.shape[:2]
     keep = torch.ones(batch, n, dtype=torch.bool, device=x.device)
     if policy in ("patches", "content"):
-        if policy == "patches" and kinds.prefix == 0 and (kinds.padding is not None or kinds.special is not None):
-            raise FeatureError("token policy 'patches' is for images, but the inputs are token ids: use 'content'")
+        if (
+            policy == "patches"
+            and kinds.prefix == 0
+            and (kinds.padding is not None or kinds.special is not None)
+        ):
+            raise FeatureError(
+                "token policy 'patches' is for images, but the inputs are token ids: use 'content'"
+            )
         keep[:, : kinds.prefix] = False
     if policy == "content":
         keep &= ~_fit(kinds.special, keep)

@@ -4,7 +4,4 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
-def picture_files() -> list[Path]:
-    """The bundled pictures, in order of their names."""
-    return sorted(Path(__file__).parent.glob("*.jpg"))
+PICTURES = Path(__file__).parent

@@ -1,0 +1,5 @@
+"""`python -m unsmooth.cli`, for places where the command itself is not installed."""
+
+from unsmooth.cli import main
+
+main()

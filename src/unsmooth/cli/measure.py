@@ -1,0 +1,100 @@
+"""`unsmooth measure MODEL --data PATH`: how smooth are the features, layer by layer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from unsmooth.cli import options
+
+if TYPE_CHECKING:
+    from unsmooth.data import Data
+    from unsmooth.measure import Measurement
+    from unsmooth.models import LoadedModel
+
+Metrics = Annotated[
+    str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or metric names, with commas.")
+]
+Tokens = Annotated[str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers.")]
+Points = Annotated[str, typer.Option(help="all, residual, or point names and patterns, with commas.")]
+Degenerate = Annotated[
+    str,
+    typer.Option(help="Samples a metric has no meaning on: `error` stops, `keep` counts them by convention."),
+]
+
+
+def command(
+    model: options.Model,
+    data: options.DataPath,
+    metrics: Metrics = "paper",
+    tokens: Tokens = "all",
+    points: Points = "all",
+    limit: options.Limit = None,
+    batch_size: options.BatchSize = 8,
+    weights: options.Weights = None,
+    random_init: options.RandomInit = False,
+    model_option: options.ModelOption = None,
+    column: options.Column = None,
+    max_length: options.MaxLength = 128,
+    whole_records: options.WholeRecords = False,
+    degenerate: Degenerate = "error",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    out: options.Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
+    from unsmooth.data import open_data
+
+    loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
+    batches = open_data(
+        data,
+        loaded,
+        batch_size=batch_size,
+        limit=limit,
+        column=column,
+        max_length=max_length,
+        whole_records=whole_records,
+    )
+    measurement = run(loaded, batches, metrics, tokens, points, degenerate)
+    if out is not None:
+        measurement.save(out)
+    if as_json:
+        typer.echo(json.dumps(measurement.to_json(), indent=1))
+    else:
+        from unsmooth.cli.tables import show
+
+        show(measurement, Console())
+        if out is not None:
+            typer.echo(f"written to {out}")
+    if measurement.partial:
+        sys.exit(130)
+
+
+def run(
+    loaded: LoadedModel, batches: Data, metrics: str, tokens: str, points: str, degenerate: str = "error"
+) -> Measurement:
+    """Measure with a progress bar; Ctrl-C ends it early and marks the result partial."""
+    from unsmooth.cli.progress import interruptible, track
+    from unsmooth.measure import Measurer
+
+    special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
+    with (
+        Measurer(
+            loaded.model, metrics, tokens, points if points in ("all", "residual") else points.split(","),
+            special_ids=special, degenerate=degenerate,
+        ) as measurer,
+        interruptible() as interrupted,
+    ):  # fmt: skip
+        for batch in track(batches, "measuring", batches.samples):
+            if interrupted:
+                break
+            measurer.update(batch)
+    result = measurer.result(partial=bool(interrupted))
+    result.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
+    result.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
+    return result

@@ -1,0 +1,120 @@
+"""Options that several verbs share, and what they open."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unsmooth.errors import OptionError
+
+if TYPE_CHECKING:
+    import torch
+
+    from unsmooth.models import LoadedModel
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER, or the path of a checkpoint that `train` wrote.",
+    ),
+]
+DataPath = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help="A folder of images, parquet (image or text column), .txt or .jsonl files; `bundled` for the "
+        "pictures that come with unsmooth; `random` for noise.",
+    ),
+]
+Weights = Annotated[Path | None, typer.Option(help="Local weights (safetensors) for a timm model.")]
+RandomInit = Annotated[bool, typer.Option("--random-init", help="Random weights: no download.")]
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model-option", metavar="KEY=VALUE", help="Passed to the model's constructor; repeatable."
+    ),
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many samples.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples per forward pass.")]
+Column = Annotated[str | None, typer.Option(help="The parquet or jsonl column that holds the inputs.")]
+MaxLength = Annotated[int, typer.Option(min=2, help="Tokens per text sample.")]
+WholeRecords = Annotated[
+    bool, typer.Option("--whole-records", help="One text sample per record (padded) instead of full windows.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]
+Dtype = Annotated[str, typer.Option(help="Dtype of the weights: float32, bfloat16, float16 or float64.")]
+Out = Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
+
+_DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+def open_model(
+    reference: str,
+    weights: Path | None,
+    random_init: bool,
+    options: Sequence[str] | None,
+    device: str,
+    dtype: str,
+) -> LoadedModel:
+    """The model behind a reference, on the device and in the dtype asked for."""
+    from unsmooth.models import load_model
+
+    return load_model(
+        reference,
+        weights=weights,
+        random_init=random_init,
+        options=key_values(options or []),
+        device=device_named(device),
+        dtype=dtype_named(dtype),
+    )
+
+
+def device_named(name: str) -> torch.device:
+    """A torch device; `auto` takes the GPU when there is one."""
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise OptionError(
+            f"device {name!r} cannot be used here ({str(error).splitlines()[0]}): try cpu"
+        ) from error
+    return device
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """A floating dtype by its name."""
+    import torch
+
+    if name not in _DTYPES:
+        raise OptionError.unknown("dtype", name, _DTYPES)
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def key_values(pairs: Sequence[str]) -> dict[str, Any]:
+    """`["img_size=518", "name=x"]` as a dict; values are Python literals where they can be.
+
+    >>> key_values(["img_size=518", "pool=token"])
+    {'img_size': 518, 'pool': 'token'}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise OptionError(f"expected KEY=VALUE, got {pair!r}")
+        try:
+            found[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[key] = value
+    return found

@@ -1,0 +1,181 @@
+"""Files of every kind become batches; what cannot be read is named."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from unsmooth.data import open_data
+from unsmooth.errors import DataError
+
+pq = pytest.importorskip("pyarrow.parquet")
+pa = pytest.importorskip("pyarrow")
+Image = pytest.importorskip("PIL.Image")
+
+
+@dataclass
+class Spec:
+    size: int = 8
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    interpolation: str = "bicubic"
+    crop: float = 1.0
+
+
+class Letters:
+    """A tokenizer of letters with a start (0) and an end (1) token, as Hugging Face's are called."""
+
+    all_special_ids = (0, 1)
+
+    def __call__(
+        self, text: str, add_special_tokens: bool = True, max_length: int = 10**9, **_: Any
+    ) -> dict[str, Any]:
+        ids = [ord(c) for c in text if c.strip()]
+        return {"input_ids": [0, *ids[: max_length - 2], 1] if add_special_tokens else ids}
+
+
+@dataclass
+class Loaded:
+    modality: str
+    reference: str = "test"
+    images: Spec | None = None
+    tokenizer: Any = None
+    vocabulary: int = 50
+    padding_id: int = 9
+
+
+IMAGES, TEXT = Loaded("images", images=Spec()), Loaded("text", tokenizer=Letters())
+
+
+def png(colour: int, size: tuple[int, int] = (8, 8)) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", size, (colour, colour, colour)).save(file, "PNG")
+    return file.getvalue()
+
+
+def batches(path: Path | str, loaded: Loaded, **options: Any) -> list[Any]:
+    return list(open_data(path, loaded, **options))  # type: ignore[arg-type]
+
+
+def test_a_folder_of_images_is_scaled_cropped_and_normalised(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "white.png").write_bytes(png(255, (20, 10)))
+    (tmp_path / "black.png").write_bytes(png(0, (8, 8)))
+    (tmp_path / "notes.csv").write_text("x")
+    (found,) = batches(tmp_path, IMAGES)
+    assert found.shape == (2, 3, 8, 8)
+    assert found[0].unique().tolist() == [1.0]
+    assert found[1].unique().tolist() == [-1.0]
+
+
+def test_the_centre_is_cut_as_the_crop_share_says(tmp_path: Path) -> None:
+    image = Image.new("RGB", (16, 16), (0, 0, 0))
+    image.paste((255, 255, 255), (4, 4, 12, 12))
+    image.save(tmp_path / "x.png")
+    whole = batches(tmp_path, Loaded("images", images=Spec(size=8, crop=0.5)))[0]
+    assert whole.unique().tolist() == [1.0]  # 8 of 16 pixels: only the white square
+
+
+@pytest.mark.parametrize("column", ["image", "img"])
+def test_parquet_with_images(tmp_path: Path, column: str) -> None:
+    rows = [{"bytes": png(c), "path": None} for c in (0, 255, 255)]
+    pq.write_table(pa.table({"label": [1, 2, 3], column: rows}), tmp_path / "x.parquet")
+    found = batches(tmp_path, IMAGES, batch_size=2)
+    assert [len(b) for b in found] == [2, 1]
+    assert open_data(tmp_path, IMAGES, limit=2).samples == 2  # type: ignore[arg-type]
+    assert open_data(tmp_path, IMAGES).samples == 3  # type: ignore[arg-type]
+
+
+def test_parquet_with_text_prefers_the_text_over_the_title(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"title": ["zzzz"], "text": ["abcdef"]}), tmp_path / "x.parquet")
+    (found,) = batches(tmp_path, TEXT, max_length=5)
+    assert found["input_ids"].tolist() == [[0, *map(ord, "abc"), 1], [0, *map(ord, "def"), 1]]
+    assert found["special_tokens_mask"].tolist() == [[1, 0, 0, 0, 1]] * 2
+    (title,) = batches(tmp_path, TEXT, max_length=4, column="title")
+    assert title["input_ids"][0].tolist() == [0, ord("z"), ord("z"), 1]
+
+
+def test_windows_hold_no_padding_and_join_short_texts(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(
+        "".join(json.dumps({"text": t}) + "\n" for t in ("ab", "c", "defg", "h"))
+    )
+    (found,) = batches(tmp_path, TEXT, max_length=5)
+    assert found["attention_mask"].all()
+    assert (
+        "".join(chr(i) for i in found["input_ids"].flatten() if i > 1) == "abcdef"
+    )  # the last two letters fill no window
+
+
+def test_whole_records_are_padded(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"passage": {"text": "abc"}}\n\n{"premise": "d"}\n')
+    (found,) = batches(tmp_path, TEXT, max_length=6, whole_records=True)
+    assert found["input_ids"].tolist() == [[0, 97, 98, 99, 1], [0, 100, 1, 9, 9]]
+    assert found["attention_mask"].tolist() == [[1] * 5, [1, 1, 1, 0, 0]]
+    assert found["special_tokens_mask"].tolist() == [[1, 0, 0, 0, 1], [1, 0, 1, 1, 1]]
+
+
+def test_random_inputs_are_the_same_each_time() -> None:
+    for loaded in (IMAGES, TEXT):
+        first, second = (batches("random", loaded, limit=3, batch_size=2) for _ in range(2))
+        for a, b in zip(first, second, strict=True):
+            a, b = (x["input_ids"] if isinstance(x, dict) else x for x in (a, b))
+            assert torch.equal(a, b)
+        assert len(first) == 2
+
+
+def test_bundled_pictures_open() -> None:
+    assert sum(len(b) for b in batches("bundled", IMAGES)) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "loaded", "message"),
+    [
+        ("x.png", b"not an image", IMAGES, r"x\.png is not a readable image"),
+        ("x.parquet", b"PAR1 and no more", IMAGES, r"x\.parquet is truncated or not parquet"),
+        ("x.jsonl", b'{"a": 1', TEXT, "line 1: not JSON"),
+        ("x.jsonl", b'{"label": 3}', TEXT, r"no text in .*the record has \['label'\].*--column"),
+        ("x.csv", b"1,2", TEXT, r"expected a folder of images.*found \['\.csv'\]"),
+        ("x.txt", b"   ", TEXT, "no sample could be made"),
+        ("x.txt", b"abc", IMAGES, "holds text, but test takes images"),
+        ("x.txt", b"abc", Loaded("text"), "has no tokenizer"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    tmp_path: Path, name: str, content: bytes, loaded: Loaded, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        batches(tmp_path, loaded)
+
+
+def test_no_data_at_the_path() -> None:
+    with pytest.raises(DataError, match="no data at nowhere: expected a folder of images"):
+        batches("nowhere", IMAGES)
+
+
+def test_an_unknown_column_lists_the_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"title": ["a"], "text": ["b"]}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"no image or text column 'body'.*\['text', 'title'\]"):
+        batches(tmp_path, TEXT, column="body")
+
+
+@pytest.mark.shared
+def test_real_data_opens(shared_data: Path) -> None:
+    assert batches(shared_data / "imagenet_val", IMAGES, limit=3)[0].shape == (3, 3, 8, 8)
+    assert open_data(shared_data / "cifar100", IMAGES).samples == 60_000  # type: ignore[arg-type]
+    for folder in (
+        "wikitext2",
+        "books",
+        "wikipedia",
+        "superglue/BoolQ",
+        "superglue/MultiRC",
+        "superglue/WiC",
+    ):
+        (found,) = batches(shared_data / folder, TEXT, limit=4, max_length=64)
+        assert found["input_ids"].shape == (4, 64), folder

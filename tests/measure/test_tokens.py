@@ -1,0 +1,76 @@
+"""Token policies keep what their definition says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unsmooth.errors import FeatureError, OptionError
+from unsmooth.measure.tokens import TokenKinds, outliers, resolve_policies, token_mask
+
+X = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(1))
+
+
+def kept(policy: str, kinds: TokenKinds, x: torch.Tensor = X) -> list[list[int]]:
+    mask = token_mask(policy, x, kinds)
+    assert mask is not None
+    return [row.nonzero().flatten().tolist() for row in mask]
+
+
+def test_all_keeps_everything() -> None:
+    assert token_mask("all", X, TokenKinds(prefix=2)) is None
+
+
+def test_patches_leaves_out_the_prefix() -> None:
+    assert kept("patches", TokenKinds(prefix=2)) == [[2, 3, 4, 5]] * 2
+
+
+def test_content_of_images_is_their_patches() -> None:
+    assert kept("content", TokenKinds(prefix=1)) == [[1, 2, 3, 4, 5]] * 2
+
+
+def test_content_of_text_has_no_padding_and_no_special_tokens() -> None:
+    batch = {
+        "input_ids": torch.tensor([[101, 7, 8, 9, 102, 0], [101, 7, 102, 0, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]]),
+    }
+    by_ids = TokenKinds.of_batch(batch, 0, frozenset({101, 102}))
+    assert kept("content", by_ids) == [[1, 2, 3], [1]]
+    marked = batch | {"special_tokens_mask": torch.tensor([[1, 0, 0, 0, 1, 1], [1, 0, 1, 1, 1, 1]])}
+    assert kept("content", TokenKinds.of_batch(marked, 0, frozenset())) == [[1, 2, 3], [1]]
+
+
+def test_no_outliers_drops_massive_and_vanished_tokens_but_never_counts_padding() -> None:
+    x = torch.randn(1, 40, 16, generator=torch.Generator().manual_seed(2))
+    x[0, 0] *= 100
+    x[0, 7] *= 1e-4
+    padding = torch.zeros(1, 40, dtype=torch.bool)
+    padding[0, 30:] = True
+    x[0, 30:] = 1e6
+    expected = [i for i in range(30) if i not in (0, 7)]
+    assert kept("no-outliers", TokenKinds(padding=padding), x) == [expected]
+
+
+def test_equal_norms_hold_no_outlier() -> None:
+    x = torch.nn.functional.normalize(torch.randn(3, 10, 5), dim=-1)
+    assert not outliers(x, torch.ones(3, 10, dtype=torch.bool)).any()
+
+
+def test_patches_of_text_is_an_error() -> None:
+    kinds = TokenKinds.of_batch(
+        {"input_ids": torch.ones(2, 6), "attention_mask": torch.ones(2, 6)}, 0, frozenset()
+    )
+    with pytest.raises(FeatureError, match="'patches' is for images.*use 'content'"):
+        token_mask("patches", X, kinds)
+
+
+def test_a_mask_of_another_length_is_an_error() -> None:
+    with pytest.raises(FeatureError, match=r"describe \(2, 3\).*features have \(2, 6\)"):
+        token_mask("content", X, TokenKinds(padding=torch.zeros(2, 3, dtype=torch.bool)))
+
+
+def test_unknown_policies_list_the_valid_ones() -> None:
+    with pytest.raises(
+        OptionError, match="unknown token policy 'cls'.*'all', 'patches', 'content', 'no-outliers'"
+    ):
+        resolve_policies("all,cls")
