@@ -12,9 +12,7 @@ from unsmooth.errors import CheckpointError
 from unsmooth.files import read_json, write_atomically
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = write_atomically(tmp_path / "run.json", "old")
 
     def full_disk(*_: object) -> None:

@@ -47,9 +47,7 @@ def read_json(path: str | Path, schema: str) -> dict[str, Any]:
         ) from error
     got = found.get("schema") if isinstance(found, dict) else None
     if got != schema:
-        raise CheckpointError(
-            f"{path} is not ours or of another version: expected schema {schema!r}, got {got!r}"
-        )
+        raise CheckpointError(f"{path} is not ours or of another version: expected schema {schema!r}, got {got!r}")
     return dict(found)
 
 

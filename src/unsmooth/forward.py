@@ -31,9 +31,7 @@ def call(model: nn.Module, batch: Any) -> Any:
     Labels are not passed on, nor is `special_tokens_mask`, which tokenizers give but models don't take.
     """
     if isinstance(batch, Mapping):
-        return model(
-            **{name: value for name, value in batch.items() if name not in ("special_tokens_mask", "labels")}
-        )
+        return model(**{name: value for name, value in batch.items() if name not in ("special_tokens_mask", "labels")})
     if isinstance(batch, tuple | list):
         return model(batch[0])
     return model(batch)

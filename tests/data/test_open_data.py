@@ -33,9 +33,7 @@ class Letters:
 
     all_special_ids = (0, 1)
 
-    def __call__(
-        self, text: str, add_special_tokens: bool = True, max_length: int = 10**9, **_: Any
-    ) -> dict[str, Any]:
+    def __call__(self, text: str, add_special_tokens: bool = True, max_length: int = 10**9, **_: Any) -> dict[str, Any]:
         ids = [ord(c) for c in text if c.strip()]
         return {"input_ids": [0, *ids[: max_length - 2], 1] if add_special_tokens else ids}
 
@@ -102,9 +100,7 @@ def test_parquet_with_text_prefers_the_text_over_the_title(tmp_path: Path) -> No
 
 
 def test_windows_hold_no_padding_and_join_short_texts(tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text(
-        "".join(json.dumps({"text": t}) + "\n" for t in ("ab", "c", "defg", "h"))
-    )
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in ("ab", "c", "defg", "h")))
     (found,) = batches(tmp_path, TEXT, max_length=5)
     assert found["attention_mask"].all()
     assert (
@@ -146,9 +142,7 @@ def test_bundled_pictures_open() -> None:
         ("x.txt", b"abc", Loaded("text"), "has no tokenizer"),
     ],
 )
-def test_what_cannot_be_read_is_named(
-    tmp_path: Path, name: str, content: bytes, loaded: Loaded, message: str
-) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, loaded: Loaded, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         batches(tmp_path, loaded)

@@ -57,9 +57,7 @@ def test_equal_norms_hold_no_outlier() -> None:
 
 
 def test_patches_of_text_is_an_error() -> None:
-    kinds = TokenKinds.of_batch(
-        {"input_ids": torch.ones(2, 6), "attention_mask": torch.ones(2, 6)}, 0, frozenset()
-    )
+    kinds = TokenKinds.of_batch({"input_ids": torch.ones(2, 6), "attention_mask": torch.ones(2, 6)}, 0, frozenset())
     with pytest.raises(FeatureError, match="'patches' is for images.*use 'content'"):
         token_mask("patches", X, kinds)
 
@@ -70,7 +68,5 @@ def test_a_mask_of_another_length_is_an_error() -> None:
 
 
 def test_unknown_policies_list_the_valid_ones() -> None:
-    with pytest.raises(
-        OptionError, match="unknown token policy 'cls'.*'all', 'patches', 'content', 'no-outliers'"
-    ):
+    with pytest.raises(OptionError, match="unknown token policy 'cls'.*'all', 'patches', 'content', 'no-outliers'"):
         resolve_policies("all,cls")

@@ -33,9 +33,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version."
-    ),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
 
@@ -49,9 +47,7 @@ def main() -> None:
     try:
         app()
     except UnsmoothError as error:
-        Console(stderr=True, highlight=False).print(
-            f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True
-        )
+        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
         sys.exit(1)
 
 

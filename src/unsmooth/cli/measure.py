@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from unsmooth.measure import Measurement
     from unsmooth.models import LoadedModel
 
-Metrics = Annotated[
-    str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or metric names, with commas.")
-]
+Metrics = Annotated[str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or metric names, with commas.")]
 Tokens = Annotated[str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers.")]
 Points = Annotated[str, typer.Option(help="all, residual, or point names and patterns, with commas.")]
 Degenerate = Annotated[

@@ -35,9 +35,7 @@ Weights = Annotated[Path | None, typer.Option(help="Local weights (safetensors) 
 RandomInit = Annotated[bool, typer.Option("--random-init", help="Random weights: no download.")]
 ModelOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--model-option", metavar="KEY=VALUE", help="Passed to the model's constructor; repeatable."
-    ),
+    typer.Option("--model-option", metavar="KEY=VALUE", help="Passed to the model's constructor; repeatable."),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per forward pass.")]
@@ -85,9 +83,7 @@ def device_named(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise OptionError(
-            f"device {name!r} cannot be used here ({str(error).splitlines()[0]}): try cpu"
-        ) from error
+        raise OptionError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]}): try cpu") from error
     return device
 
 

@@ -73,13 +73,8 @@ def by_kind(measurement: Measurement, reading: str) -> Table:
 def definitions(measurement: Measurement) -> RenderableType:
     """What the numbers mean, and whatever must be said about them."""
     known = measurement.about["definitions"]
-    lines = [
-        f"{name}: {text}"
-        for name, text in {**known["metrics"], **known["tokens"], **known["changes"]}.items()
-    ]
-    lines.append(
-        f"{measurement.samples} samples; {known['aggregation']}; mean ± standard deviation over samples"
-    )
+    lines = [f"{name}: {text}" for name, text in {**known["metrics"], **known["tokens"], **known["changes"]}.items()]
+    lines.append(f"{measurement.samples} samples; {known['aggregation']}; mean ± standard deviation over samples")
     lines += [f"note: {note}" for note in measurement.notes]
     if measurement.partial:
         lines.append("PARTIAL: interrupted before all data was measured")
@@ -90,11 +85,7 @@ def _layer_rows(table: Table, wide: pd.DataFrame, metrics: list[str], layers: in
     if "embed" in wide.index:
         table.add_row("embed", *(text for m in metrics for text in (_value(wide, "embed", m), "", "")))
     for i in range(layers):
-        pre = (
-            f"blocks.{i}.pre"
-            if f"blocks.{i}.pre" in wide.index
-            else (f"blocks.{i - 1}.post" if i else "embed")
-        )
+        pre = f"blocks.{i}.pre" if f"blocks.{i}.pre" in wide.index else (f"blocks.{i - 1}.post" if i else "embed")
         mid, post = f"blocks.{i}.mid", f"blocks.{i}.post"
         cells = []
         for metric in metrics:

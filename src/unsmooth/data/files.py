@@ -64,9 +64,7 @@ def _parquet_source(files: list[Path], column: str | None) -> Source:
     try:
         schema = pq.read_schema(files[0])
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"{files[0]} is truncated or not parquet ({error}): download or write it again"
-        ) from error
+        raise DataError(f"{files[0]} is truncated or not parquet ({error}): download or write it again") from error
     kinds: dict[str, Kind] = {}
     for field in schema:
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):

@@ -32,9 +32,7 @@ def images(source: Source) -> Iterator[Any]:
             for row, value in enumerate(_column(path, source.column)):
                 blob = value["bytes"] if isinstance(value, dict) else value
                 if blob is None:
-                    raise DataError(
-                        f"{path}, row {row}: the image has no bytes (only a path?): embed the images"
-                    )
+                    raise DataError(f"{path}, row {row}: the image has no bytes (only a path?): embed the images")
                 yield decode(io.BytesIO(blob), f"{path}, row {row}")
 
 
@@ -60,9 +58,7 @@ def _column(path: Path, column: str) -> Iterator[Any]:
         for batch in pq.ParquetFile(path).iter_batches(batch_size=256, columns=[column]):
             yield from batch.column(0).to_pylist()
     except (pa.ArrowInvalid, OSError, KeyError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}): expected parquet with a column {column!r}"
-        ) from error
+        raise DataError(f"{path} cannot be read ({error}): expected parquet with a column {column!r}") from error
 
 
 def _json_texts(path: Path, column: str | None) -> Iterator[str]:
@@ -73,9 +69,7 @@ def _json_texts(path: Path, column: str | None) -> Iterator[str]:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
-                raise DataError(
-                    f"{path}, line {number}: not JSON ({error}); expected one record per line"
-                ) from error
+                raise DataError(f"{path}, line {number}: not JSON ({error}); expected one record per line") from error
             yield _text_of(record, column, f"{path}, line {number}")
 
 
@@ -90,6 +84,4 @@ def _text_of(record: Any, column: str | None, where: str) -> str:
             value = value.get("text")
         if isinstance(value, str) and value.strip():
             return value
-    raise DataError(
-        f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column"
-    )
+    raise DataError(f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column")

@@ -20,9 +20,7 @@ def token_windows(texts: Iterable[str], loaded: LoadedModel, length: int) -> Ite
     before, after = special_frame(tokenizer)
     room = length - len(before) - len(after)
     if room < 1:
-        raise DataError(
-            f"windows of {length} tokens leave no room beside {len(before) + len(after)} special ones"
-        )
+        raise DataError(f"windows of {length} tokens leave no room beside {len(before) + len(after)} special ones")
     pending: list[int] = []
     for text in texts:
         for piece in _pieces(text):

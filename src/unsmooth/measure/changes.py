@@ -61,9 +61,7 @@ def change(
 
 def missing(reading: str, placement: str, layers: int, points: Sequence[str]) -> PointError:
     """Why a change cannot be told from the points that were measured."""
-    needed = {
-        point for pairs in steps(reading, placement, layers).values() for pair in pairs for point in pair
-    }
+    needed = {point for pairs in steps(reading, placement, layers).values() for pair in pairs for point in pair}
     absent = sorted(needed - set(points))
     return PointError(
         f"the {reading!r} change needs points that were not measured, such as {', '.join(absent[:3])}: "

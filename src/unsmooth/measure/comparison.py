@@ -23,16 +23,12 @@ def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
 
     shared = [cell for cell in a.cells if cell in b.cells]
     if not shared:
-        raise UnsmoothError(
-            "the two measurements share no point, metric and token policy: nothing to compare"
-        )
+        raise UnsmoothError("the two measurements share no point, metric and token policy: nothing to compare")
     rows = []
     for cell in shared:
         first, second = a.cells[cell], b.cells[cell]
         if a.definition(cell.metric, cell.tokens) != b.definition(cell.metric, cell.tokens):
-            raise UnsmoothError(
-                f"{cell.metric} ({cell.tokens} tokens) is defined differently in the two measurements"
-            )
+            raise UnsmoothError(f"{cell.metric} ({cell.tokens} tokens) is defined differently in the two measurements")
         difference = second.mean - first.mean
         half = _Z95 * math.sqrt(sum(m.std**2 / m.count if m.count > 1 else math.nan for m in (first, second)))
         rows.append(

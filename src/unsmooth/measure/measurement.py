@@ -87,14 +87,14 @@ class Measurement:
             model = self.about["model"]
             raise missing(reading, model["placement"], model["layers"], [cell.point for cell in self.cells])
         order = {kind: i for i, kind in enumerate(KINDS)}
-        return pd.DataFrame(rows).sort_values(
-            "kind", key=lambda s: s.map(order), kind="stable", ignore_index=True
-        )
+        return pd.DataFrame(rows).sort_values("kind", key=lambda s: s.map(order), kind="stable", ignore_index=True)
 
     def definition(self, metric: str, tokens: str) -> str:
         """The full definition of a number: metric, token set, aggregation."""
         definitions = self.about["definitions"]
-        return f"{definitions['metrics'][metric]}; tokens: {definitions['tokens'][tokens]}; {definitions['aggregation']}"
+        return (
+            f"{definitions['metrics'][metric]}; tokens: {definitions['tokens'][tokens]}; {definitions['aggregation']}"
+        )
 
     @property
     def samples(self) -> int:
@@ -154,9 +154,7 @@ class Measurement:
                 }
                 for cell, moments in self.cells.items()
             ],
-            "changes": [
-                {**change._asdict(), **moments.to_dict()} for change, moments in self.changes.items()
-            ],
+            "changes": [{**change._asdict(), **moments.to_dict()} for change, moments in self.changes.items()],
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from types import TracebackType
@@ -110,18 +110,14 @@ class Measurer:
         except FeatureError as error:
             raise FeatureError(f"{error} (batch {self.batches})") from None
         self.notes.update(dict.fromkeys(self._evaluator.notes))
-        self._accumulate(
-            {(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}
-        )
+        self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies})
         self.batches += 1
 
     def result(self, partial: bool = False, about: Mapping[str, Any] | None = None) -> Measurement:
         """What was measured so far."""
         if not self.batches:
             raise FeatureError("nothing was measured: there was no batch; give at least one")
-        return Measurement(
-            self.cells, self.changes, {**self._about(), **(about or {})}, partial, list(self.notes)
-        )
+        return Measurement(self.cells, self.changes, {**self._about(), **(about or {})}, partial, list(self.notes))
 
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
         # post[i] and pre[i+1] are one tensor: it is reduced once. The reference keeps its memory from being reused.
@@ -148,9 +144,7 @@ class Measurer:
 
     def _note_padding(self) -> None:
         if "all" in self.policies and self._kinds.padding is not None and bool(self._kinds.padding.any()):
-            note = (
-                "the inputs hold padding, which tokens='all' counts as tokens; tokens='content' leaves it out"
-            )
+            note = "the inputs hold padding, which tokens='all' counts as tokens; tokens='content' leaves it out"
             if note not in self.notes:
                 warnings.warn(note, stacklevel=4)
             self.notes[note] = None

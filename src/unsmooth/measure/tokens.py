@@ -74,14 +74,8 @@ def token_mask(
     batch, n = x.shape[:2]
     keep = torch.ones(batch, n, dtype=torch.bool, device=x.device)
     if policy in ("patches", "content"):
-        if (
-            policy == "patches"
-            and kinds.prefix == 0
-            and (kinds.padding is not None or kinds.special is not None)
-        ):
-            raise FeatureError(
-                "token policy 'patches' is for images, but the inputs are token ids: use 'content'"
-            )
+        if policy == "patches" and kinds.prefix == 0 and (kinds.padding is not None or kinds.special is not None):
+            raise FeatureError("token policy 'patches' is for images, but the inputs are token ids: use 'content'")
         keep[:, : kinds.prefix] = False
     if policy == "content":
         keep &= ~_fit(kinds.special, keep)
@@ -92,9 +86,7 @@ def token_mask(
     return keep
 
 
-def outliers(
-    x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch token"]
-) -> Bool[Tensor, "batch token"]:
+def outliers(x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch token"]) -> Bool[Tensor, "batch token"]:
     """Tokens whose norm is far outside the rest: massive activations and attention sinks, or vanished tokens."""
     size = x.detach().double().norm(dim=-1).clamp_min(torch.finfo(torch.float64).tiny).log()
     known = size.masked_fill(~among, math.nan)
