@@ -1,0 +1,33 @@
+"""Where things are inside a model: one row per family; no code elsewhere knows a model's attribute names."""
+
+from unsmooth.models.attention import capture_attention, check_attention
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot
+from unsmooth.models.hooks import hook_points
+from unsmooth.models.points import select_points, split_point
+from unsmooth.models.registry import families, register_family, unregister_family
+from unsmooth.models.taps import Tap, into, out
+from unsmooth.models.view import LayerView, ModelView, view
+from unsmooth.models.weights import HeadWeights, Norm
+
+__all__ = [
+    "AttentionRow",
+    "Family",
+    "HeadWeights",
+    "LayerView",
+    "Maps",
+    "ModelView",
+    "Norm",
+    "Slot",
+    "Tap",
+    "capture_attention",
+    "check_attention",
+    "families",
+    "hook_points",
+    "into",
+    "out",
+    "register_family",
+    "select_points",
+    "split_point",
+    "unregister_family",
+    "view",
+]

@@ -1,0 +1,206 @@
+"""The attention matrices as the model computes them, and the proof that weights and matrices belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.errors import WeightsError
+from unsmooth.models.family import Maps
+from unsmooth.models.hooks import listen
+from unsmooth.models.taps import Spot, Tap, find, find_spot
+from unsmooth.models.view import LayerView, ModelView
+from unsmooth.models.weights import HeadWeights
+from unsmooth.tolerance import tolerance
+
+
+@contextmanager
+def capture_attention(
+    v: ModelView,
+    fn: Callable[[int, Float[Tensor, "batch head query key"]], None],
+    layers: Iterable[int] | None = None,
+) -> Iterator[None]:
+    """Call `fn(layer, A)` once per pass, with the matrices that the forward pass itself multiplies by.
+
+    Fused kernels never form A, so they are switched off meanwhile and back on afterwards. Rows of A sum to
+    one in eval mode; in training mode some families show it after dropout.
+    """
+    chosen = _chosen(v, layers)
+
+    def receive(name: str, a: Tensor | None) -> None:
+        fn(int(name), _as_maps(v, v.layers[int(name)], a))
+
+    with unfused(v, chosen), listen(v, {str(i): (i, _maps_spot(v.layers[i])) for i in chosen}, receive):
+        yield
+
+
+def check_attention(v: ModelView, batch: Any) -> float:
+    """Check Σ_h A_h (X W_V^h + b_v^h) W_proj^h + b_proj against every attention module's output.
+
+    `batch` is what the model is called with: a tensor, a tuple, or a mapping of keyword arguments. The
+    model runs once, in eval mode and without gradients. Returns the largest error, relative to the size of
+    the summed terms; WeightsError if one exceeds what the dtype explains.
+    """
+    seen: dict[str, Tensor] = {}
+    worst = 0.0
+    spots: dict[str, tuple[int | None, Spot]] = {}
+    for layer in v.layers:
+        spots[f"{layer.index}.in"] = (layer.index, Spot(layer.attention, Tap("", "in")))
+        spots[f"{layer.index}.maps"] = (layer.index, _maps_spot(layer))
+        spots[f"{layer.index}.out"] = (layer.index, _result_spot(layer))
+
+    def receive(name: str, x: Tensor | None) -> None:
+        nonlocal worst
+        index, _, what = name.partition(".")
+        layer = v.layers[int(index)]
+        seen[what] = _as_maps(v, layer, x) if what == "maps" else _features(v, layer, x)
+        if len(seen) == 3:
+            worst = max(worst, _compare(layer, seen["in"], seen["maps"], seen["out"]))
+            seen.clear()
+
+    with _evaluating(v.model), torch.no_grad(), unfused(v, range(len(v.layers))), listen(v, spots, receive):
+        call(v.model, batch)
+    return worst
+
+
+def call(model: nn.Module, batch: Any) -> Any:
+    """Call a model with a tensor, a tuple of arguments, or a mapping of keyword arguments."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+
+
+@contextmanager
+def unfused(v: ModelView, layers: Iterable[int]) -> Iterator[None]:
+    """Have these layers form their attention matrices; everything set is restored."""
+    with ExitStack() as stack:
+        blocks = {id(v.layers[i].block): v.layers[i] for i in layers}.values()
+        for layer in blocks:
+            maps = _maps_row(layer)
+            for root, settings in ((v.backbone, maps.backbone_settings), (layer.block, maps.settings)):
+                for path, value in settings.items():
+                    _set(stack, root, path, value)
+            if maps.call_with:
+                stack.callback(_calling_with(layer.attention, maps.call_with).remove)
+        yield
+
+
+def _set(stack: ExitStack, root: object, path: str, value: object) -> None:
+    owner_path, _, name = path.rpartition(".")
+    owner = find(root, owner_path)
+    if owner is not None and hasattr(owner, name) and getattr(owner, name) != value:
+        stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+
+
+def _calling_with(module: nn.Module, extra: Mapping[str, object]) -> Any:
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return args, {**kwargs, **extra}
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _chosen(v: ModelView, layers: Iterable[int] | None) -> list[int]:
+    chosen = list(range(len(v.layers))) if layers is None else list(dict.fromkeys(layers))
+    for i in chosen:
+        if not 0 <= i < len(v.layers):
+            raise WeightsError(f"expected layers 0 to {len(v.layers) - 1} of {v.family.name}, got {i}")
+    return chosen
+
+
+def _maps_row(layer: LayerView) -> Maps:
+    maps = layer.attention_row.maps
+    if maps is None:
+        raise WeightsError(f"family {layer.family.name!r} gives no attention matrices: its row has no Maps")
+    return maps
+
+
+def _maps_spot(layer: LayerView) -> Spot:
+    spot = find_spot(layer.block, _maps_row(layer).tap)
+    if spot is None:
+        raise WeightsError(f"{layer.name} of family {layer.family.name!r} has nowhere to take its matrices from")
+    return spot
+
+
+def _result_spot(layer: LayerView) -> Spot:
+    return find_spot(layer.block, layer.attention_row.result) or Spot(layer.attention, Tap("", "out"))
+
+
+def _as_maps(v: ModelView, layer: LayerView, a: Tensor | None) -> Tensor:
+    if a is None or a.dim() != 4 or a.shape[1] != layer.heads:
+        raise WeightsError(
+            f"{layer.name} of {v.family.name}: expected attention matrices of shape (batch, {layer.heads} heads, "
+            f"query, key), got {'none' if a is None else tuple(a.shape)}: its attention module does not show "
+            "the matrix it multiplies by"
+        )
+    return a
+
+
+def _features(v: ModelView, layer: LayerView, x: Tensor | None) -> Tensor:
+    if x is None or x.dim() != 3:
+        raise WeightsError(
+            f"{layer.name}: expected attention features of shape (batch, token, dim), "
+            f"got {'no tensor' if x is None else tuple(x.shape)}"
+        )
+    return x if v.batch_first else x.transpose(0, 1)
+
+
+def attend(
+    x: Float[Tensor, "batch key dim"],
+    a: Float[Tensor, "batch head query key"],
+    w: HeadWeights,
+) -> Float[Tensor, "batch query dim"]:
+    """Σ_h A_h (X W_V^h + b_v^h) W_proj^h + b_proj."""
+    value = torch.einsum("bnd,hdk->bhnk", x, w.w_v)
+    value = value if w.b_v is None else value + w.b_v[:, None, :]
+    y = torch.einsum("bhmk,hkd->bmd", a @ value, w.w_proj)
+    return y if w.b_proj is None else y + w.b_proj
+
+
+def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
+    """The relative error of the reconstruction, in float64; NaN rows (a query that may see nothing) must agree."""
+    if a.shape[-1] != x.shape[1] or a.shape[-2] != y.shape[1]:
+        raise WeightsError(
+            f"{layer.name}: attention of shape {tuple(a.shape)} does not fit its input of {x.shape[1]} tokens "
+            "(a cache, or extra keys): expected self-attention over one sequence"
+        )
+    weights = layer.weights()
+    expected = attend(x.double(), a.double(), _mapped(weights, Tensor.double))
+    terms = attend(x.double().abs(), a.double().abs(), _mapped(weights, lambda t: t.double().abs()))
+    undefined = y.isnan()
+    if not torch.equal(undefined, expected.isnan()):
+        raise WeightsError(f"{layer.name}: the attention's output and its reconstruction are NaN in different places")
+    difference = (expected - y.double()).abs().masked_fill(undefined, 0.0)
+    scale = terms.masked_fill(undefined, 0.0).amax().clamp_min(torch.finfo(torch.float64).tiny)
+    error = float(difference.amax() / scale)
+    allowed = tolerance(y.dtype, 1)
+    if error > allowed:
+        raise WeightsError(
+            f"{layer.name} of {layer.family.name}: Σ A_h (X W_V^h + b_v) W_proj^h + b_proj misses the attention's "
+            f"output by {error:.2e} of the summed terms, more than {allowed:.2e} for {y.dtype}. Its row does not "
+            "describe this module: check value, proj, heads and maps"
+        )
+    return error
+
+
+def _mapped(w: HeadWeights, fn: Callable[[Tensor], Tensor]) -> HeadWeights:
+    return HeadWeights(
+        fn(w.w_v), fn(w.w_proj), None if w.b_v is None else fn(w.b_v), None if w.b_proj is None else fn(w.b_proj)
+    )

@@ -1,0 +1,137 @@
+"""A family of models is one row: where its points, weights and attention matrices are. No logic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import nn
+
+from unsmooth.errors import OptionError
+from unsmooth.models.taps import Paths, Tap, Taps
+
+Placement = Literal["pre", "post"]
+
+# Points of a block in the order of the forward pass, by where the normalisation sits.
+BLOCK_POINTS: dict[Placement, tuple[str, ...]] = {
+    "pre": ("pre", "norm1", "attn", "mid", "norm2", "mlp", "post"),
+    "post": ("pre", "attn", "attn_sum", "mid", "mlp", "mlp_sum", "post"),
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A linear map's weight and bias, or the `part`-th of `of` equal parts of a fused one.
+
+    `path` leads from the block to the module that holds them. `transposed` says that the weight is
+    stored as (in, out), as GPT-2's Conv1D does, not as (out, in). A bias kept whole beside a fused
+    weight has `bias_fused=False`.
+    """
+
+    path: str
+    part: int = 0
+    of: int = 1
+    weight: str = "weight"
+    bias: str = "bias"
+    transposed: bool = False
+    bias_fused: bool = True
+
+
+@dataclass(frozen=True)
+class Maps:
+    """How a block shows its attention matrices: a tap, and what must be set for it to carry them."""
+
+    tap: Taps
+    settings: Mapping[str, object] = field(default_factory=dict)  # attributes of the block
+    backbone_settings: Mapping[str, object] = field(default_factory=dict)
+    call_with: Mapping[str, object] = field(default_factory=dict)  # arguments of the attention's call
+
+
+@dataclass(frozen=True)
+class AttentionRow:
+    """Where a block keeps its attention: weights per head, normalisations around it, matrices."""
+
+    module: Paths
+    value: Slot | tuple[Slot, ...]
+    proj: Slot | tuple[Slot, ...]
+    heads: Paths
+    kv_heads: Paths = ()
+    norm: Paths = ()  # on the attention's input
+    out_norm: Paths = ()  # on its output, before the sum
+    post_norm: Paths = ()  # after the sum
+    norm_offset: float = 0.0  # Gemma multiplies by 1 + weight
+    scale: Paths = ()  # LayerScale's parameter
+    result: Taps = ()  # Σ A_h V_h W_proj^h + b; the module's own output unless given
+    maps: Maps | None = None
+    nonlinear: tuple[str, ...] = ()  # modules or attributes that, when present, make it no longer this sum
+
+
+@dataclass(frozen=True)
+class Family:
+    """One row. Paths are candidates in order, because attribute names move between releases.
+
+    `classes` are types, or "package.ClassName" (the file inside the package does not matter); a
+    subclass matches too. `blocks` leads from the backbone to the list of blocks; with `passes` (an
+    attribute that counts them) the list's entries are spread evenly over so many passes, as ALBERT
+    does, and `inner` names a list inside each entry. `when` are attributes a block must have, and
+    `block_classes` classes it must be one of. `points` gives taps relative to the block; `pre` and
+    `post` are the block's own input and output unless given.
+    """
+
+    name: str
+    classes: tuple[str | type, ...]
+    blocks: Paths
+    placement: Placement = "pre"
+    points: Mapping[str, Taps] = field(default_factory=dict)
+    embed: Taps = ()
+    final_norm: Taps = ()
+    attention: AttentionRow | None = None
+    passes: str | None = None
+    inner: str | None = None
+    when: Mapping[str, object] = field(default_factory=dict)
+    block_classes: tuple[str | type, ...] = ()
+    prefix: tuple[int | str, ...] = ()  # summed: numbers, or attributes of the backbone
+    causal: bool | str = False  # or an attribute of the block
+    width: Paths = ("config.hidden_size", "embed_dim")
+    batch_first: Paths = ()  # an attribute of the block; False there means (token, batch, dim)
+    eval_only: tuple[str, ...] = ()  # points followed by a functional dropout: exact in eval mode only
+
+    def __post_init__(self) -> None:
+        if self.placement not in BLOCK_POINTS:
+            raise OptionError.unknown("placement", self.placement, BLOCK_POINTS)
+        known = BLOCK_POINTS[self.placement]
+        for point in (*self.points, *self.eval_only):
+            if point not in known:
+                raise OptionError.unknown(f"point of a {self.placement}-norm block", point, known)
+
+    def block_tap(self, point: str) -> Taps:
+        """The candidates for one point of a block; empty when the family lacks it."""
+        default: Taps = {"pre": Tap("", "in"), "post": Tap("", "out")}.get(point, ())
+        return self.points.get(point, default)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Classes for which the points mean nothing, and why."""
+
+    classes: tuple[str, ...]
+    reason: str
+
+
+def is_one_of(module: nn.Module, classes: tuple[str | type, ...]) -> bool:
+    """Whether the module's class, or one of its bases, is among `classes`.
+
+    >>> is_one_of(nn.Linear(1, 1), ("torch.Linear",)), is_one_of(nn.Linear(1, 1), ("timm.Linear",))
+    (True, False)
+    """
+    return any(base in classes or class_name(base) in classes for base in type(module).__mro__)
+
+
+def class_name(cls: type) -> str:
+    """Package and class, without the file between them (files move between releases).
+
+    >>> class_name(nn.TransformerEncoder)
+    'torch.TransformerEncoder'
+    """
+    return f"{cls.__module__.partition('.')[0]}.{cls.__name__}"

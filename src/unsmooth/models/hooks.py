@@ -1,0 +1,199 @@
+"""Hooks that hand over tensors while the model runs: layers are counted as they start, nothing is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.errors import PointError
+from unsmooth.models.points import check_points, split_point
+from unsmooth.models.taps import Side, Spot, tensor_out, tensors_in
+from unsmooth.models.view import ModelView, refuse_compiled
+
+Key = tuple[int, Side]
+Receive = Callable[[str, Tensor | None], None]
+
+_SKIPPED = (
+    "the forward pass went around that module: put the model in eval mode (layer drop), call it with ids or "
+    "pixels (not embeddings), or leave this point out"
+)
+_REPEATED = (
+    "the forward pass called that module again: turn off chunked feed-forward (chunk_size_feed_forward=0) "
+    "and gradient checkpointing, or leave this point out"
+)
+
+
+@contextmanager
+def hook_points(
+    v: ModelView, points: Iterable[str], fn: Callable[[str, Float[Tensor, "batch token dim"]], None]
+) -> Iterator[None]:
+    """Call `fn(point, x)` once per point and forward pass of the model, while inside the `with`.
+
+    Points that are one tensor (blocks.0.post and blocks.1.pre) come as one object. PointError at the end
+    of a forward pass in which a point did not fire exactly once.
+    """
+    names = check_points(v, points)
+    batch_first = _BatchFirst(v.batch_first)
+
+    def receive(name: str, x: Tensor | None) -> None:
+        if x is None or x.dim() != 3:
+            raise PointError(
+                f"point {name!r}: expected features of shape (batch, token, dim), "
+                f"got {'no tensor' if x is None else tuple(x.shape)}"
+            )
+        fn(name, batch_first(x))
+
+    with listen(v, {name: spot_of(v, name) for name in names}, receive):
+        yield
+
+
+def spot_of(v: ModelView, name: str) -> tuple[int | None, Spot]:
+    """The layer (None outside the blocks) and place of a point that the model has."""
+    index, point = split_point(name)
+    spot = v.spot(point) if index is None else v.layers[index].spot(point)
+    assert spot is not None, name
+    return index, spot
+
+
+@contextmanager
+def listen(v: ModelView, spots: Mapping[str, tuple[int | None, Spot]], receive: Receive) -> Iterator[None]:
+    """Call `receive(name, tensor)` at each named spot; checks every forward pass, removes all hooks."""
+    refuse_compiled(v.model)
+    passes = _Passes(v, spots, receive)
+    with ExitStack() as stack:
+        stack.enter_context(_without_fast_path())
+        for handle in passes.register():
+            stack.callback(handle.remove)
+        yield
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """torch's fused encoder layer skips its submodules and turns padded batches into nested tensors."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+class _BatchFirst:
+    """Features as (batch, token, dim); a tensor seen twice in a row gives the same object twice."""
+
+    def __init__(self, already: bool) -> None:
+        self.already = already
+        self.last: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.already:
+            return x
+        if self.last is None or self.last[0] is not x:
+            self.last = (x, x.transpose(0, 1))
+        return self.last[1]
+
+
+class _Passes:
+    """One forward pass at a time: how many blocks have started, and what fired in each."""
+
+    def __init__(self, v: ModelView, spots: Mapping[str, tuple[int | None, Spot]], receive: Receive) -> None:
+        self.v, self.spots, self.receive = v, dict(spots), receive
+        self.named: dict[tuple[int | None, Key], list[tuple[str, Spot]]] = {}
+        for name, (index, spot) in spots.items():
+            self.named.setdefault((index, spot.key), []).append((name, spot))
+        self.backbone_runs = 0
+        self._start()
+        self.running = False
+
+    def _start(self, *_: Any) -> None:
+        self.running = True
+        self.started = 0
+        self.in_block = False
+        self.fired: Counter[tuple[int | None, Key]] = Counter()
+
+    def register(self) -> Iterator[Any]:
+        """Hooks in the order in which they must run: starts first, ends last."""
+        blocks = {id(layer.block): layer.block for layer in self.v.layers}.values()
+        yield self.v.model.register_forward_pre_hook(self._enter_model)
+        yield self.v.backbone.register_forward_pre_hook(self._start)
+        for block in blocks:
+            yield block.register_forward_pre_hook(self._enter_block)
+        for spot in {spot.key: spot for _, spot in self.spots.values()}.values():
+            if spot.tap.side == "in":
+                yield spot.module.register_forward_pre_hook(self._on_input(spot.key), with_kwargs=True)
+            else:
+                yield spot.module.register_forward_hook(self._on_output(spot.key))
+        for block in blocks:
+            yield block.register_forward_hook(self._leave_block)
+        yield self.v.backbone.register_forward_hook(self._finish)
+        yield self.v.model.register_forward_hook(self._leave_model)
+
+    def _enter_model(self, *_: Any) -> None:
+        self.backbone_runs = 0
+
+    def _enter_block(self, *_: Any) -> None:
+        if not self.running:
+            raise PointError(
+                f"a block of {self.v.family.name} ran outside a forward pass of its {type(self.v.backbone).__name__}: "
+                "call the model itself, not a part of it (forward_features), and no backward pass with gradient "
+                "checkpointing while its points are watched"
+            )
+        self.started += 1
+        self.in_block = True
+
+    def _leave_block(self, *_: Any) -> None:
+        self.in_block = False
+
+    def _on_input(self, key: Key) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._fire(key, lambda item: next(tensors_in(args, kwargs), None))
+
+        return hook
+
+    def _on_output(self, key: Key) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            self._fire(key, lambda item: tensor_out(output, item))
+
+        return hook
+
+    def _fire(self, key: Key, tensor: Callable[[int], Tensor | None]) -> None:
+        places: list[int | None] = [None, self.started - 1] if self.in_block else [None]
+        for place in places:
+            named = self.named.get((place, key), ())
+            if named:
+                self.fired[place, key] += 1
+            for name, spot in named:
+                if spot.tap.call == self.fired[place, key]:
+                    self.receive(name, tensor(spot.tap.item))
+
+    def _finish(self, *_: Any) -> None:
+        """The end of a forward pass: every point once, every layer once."""
+        self.backbone_runs += 1
+        self.running = False
+        if self.started != len(self.v.layers):
+            raise PointError(
+                f"expected {len(self.v.layers)} passes through the blocks of {self.v.family.name}, the forward "
+                f"pass made {self.started}: put the model in eval mode (layer drop), or view it again if its "
+                "blocks changed"
+            )
+        for name, (index, spot) in self.spots.items():
+            times = self.fired[index, spot.key]
+            if times != spot.tap.of:
+                raise PointError(
+                    f"point {name!r} fired {times} times in one forward pass, expected {spot.tap.of} "
+                    f"({'input' if spot.tap.side == 'in' else 'output'} of {type(spot.module).__name__}): "
+                    f"{_SKIPPED if times < spot.tap.of else _REPEATED}"
+                )
+
+    def _leave_model(self, *_: Any) -> None:
+        if self.backbone_runs == 0:
+            raise PointError(
+                f"a forward pass of {type(self.v.model).__name__} did not run its {self.v.family.name} "
+                f"({type(self.v.backbone).__name__}): no point fired. Call it with the inputs of that part"
+            )

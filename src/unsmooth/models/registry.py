@@ -1,0 +1,123 @@
+"""The rows, and finding the one that fits a model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from torch import nn
+
+from unsmooth.errors import UnknownModelError
+from unsmooth.models import families_text, families_vision
+from unsmooth.models.family import Family, Refusal, class_name, is_one_of
+from unsmooth.models.taps import find
+
+_FAMILIES: list[Family] = [*families_vision.FAMILIES, *families_text.FAMILIES]
+_REFUSED: tuple[Refusal, ...] = (*families_vision.REFUSED, *families_text.REFUSED)
+
+
+def register_family(family: Family) -> Family:
+    """Add a family, or replace the one of the same name; later ones are tried first."""
+    _FAMILIES[:] = [family, *(known for known in _FAMILIES if known.name != family.name)]
+    return family
+
+
+def unregister_family(name: str) -> None:
+    """Take a family out again."""
+    _FAMILIES[:] = [known for known in _FAMILIES if known.name != name]
+
+
+def families() -> tuple[Family, ...]:
+    """All rows, in the order in which they are tried."""
+    return tuple(_FAMILIES)
+
+
+def match(model: nn.Module) -> tuple[str, nn.Module, Family]:
+    """The path of the backbone inside the model, the backbone, and its family."""
+    found = list(_outermost(model))
+    fitting = [(path, part, row) for path, part, rows in found for row in rows[:1]]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        towers = ", ".join(f"{path or 'itself'} ({row.name})" for path, _, row in fitting)
+        raise UnknownModelError(
+            f"{type(model).__name__} holds {len(fitting)} transformers: {towers}. "
+            "Expected one: pass the one to look at, for example view(model.get_submodule(...))"
+        )
+    _refuse(model)
+    if found:
+        path, part, _ = found[0]
+        raise UnknownModelError(_why_blocks_do_not_fit(path, part))
+    raise UnknownModelError(_no_family(model))
+
+
+def _outermost(model: nn.Module) -> Iterator[tuple[str, nn.Module, list[Family]]]:
+    """Modules whose class some row names, not looking inside one already found."""
+    taken: list[str] = []
+    for path, part in model.named_modules():
+        if any(path.startswith(f"{above}.") or above == "" for above in taken):
+            continue
+        named = [row for row in _FAMILIES if is_one_of(part, row.classes)]
+        if named:
+            taken.append(path)
+            yield path, part, [row for row in named if _blocks_fit(row, part)]
+
+
+def _blocks_fit(row: Family, backbone: nn.Module) -> bool:
+    blocks = blocks_of(row, backbone)
+    return bool(blocks) and all(
+        (not row.block_classes or is_one_of(block, row.block_classes))
+        and all(find(block, path) == value for path, value in row.when.items())
+        for block in blocks
+    )
+
+
+def blocks_of(row: Family, backbone: nn.Module) -> list[nn.Module]:
+    """The blocks in execution order; one that is used again appears again."""
+    listed = find(backbone, row.blocks)
+    entries = list(listed) if isinstance(listed, nn.ModuleList | nn.Sequential) else []
+    if row.passes is not None and entries:
+        passes = int(find(backbone, row.passes) or 0)
+        entries = [entries[int(i / (passes / len(entries)))] for i in range(passes)]
+    if row.inner is None:
+        return entries
+    return [block for entry in entries for block in find(entry, row.inner)]
+
+
+def _refuse(model: nn.Module) -> None:
+    for path, part in model.named_modules():
+        for refused in _REFUSED:
+            if is_one_of(part, refused.classes):
+                where = f" (at {path!r})" if path else ""
+                raise UnknownModelError(
+                    f"{type(model).__name__} is not supported: {type(part).__name__}{where} {refused.reason}"
+                )
+
+
+def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
+    rows = [row for row in _FAMILIES if is_one_of(backbone, row.classes)]
+    kinds = sorted({type(block).__name__ for row in rows for block in blocks_of(row, backbone)})
+    return (
+        f"{type(backbone).__name__}{f' at {path!r}' if path else ''} looks like "
+        f"{' or '.join(row.name for row in rows)}, but its blocks do not: "
+        f"found {', '.join(kinds) or 'no blocks'}. Describe it with register_family(Family(...))"
+    )
+
+
+def _no_family(model: nn.Module) -> str:
+    names = {class_name(type(part)).partition(".")[2] for part in model.modules()}
+    known = {
+        (c if isinstance(c, str) else class_name(c)).partition(".")[2]: row.name
+        for row in _FAMILIES
+        for c in row.classes
+    }
+    scored = sorted(
+        ((difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio(), known[b]) for a in names for b in known),
+        reverse=True,
+    )
+    near = list(dict.fromkeys(name for _, name in scored))[:3]
+    return (
+        f"no family matches {type(model).__module__}.{type(model).__qualname__}. "
+        f"Nearest families: {', '.join(near)}; all: {', '.join(row.name for row in _FAMILIES)}. "
+        "Describe this one with register_family(Family(...))"
+    )

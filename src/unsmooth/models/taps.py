@@ -1,0 +1,97 @@
+"""Where a tensor is taken: a module's input or output, found by candidate names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+Side = Literal["in", "out"]
+Paths = str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One side of the module at `path` (relative to a block or backbone; "" is that module itself).
+
+    A module that a block calls several times (one dropout for attention and MLP) is tapped at its
+    `call`-th of `of` calls. `item` picks from a tuple of outputs.
+    """
+
+    path: str
+    side: Side = "out"
+    call: int = 1
+    of: int = 1
+    item: int = 0
+
+
+Taps = Tap | tuple[Tap, ...]
+
+
+def into(path: str, call: int = 1, of: int = 1) -> Tap:
+    """What goes into a module."""
+    return Tap(path, "in", call, of)
+
+
+def out(path: str, call: int = 1, of: int = 1, item: int = 0) -> Tap:
+    """What comes out of a module."""
+    return Tap(path, "out", call, of, item)
+
+
+@dataclass(frozen=True, eq=False)
+class Spot:
+    """A tap whose module was found."""
+
+    module: nn.Module
+    tap: Tap
+
+    @property
+    def key(self) -> tuple[int, Side]:
+        return id(self.module), self.tap.side
+
+
+def find(root: object, paths: Paths) -> Any:
+    """The first of the candidate attribute paths that leads somewhere, else None.
+
+    >>> find(nn.Sequential(nn.Linear(2, 3)), ("layers.0", "0.weight")).shape
+    torch.Size([3, 2])
+    """
+    for path in candidates(paths):
+        value: Any = root
+        for name in filter(None, path.split(".")):
+            value = getattr(value, name, None)
+            if value is None:
+                break
+        if value is not None:
+            return value
+    return None
+
+
+def find_spot(root: nn.Module, taps: Taps) -> Spot | None:
+    """The first candidate tap whose module exists."""
+    for tap in (taps,) if isinstance(taps, Tap) else taps:
+        module = find(root, tap.path)
+        if isinstance(module, nn.Module):
+            return Spot(module, tap)
+    return None
+
+
+def candidates(paths: Paths) -> tuple[str, ...]:
+    """One path or several, as several."""
+    return (paths,) if isinstance(paths, str) else paths
+
+
+def tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """The tensors among a call's arguments, in order; the first is the features in every family."""
+    return (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+
+
+def tensor_out(output: Any, item: int) -> Tensor | None:
+    """The features (item 0) or another item of a module's output; None when it gives no such tensor."""
+    if isinstance(output, Tensor):
+        return output if item == 0 else None
+    if isinstance(output, tuple | list) and len(output) > item and isinstance(output[item], Tensor):
+        return output[item]
+    return None

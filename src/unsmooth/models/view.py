@@ -1,0 +1,194 @@
+"""A model seen as layers and points, whatever its family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.errors import CompiledModelError, UnknownModelError, WeightsError
+from unsmooth.models.family import BLOCK_POINTS, AttentionRow, Family
+from unsmooth.models.registry import blocks_of, match
+from unsmooth.models.taps import Spot, find, find_spot
+from unsmooth.models.weights import HeadWeights, read_weights, slot_of, write_weights
+
+_NORMS = ("norm1", "norm2", "final_norm")
+
+
+@dataclass(frozen=True, eq=False)
+class LayerView:
+    """One pass through one block; a shared block has one of these per pass."""
+
+    index: int
+    block: nn.Module
+    family: Family
+
+    @property
+    def name(self) -> str:
+        return f"layer {self.index}"
+
+    @property
+    def attention_row(self) -> AttentionRow:
+        """Where the family keeps its attention; WeightsError if its row does not say."""
+        if self.family.attention is None:
+            raise WeightsError(
+                f"family {self.family.name!r} gives no attention weights or matrices: "
+                "its row has no AttentionRow (see register_family)"
+            )
+        return self.family.attention
+
+    @property
+    def attention(self) -> nn.Module:
+        """The attention module."""
+        module = find(self.block, self.attention_row.module)
+        if not isinstance(module, nn.Module):
+            raise WeightsError(
+                f"{self.name} of family {self.family.name!r} has no attention module at {self.attention_row.module!r}"
+            )
+        return module
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        heads = find(self.block, self.attention_row.heads)
+        if not isinstance(heads, int):
+            raise WeightsError(f"{self.name}: expected a number of heads at {self.attention_row.heads!r}")
+        return heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Key-value heads; fewer than query heads under grouped queries."""
+        heads = find(self.block, self.attention_row.kv_heads)
+        return heads if isinstance(heads, int) else self.heads
+
+    @property
+    def width(self) -> int:
+        """The model's dimension d."""
+        return self._projection[0]
+
+    @property
+    def key_dim(self) -> int:
+        """Features of one value head."""
+        return self._projection[1] // self.heads
+
+    @property
+    def _projection(self) -> tuple[int, int]:
+        found = slot_of(self.block, self.attention_row.proj)
+        if found is None:
+            raise WeightsError(f"{self.name} of family {self.family.name!r} has no output projection")
+        slot, owner, name = found
+        rows, columns = getattr(owner, name).shape
+        return (columns, rows) if slot.transposed else (rows, columns)
+
+    def weights(self) -> HeadWeights:
+        """W_V and W_proj per head, with the normalisations around them."""
+        return read_weights(self)
+
+    def write(self, w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]) -> None:
+        """Put W_V and W_proj back into the module; biases stay."""
+        write_weights(self, w_v, w_proj)
+
+    def spot(self, point: str) -> Spot | None:
+        """Where this layer's `point` is taken, if it has it."""
+        spot = find_spot(self.block, self.family.block_tap(point))
+        return None if spot is None or _is_missing_norm(point, spot) else spot
+
+
+@dataclass(frozen=True, eq=False)
+class ModelView:
+    """A model, its backbone, and where its layers and points are. Made by `view`; holds no activations."""
+
+    model: nn.Module
+    backbone: nn.Module
+    family: Family
+    layers: tuple[LayerView, ...]
+    points: tuple[str, ...]
+    prefix_tokens: int
+    width: int
+    causal: bool
+    batch_first: bool
+
+    def spot(self, point: str) -> Spot | None:
+        """Where a point outside the blocks (`embed`, `final_norm`) is taken, if the model has it."""
+        return _backbone_spot(self.family, self.backbone, point)
+
+
+def view(model: nn.Module) -> ModelView:
+    """See a model as layers and points. Cheap: no forward pass.
+
+    >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3)
+    >>> v = view(encoder)
+    >>> v.family.name, len(v.layers), v.points[:3]
+    ('torch-encoder-post', 3, ('blocks.0.pre', 'blocks.0.attn', 'blocks.0.attn_sum'))
+    """
+    refuse_compiled(model)
+    _, backbone, family = match(model)
+    layers = tuple(LayerView(i, block, family) for i, block in enumerate(blocks_of(family, backbone)))
+    first = layers[0].block
+    return ModelView(
+        model=model,
+        backbone=backbone,
+        family=family,
+        layers=layers,
+        points=tuple(_points(family, backbone, layers)),
+        prefix_tokens=_prefix_tokens(family, backbone),
+        width=_width(family, backbone, layers[0]),
+        causal=bool(find(first, family.causal)) if isinstance(family.causal, str) else family.causal,
+        batch_first=find(first, family.batch_first) is not False if family.batch_first else True,
+    )
+
+
+def refuse_compiled(model: nn.Module) -> None:
+    """CompiledModelError if any part of the model is compiled: hooks added to it would never fire."""
+    for path, module in model.named_modules():
+        own_forward = vars(module).get("forward")
+        if (
+            type(module).__name__ == "OptimizedModule"
+            or getattr(module, "_compiled_call_impl", None) is not None
+            or hasattr(own_forward, "_torchdynamo_orig_callable")
+        ):
+            raise CompiledModelError(
+                f"expected a plain module, but {path or 'the model'!r} ({type(module).__name__}) is compiled "
+                "with torch.compile, and hooks on a compiled module never fire. Pass the model from before "
+                "compiling (compiled._orig_mod), or compile it afterwards"
+            )
+
+
+def _points(family: Family, backbone: nn.Module, layers: tuple[LayerView, ...]) -> Iterator[str]:
+    if _backbone_spot(family, backbone, "embed") is not None:
+        yield "embed"
+    for layer in layers:
+        for point in BLOCK_POINTS[family.placement]:
+            if layer.spot(point) is not None:
+                yield f"blocks.{layer.index}.{point}"
+    if _backbone_spot(family, backbone, "final_norm") is not None:
+        yield "final_norm"
+
+
+def _backbone_spot(family: Family, backbone: nn.Module, point: str) -> Spot | None:
+    spot = find_spot(backbone, {"embed": family.embed, "final_norm": family.final_norm}[point])
+    return None if spot is None or _is_missing_norm(point, spot) else spot
+
+
+def _is_missing_norm(point: str, spot: Spot) -> bool:
+    """An Identity in a normalisation's place is no normalisation: the point is left out, not aliased."""
+    return point in _NORMS and isinstance(spot.module, nn.Identity)
+
+
+def _prefix_tokens(family: Family, backbone: nn.Module) -> int:
+    counts = [part if isinstance(part, int) else find(backbone, part) for part in family.prefix]
+    return sum(int(count or 0) for count in counts)
+
+
+def _width(family: Family, backbone: nn.Module, layer: LayerView) -> int:
+    width = find(backbone, family.width)
+    if isinstance(width, int):
+        return width
+    if family.attention is not None:
+        return layer.width
+    raise UnknownModelError(
+        f"family {family.name!r} gives no width: expected an integer attribute at {family.width!r} of "
+        f"{type(backbone).__name__}"
+    )

@@ -1,0 +1,183 @@
+"""W_V and W_proj per head in the paper's orientation, and the normalisations around the attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from unsmooth.errors import WeightsError
+from unsmooth.models.family import AttentionRow, Slot
+from unsmooth.models.taps import Paths, find
+
+if TYPE_CHECKING:
+    from unsmooth.models.view import LayerView
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A normalisation over features; Gemma's 1 + weight is already in `weight`."""
+
+    kind: Literal["layer", "rms"]
+    weight: Float[Tensor, " dim"] | None
+    bias: Float[Tensor, " dim"] | None
+    eps: float
+
+    def __call__(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """The normalised features.
+
+        >>> Norm("layer", None, None, 0.0)(torch.tensor([1.0, 3.0]))
+        tensor([-1.,  1.])
+        """
+        centred = x - x.mean(-1, keepdim=True) if self.kind == "layer" else x
+        y = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
+        y = y if self.weight is None else y * self.weight
+        return y if self.bias is None else y + self.bias
+
+
+@dataclass(frozen=True)
+class HeadWeights:
+    """X' = X + Σ_h A_h X W_V^h W_proj^h on row vectors (eq. 1), and what surrounds it in the module."""
+
+    w_v: Float[Tensor, "head dim key"]
+    w_proj: Float[Tensor, "head key dim"]
+    b_v: Float[Tensor, "head key"] | None
+    b_proj: Float[Tensor, " dim"] | None
+    norm: Norm | None = None  # on the attention's input
+    out_norm: Norm | None = None  # on its output, before the sum
+    out_scale: Float[Tensor, " dim"] | None = None  # LayerScale
+    post_norm: Norm | None = None  # after the sum
+
+
+def read_weights(layer: LayerView) -> HeadWeights:
+    """The layer's weights, derived from its parameters (so differentiable with respect to them)."""
+    row = layer.attention_row
+    _refuse_nonlinear(layer, row)
+    v, b_v = _read(layer, row.value)
+    proj, b_proj = _read(layer, row.proj)
+    heads, kv_heads = layer.heads, layer.kv_heads
+    if proj.shape[1] % heads or v.shape[0] % kv_heads or heads % kv_heads:
+        raise WeightsError(
+            f"{layer.name}: {heads} heads and {kv_heads} key-value heads do not divide the value and output "
+            f"projections, of shapes {tuple(v.shape)} and {tuple(proj.shape)} (out, in)"
+        )
+    group = heads // kv_heads
+    return HeadWeights(
+        w_v=v.unflatten(0, (kv_heads, -1)).transpose(1, 2).repeat_interleave(group, 0),
+        w_proj=proj.t().unflatten(0, (heads, -1)),
+        b_v=None if b_v is None else b_v.unflatten(0, (kv_heads, -1)).repeat_interleave(group, 0),
+        b_proj=b_proj,
+        norm=_read_norm(layer, row.norm, row.norm_offset),
+        out_norm=_read_norm(layer, row.out_norm, row.norm_offset),
+        out_scale=find(layer.block, row.scale),
+        post_norm=_read_norm(layer, row.post_norm, row.norm_offset),
+    )
+
+
+@torch.no_grad()
+def write_weights(layer: LayerView, w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]) -> None:
+    """Put per-head weights back where the module keeps them; biases stay."""
+    row = layer.attention_row
+    _refuse_nonlinear(layer, row)
+    if layer.kv_heads != layer.heads:
+        raise WeightsError(
+            f"{layer.name}: its {layer.heads} query heads share {layer.kv_heads} value heads, so a W_V per "
+            "query head cannot be written; expected a model without grouped queries"
+        )
+    expected = (layer.heads, layer.width, layer.key_dim)
+    if tuple(w_v.shape) != expected or tuple(w_proj.shape) != (expected[0], expected[2], expected[1]):
+        raise WeightsError(
+            f"{layer.name}: expected W_V of shape {expected} (head, dim, key) and W_proj of shape "
+            f"{(expected[0], expected[2], expected[1])} (head, key, dim); "
+            f"got {tuple(w_v.shape)} and {tuple(w_proj.shape)}"
+        )
+    _write(layer, row.value, w_v.transpose(1, 2).flatten(0, 1))
+    _write(layer, row.proj, w_proj.flatten(0, 1).t())
+
+
+def slot_of(block: nn.Module, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.Module, str] | None:
+    """The first slot that this block has, the module that holds its weight, and the weight's name."""
+    for slot in (slots,) if isinstance(slots, Slot) else slots:
+        owner = find(block, slot.path)
+        if isinstance(find(owner, slot.weight), Tensor) and (
+            slot.bias_fused or isinstance(find(owner, slot.bias), Tensor)
+        ):
+            inner, _, name = slot.weight.rpartition(".")
+            return slot, find(owner, inner), name
+    return None
+
+
+def _found(layer: LayerView, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.Module, str]:
+    found = slot_of(layer.block, slots)
+    if found is None:
+        tried = [f"{s.path}.{s.weight}" for s in ((slots,) if isinstance(slots, Slot) else slots)]
+        raise WeightsError(
+            f"{layer.name} of family {layer.family.name!r} keeps no plain weight at {' or '.join(tried)} "
+            f"in {type(layer.block).__name__}"
+        )
+    return found
+
+
+def _read(
+    layer: LayerView, slots: Slot | tuple[Slot, ...]
+) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None]:
+    slot, owner, name = _found(layer, slots)
+    weight: Tensor = getattr(owner, name)
+    weight = weight.t() if slot.transposed else weight
+    bias = find(find(layer.block, slot.path), slot.bias)
+    if bias is not None and slot.bias_fused:
+        bias = bias.chunk(slot.of)[slot.part]
+    return weight.chunk(slot.of)[slot.part], bias
+
+
+def _write(layer: LayerView, slots: Slot | tuple[Slot, ...], new: Float[Tensor, "out in"]) -> None:
+    slot, owner, name = _found(layer, slots)
+    whole = getattr(owner, name).detach().clone()
+    part = (whole.t() if slot.transposed else whole).chunk(slot.of)[slot.part]
+    part.copy_(new)
+    if parametrize.is_parametrized(owner, name):
+        setattr(owner, name, whole)  # goes through the parametrisation's right_inverse
+    else:
+        getattr(owner, name).copy_(whole)
+
+
+def _read_norm(layer: LayerView, paths: Paths, offset: float) -> Norm | None:
+    module = find(layer.block, paths)
+    if module is None or isinstance(module, nn.Identity):
+        return None
+    kind = _norm_kind(module)
+    if kind is None:
+        raise WeightsError(
+            f"{layer.name}: {type(module).__name__} is neither a LayerNorm nor an RMSNorm, "
+            "so it cannot be folded into W_V"
+        )
+    weight = getattr(module, "weight", None)
+    eps = find(module, ("eps", "variance_epsilon"))
+    dtype = weight.dtype if isinstance(weight, Tensor) else torch.get_default_dtype()
+    return Norm(
+        kind=kind,
+        weight=weight + offset if weight is not None and offset else weight,
+        bias=getattr(module, "bias", None),
+        eps=torch.finfo(dtype).eps if eps is None else float(eps),
+    )
+
+
+def _norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
+    names = [base.__name__.lower() for base in type(module).__mro__]
+    if any("rmsnorm" in name for name in names):
+        return "rms"
+    return "layer" if any("layernorm" in name for name in names) else None
+
+
+def _refuse_nonlinear(layer: LayerView, row: AttentionRow) -> None:
+    for path in row.nonlinear:
+        part = find(layer.block, path)
+        if part is not None and not isinstance(part, nn.Identity):
+            raise WeightsError(
+                f"{layer.name} of family {layer.family.name!r}: {path} ({type(part).__name__}) stands between "
+                "the heads and W_proj, so the attention is not Σ A_h X W_V^h W_proj^h"
+            )

@@ -1,0 +1,271 @@
+"""Small models of every family, with batches; the shared tests run over all of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+D, HEADS, LAYERS, TOKENS, BATCH, VOCAB = 32, 4, 3, 7, 2, 50
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model to build, what to call it with, and what its view must say."""
+
+    name: str
+    family: str
+    build: Callable[[], nn.Module]
+    batch: Callable[[], Any]
+    layers: int = LAYERS
+    prefix: int = 0
+    causal: bool = False
+    norm_dtype: torch.dtype | None = None  # families that normalise in this dtype whatever the model's
+
+    def model(self, dtype: torch.dtype = torch.float32) -> nn.Module:
+        """The model in eval mode, with every parameter random (also the ones that start at 0 or 1)."""
+        torch.manual_seed(0)
+        model = self.build().eval().to(dtype)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.1 * torch.randn_like(p))
+        return model
+
+    def inputs(self, dtype: torch.dtype = torch.float32) -> Any:
+        torch.manual_seed(1)
+        batch = self.batch()
+        if isinstance(batch, dict):
+            return {k: x.to(dtype) if x.is_floating_point() else x for k, x in batch.items()}
+        return batch.to(dtype)
+
+
+def images(size: int = 16) -> Tensor:
+    return torch.randn(BATCH, 3, size, size)
+
+
+def pixels(size: int = 16) -> dict[str, Tensor]:
+    return {"pixel_values": images(size)}
+
+
+def ids() -> dict[str, Tensor]:
+    return {"input_ids": torch.randint(3, VOCAB, (BATCH, TOKENS))}
+
+
+def padded() -> dict[str, Tensor]:
+    mask = torch.ones(BATCH, TOKENS, dtype=torch.long)
+    mask[1, 4:] = 0
+    return {**ids(), "attention_mask": mask}
+
+
+def _timm(name: str = "vit_tiny_patch16_224", **kwargs: Any) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        import timm
+
+        small = {"img_size": 16, "patch_size": 4, "embed_dim": D, "num_heads": HEADS, "depth": LAYERS}
+        return timm.create_model(name, pretrained=False, num_classes=5, **{**small, **kwargs})
+
+    return build
+
+
+def _timm_block(block: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        from timm.models import vision_transformer
+
+        return _timm(block_fn=getattr(vision_transformer, block))()
+
+    return build
+
+
+def _torchvision() -> nn.Module:
+    from torchvision.models import VisionTransformer
+
+    model = VisionTransformer(16, 4, LAYERS, HEADS, D, 2 * D, num_classes=5)
+    return model
+
+
+def _encoder(norm_first: bool, batch_first: bool, norm: bool = True) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        layer = nn.TransformerEncoderLayer(D, HEADS, 2 * D, batch_first=batch_first, norm_first=norm_first)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch explains why it will not use nested tensors
+            return nn.TransformerEncoder(layer, LAYERS, norm=nn.LayerNorm(D) if norm else None)
+
+    return build
+
+
+def _sequence(batch_first: bool) -> Callable[[], Any]:
+    return lambda: torch.randn((BATCH, TOKENS, D) if batch_first else (TOKENS, BATCH, D))
+
+
+def _padded_sequence() -> dict[str, Tensor]:
+    mask = torch.zeros(BATCH, TOKENS, dtype=torch.bool)
+    mask[1, 4:] = True
+    return {"src": torch.randn(BATCH, TOKENS, D), "src_key_padding_mask": mask}
+
+
+def _causal_sequence() -> dict[str, Tensor]:
+    mask = nn.Transformer.generate_square_subsequent_mask(TOKENS)
+    return {"src": torch.randn(BATCH, TOKENS, D), "mask": mask}
+
+
+def hf(name: str, config: str | None = None, wrap: str | None = None, **kwargs: Any) -> Callable[[], nn.Module]:
+    """A Hugging Face model from a small config; `wrap` names another class than NAMEModel."""
+
+    def build() -> nn.Module:
+        import transformers
+
+        made = getattr(transformers, config or f"{name}Config")(**kwargs)
+        return getattr(transformers, wrap or f"{name}Model")(made)
+
+    return build
+
+
+def _kinds(name: str, **kwargs: Any) -> dict[str, Any]:
+    shapes = {
+        "num_hidden_layers": LAYERS,
+        "hidden_size": D,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 2 * D,
+    }
+    return {**shapes, **kwargs}
+
+
+VISION = _kinds("vision", image_size=16, patch_size=4)
+TEXT = _kinds("text", vocab_size=VOCAB, max_position_embeddings=32)
+DECODER = {**TEXT, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+GEMMA = {**DECODER, "head_dim": 12}
+GEMMA_MIXED = {
+    **GEMMA,
+    "sliding_window": 3,
+    "query_pre_attn_scalar": 8,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
+F32 = torch.float32  # Hugging Face's RMSNorms compute in float32 whatever the model's dtype
+
+VISION_CASES = [
+    Case("timm-vit", "timm-vit", _timm(), images, prefix=1),
+    Case("timm-deit-distilled", "timm-vit", _timm("deit_tiny_distilled_patch16_224"), images, prefix=2),
+    Case("timm-deit3", "timm-vit", _timm("deit3_small_patch16_224"), images, prefix=1),
+    Case("timm-registers", "timm-vit", _timm(reg_tokens=4, no_embed_class=True, init_values=0.1), images, prefix=5),
+    Case("timm-clip-qknorm", "timm-vit", _timm(pre_norm=True, qk_norm=True, qkv_bias=False), images, prefix=1),
+    Case("timm-avg-pool", "timm-vit", _timm(class_token=False, global_pool="avg"), images),
+    Case("timm-respost", "timm-vit-respost", _timm_block("ResPostBlock"), images, prefix=1),
+    Case(
+        "timm-dinov3",
+        "timm-eva",
+        _timm("vit_small_patch16_dinov3", pretrained_cfg=None),
+        images,
+        prefix=5,
+    ),
+    Case("timm-eva02", "timm-eva", _timm("eva02_tiny_patch14_224"), images, prefix=1),
+    Case("torchvision-vit", "torchvision-vit", _torchvision, images, prefix=1),
+    Case("hf-vit", "hf-vit", hf("ViT", **VISION), pixels, prefix=1),
+    Case("hf-vit-classifier", "hf-vit", hf("ViT", wrap="ViTForImageClassification", **VISION), pixels, prefix=1),
+    Case("hf-deit", "hf-deit", hf("DeiT", **VISION), pixels, prefix=2),
+    Case("hf-dinov2", "hf-dinov2", hf("Dinov2", **VISION), pixels, prefix=1),
+    Case(
+        "hf-dinov2-registers",
+        "hf-dinov2-registers",
+        hf("Dinov2WithRegisters", num_register_tokens=4, **VISION),
+        pixels,
+        prefix=5,
+    ),
+    Case("hf-clip-vision", "hf-clip-vision", hf("CLIPVision", **VISION), pixels, prefix=1),
+]
+
+SEQUENCE_CASES = [
+    Case("torch-pre", "torch-encoder-pre", _encoder(True, True), _sequence(True)),
+    Case("torch-pre-token-first", "torch-encoder-pre", _encoder(True, False), _sequence(False)),
+    Case("torch-post", "torch-encoder-post", _encoder(False, True), _sequence(True)),
+    Case("torch-post-token-first", "torch-encoder-post", _encoder(False, False, norm=False), _sequence(False)),
+    Case("torch-post-padded", "torch-encoder-post", _encoder(False, True), _padded_sequence),
+    Case("torch-pre-padded", "torch-encoder-pre", _encoder(True, True), _padded_sequence),
+    Case("torch-pre-causal-mask", "torch-encoder-pre", _encoder(True, True), _causal_sequence),
+    Case(
+        "whisper",
+        "hf-whisper-encoder",
+        hf(
+            "Whisper",
+            wrap="WhisperForAudioClassification",
+            d_model=D,
+            encoder_layers=LAYERS,
+            encoder_attention_heads=HEADS,
+            encoder_ffn_dim=2 * D,
+            decoder_layers=1,
+            decoder_attention_heads=HEADS,
+            max_source_positions=TOKENS,
+            num_mel_bins=6,
+            vocab_size=VOCAB,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=1,
+        ),
+        lambda: {"input_features": torch.randn(BATCH, 6, 2 * TOKENS)},
+    ),
+]
+
+_ALBERT = {**TEXT, "embedding_size": 16}
+TEXT_CASES = [
+    Case("bert", "hf-bert", hf("Bert", **TEXT), ids),
+    Case("bert-padded", "hf-bert", hf("Bert", **TEXT), padded),
+    Case("bert-mlm", "hf-bert", hf("Bert", wrap="BertForMaskedLM", **TEXT), padded),
+    Case(
+        "bert-decoder",
+        "hf-bert",
+        hf("Bert", wrap="BertLMHeadModel", is_decoder=True, **TEXT),
+        padded,
+        causal=True,
+    ),
+    Case("roberta", "hf-roberta", hf("Roberta", **TEXT), padded),
+    Case(
+        "distilbert",
+        "hf-distilbert",
+        hf("DistilBert", dim=D, n_layers=LAYERS, n_heads=HEADS, hidden_dim=2 * D, vocab_size=VOCAB),
+        padded,
+    ),
+    Case("albert", "hf-albert", hf("Albert", **_ALBERT), padded),
+    Case(
+        "albert-groups",
+        "hf-albert",
+        hf("Albert", **{**_ALBERT, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2}),
+        ids,
+        layers=10,
+    ),
+    Case("mpnet", "hf-mpnet", hf("MPNet", **TEXT), padded),
+    Case("mpnet-mlm", "hf-mpnet", hf("MPNet", wrap="MPNetForMaskedLM", **TEXT), ids),
+    Case(
+        "gpt2",
+        "hf-gpt2",
+        hf("GPT2", n_layer=LAYERS, n_embd=D, n_head=HEADS, n_positions=32, vocab_size=VOCAB),
+        padded,
+        causal=True,
+    ),
+    Case("llama", "hf-llama", hf("Llama", **DECODER), ids, causal=True, norm_dtype=F32),
+    Case("llama-lm-padded", "hf-llama", hf("Llama", wrap="LlamaForCausalLM", **DECODER), padded, causal=True, norm_dtype=F32),
+    Case("mistral", "hf-llama", hf("Mistral", sliding_window=3, **DECODER), padded, causal=True, norm_dtype=F32),
+    Case("qwen2", "hf-qwen", hf("Qwen2", **DECODER), padded, causal=True, norm_dtype=F32),
+    Case("qwen3", "hf-qwen", hf("Qwen3", head_dim=12, **DECODER), padded, causal=True, norm_dtype=F32),
+    Case("gemma", "hf-gemma", hf("Gemma", **GEMMA), padded, causal=True, norm_dtype=F32),
+    Case("gemma2", "hf-gemma2", hf("Gemma2", **GEMMA_MIXED), padded, causal=True, norm_dtype=F32),
+    Case(
+        "gemma3",
+        "hf-gemma2",
+        hf("Gemma3", "Gemma3TextConfig", "Gemma3ForCausalLM", **GEMMA_MIXED),
+        padded,
+        causal=True,
+        norm_dtype=F32,
+    ),
+]
+
+CASES = [*VISION_CASES, *SEQUENCE_CASES, *TEXT_CASES]
+
+
+def every_case(cases: list[Case] = CASES) -> pytest.MarkDecorator:
+    """Run a test over all families."""
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
