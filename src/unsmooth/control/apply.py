@@ -1,0 +1,103 @@
+"""`reparametrize`: turn a model's value and projection weights into functions of Θ and ψ, in place."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from unsmooth.control.layers import Controllable, attention_layers, controllable
+from unsmooth.control.select import Layers, Mode, select_layers, select_modes
+from unsmooth.control.slots import supplied, supply
+from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
+from unsmooth.errors import OptionError, WeightsError
+
+M = TypeVar("M", bound=nn.Module)
+INITS = ("paper", "from_weights")
+
+
+def reparametrize(
+    model: M,
+    mode: Mode = "sharpening",
+    *,
+    form: str = "eigen",
+    layers: Layers = "all",
+    init: str = "paper",
+    std: float = 0.1,
+    bound: str | None = None,
+    generator: torch.Generator | None = None,
+) -> M:
+    """Give the model's H the eigenvalues of its mode, in place; returns the same model.
+
+    - `mode`: "sharpening" (Λ ≤ 0) or "smoothing" (Λ ≥ 0); a list or `{layer: mode}` mixes them ("plain" allowed).
+    - `form`: "eigen" (section 4), "split" (footnote 2) or "symmetric" (the poster); see `forms`.
+    - `layers`: "all", indices, or a pattern (`select_layers`); the others stay plain.
+    - `init`: "paper" (appendix A: He for Θ, ψ ~ N(0, std²)) or "from_weights" (nearest admissible spectrum;
+      the errors are in `control_of(model).fit`).
+    - `bound`: "clip", "abs", "tanh", "square" or "free"; by default the form's own.
+
+    Biases stay as they are. `bake` undoes it with the same outputs.
+    """
+    if init not in INITS:
+        raise OptionError.unknown("init", init, INITS)
+    if hasattr(model, ATTRIBUTE):
+        raise OptionError("this model is already reparametrised: call `bake` first")
+    found = attention_layers(model)
+    chosen = select_layers(layers, list(found))
+    modes = select_modes(mode, chosen)
+    if not modes:
+        raise OptionError("no layer is left to control: `layers` and `mode` leave every layer plain")
+    picked = [controllable(name, layer) for index, (name, layer) in enumerate(found.items()) if index in modes]
+    control = _build(picked, list(modes.values()), form, bound)
+    control.reset(std, generator)
+    _attach(model, control, picked)
+    return model
+
+
+def control_of(model: nn.Module) -> SpectralControl:
+    """The model's `SpectralControl`."""
+    control = getattr(model, ATTRIBUTE, None)
+    if not isinstance(control, SpectralControl):
+        raise OptionError("this model is not reparametrised: call `reparametrize` first")
+    return control
+
+
+def _build(picked: list[Controllable], modes: list[str], form: str, bound: str | None) -> SpectralControl:
+    dims = {layer.dim for layer in picked}
+    if len(dims) > 1:
+        raise WeightsError(f"layers of different widths {sorted(dims)} cannot share one factorisation: select by width")
+    weight = picked[0].proj.tensor()
+    names, heads = [layer.name for layer in picked], [layer.heads for layer in picked]
+    return SpectralControl(names, modes, heads, dims.pop(), form, bound, device=weight.device, dtype=weight.dtype)
+
+
+def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllable]) -> None:
+    for index, layer in enumerate(picked):
+        supply(control, index, 0, layer.value)
+        supply(control, index, 1, layer.proj)
+    model.add_module(ATTRIBUTE, control)
+    model.register_forward_pre_hook(fill_before)
+    model.register_forward_hook(clear_after, always_call=True)
+    model.register_load_state_dict_pre_hook(load_plain)
+
+
+# Hooks are plain functions of the module they fire on, so that a deep copy of the model has working ones.
+def fill_before(model: nn.Module, args: Any) -> None:
+    """Compute every layer's weights in one batched call."""
+    control_of(model).fill()
+
+
+def clear_after(model: nn.Module, args: Any, output: Any) -> None:
+    """Forget them, also after an exception."""
+    control_of(model).clear()
+
+
+def load_plain(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Let a plain checkpoint load where names match: free rows are taken, controlled rows left to Θ and ψ."""
+    for path, _, name, part in supplied(model):
+        key = f"{prefix}{path}.{name}"
+        if key in state:
+            free = part.rest(state.pop(key))
+            if free.shape[0]:
+                state[f"{prefix}{path}.parametrizations.{name}.original"] = free

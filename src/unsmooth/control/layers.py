@@ -1,0 +1,63 @@
+"""The layers of a model, and where the weights of those to be controlled live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from unsmooth.control.slots import Place
+from unsmooth.errors import WeightsError
+from unsmooth.models import LayerView, view
+from unsmooth.models.family import Slot
+from unsmooth.models.weights import slot_of
+
+
+@dataclass(frozen=True)
+class Controllable:
+    """One attention module: its name, heads, width, and the places of its value and projection weights."""
+
+    name: str
+    heads: int
+    dim: int
+    value: Place
+    proj: Place
+
+
+def attention_layers(model: nn.Module) -> dict[str, LayerView]:
+    """Every attention module by its name in the model, in order of execution; a shared one once."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    layers: dict[str, LayerView] = {}
+    for layer in view(model).layers:
+        layers.setdefault(paths[id(layer.attention)], layer)
+    return layers
+
+
+def controllable(name: str, layer: LayerView) -> Controllable:
+    """Where the layer's d×d weights are; WeightsError, with its name, if it has none."""
+    if layer.kv_heads != layer.heads:
+        raise WeightsError(
+            f"{name}: its {layer.heads} query heads share {layer.kv_heads} value heads (grouped queries), so W_V is "
+            "not square and H has no eigendecomposition of its own; expected as many value heads as query heads"
+        )
+    weights = layer.weights()  # also refuses attention that is no sum of A_h X W_V^h W_proj^h
+    heads, dim, key = weights.w_v.shape
+    if heads * key != dim or weights.w_proj.shape[-1] != dim:
+        raise WeightsError(
+            f"{name}: expected square value and projection weights, got W_V {dim}×{heads * key} and "
+            f"W_proj {heads * key}×{weights.w_proj.shape[-1]} ({heads} heads of {key} features, width {dim})"
+        )
+    row = layer.attention_row
+    return Controllable(name, heads, dim, _place(name, layer, row.value), _place(name, layer, row.proj))
+
+
+def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:
+    found = slot_of(layer.block, slots)
+    if found is None:
+        raise WeightsError(f"{name} keeps no plain weight tensor that could be parametrised")
+    slot, owner, tensor = found
+    weight: Tensor = getattr(owner, tensor)
+    if not weight.is_floating_point():
+        raise WeightsError(f"{name}: expected floating point weights in {tensor!r}, got {weight.dtype}")
+    size = weight.shape[1 if slot.transposed else 0] // slot.of
+    return Place(owner, tensor, slot.part * size, (slot.part + 1) * size, slot.transposed)

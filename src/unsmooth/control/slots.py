@@ -1,0 +1,100 @@
+"""The places where a layer keeps W_V and W_proj, and the `parametrize` modules that supply them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from unsmooth.control.spectral import SpectralControl
+from unsmooth.errors import WeightsError
+from unsmooth.tolerance import tolerance
+
+
+@dataclass(frozen=True)
+class Place:
+    """Rows `start:stop` of the tensor `name` of `module` hold a d×d weight, one row per output feature.
+
+    `transposed` tensors (HF's Conv1D) have one column per output feature instead.
+    """
+
+    module: nn.Module
+    name: str
+    start: int
+    stop: int
+    transposed: bool = False
+
+    def tensor(self) -> Float[Tensor, "out dim"]:
+        """The whole tensor, output features first."""
+        value: Tensor = getattr(self.module, self.name)
+        return value.mT if self.transposed else value
+
+
+class Supplied(nn.Module):
+    """Puts a controlled d×d weight into its rows; the other rows (query, key) stay free parameters."""
+
+    def __init__(self, control: SpectralControl, layer: int, which: int, place: Place) -> None:
+        super().__init__()
+        self._control = (control,)  # in a tuple: the model owns it, and its parameters must be listed once
+        self.layer, self.which = layer, which
+        self.start, self.stop, self.transposed = place.start, place.stop, place.transposed
+        self.attached = False
+
+    def forward(self, free: Float[Tensor, "free dim"]) -> Tensor:
+        """The whole tensor, in its module's own orientation."""
+        full = self._control[0].read(self.layer, self.which).mT  # a Linear computes x Wᵀ
+        if free.shape[0]:
+            # The pieces keep their order: fused tensors are [query, key, value] or any other sequence.
+            full = torch.cat([free[: self.start], full.to(free.dtype), free[self.start :]])
+        return full.mT if self.transposed else full
+
+    def right_inverse(self, weight: Tensor) -> Float[Tensor, "free dim"]:
+        """The rows that stay free. Controlled rows cannot be assigned alone: Θ and ψ drive two weights."""
+        if self.attached:
+            rows = weight.mT if self.transposed else weight
+            self._refuse(rows[self.start : self.stop].mT)
+        return self.rest(weight)
+
+    def rest(self, weight: Tensor) -> Float[Tensor, "free dim"]:
+        """All rows of a whole tensor but the controlled ones."""
+        rows = weight.mT if self.transposed else weight
+        return torch.cat([rows[: self.start], rows[self.stop :]])
+
+    def _refuse(self, new: Float[Tensor, "dim dim"]) -> None:
+        control = self._control[0]
+        now = control.read(self.layer, self.which)
+        allowed = tolerance(torch.promote_types(new.dtype, now.dtype), now.shape[-1])
+        if not torch.allclose(new, now.to(new.dtype), rtol=0, atol=allowed * float(now.abs().max())):
+            raise WeightsError(
+                f"{('W_V', 'W_proj')[self.which]} of {control.names[self.layer]} is driven by Θ and ψ together with "
+                "its partner and cannot be assigned alone: use `control_of(model).assign(layer, w_v, w_proj)`, "
+                "or `bake` first"
+            )
+
+
+def supply(control: SpectralControl, layer: int, which: int, place: Place) -> None:
+    """Let `control` supply these rows from now on."""
+    part = Supplied(control, layer, which, place)
+    weight = getattr(place.module, place.name).detach()
+    if part.rest(weight).shape[0] == 0:
+        # Nothing stays free. An empty parameter never gets a gradient, and DDP would wait for it: keep a buffer.
+        delattr(place.module, place.name)
+        place.module.register_buffer(place.name, weight)
+    parametrize.register_parametrization(place.module, place.name, part)
+    originals: nn.Module = place.module.parametrizations[place.name]  # type: ignore[index, assignment]
+    if "original" in originals._buffers:
+        originals._non_persistent_buffers_set.add("original")
+    part.attached = True
+
+
+def supplied(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Supplied]]:
+    """Path, module, tensor name and `Supplied` of every controlled tensor of the model."""
+    for path, module in model.named_modules():
+        for name, parts in getattr(module, "parametrizations", {}).items():
+            for part in parts:
+                if isinstance(part, Supplied):
+                    yield path, module, name, part

@@ -1,0 +1,135 @@
+"""The module that holds Θ and ψ of all controlled layers and turns them into weights in one batched call.
+
+Why not one `torch.nn.utils.parametrize` module per weight: a Θ drives two weights of different modules,
+and a factorisation per weight would cost layers × 2 small kernel sequences instead of one. So Θ and ψ live
+stacked in `SpectralControl`, a forward pre-hook of the model computes every layer's weights at once, and
+thin `parametrize` modules (slots.py) read them: class changes, `is_parametrized`, copies and Dynamo behave
+as with any parametrisation. `parametrize.cached()` cannot do this: it caches weight by weight, and keeps its
+values until the user leaves the context. Ours live exactly as long as one forward pass; a read outside of
+one computes that layer alone, so a stale weight can never be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.control.bounds import SIGNS, get_bound
+from unsmooth.control.factor import gram_cholesky
+from unsmooth.control.fit import Fit
+from unsmooth.control.forms import get_form
+from unsmooth.errors import WeightsError
+
+#: The attribute of the model under which its `SpectralControl` is registered.
+ATTRIBUTE = "spectral_control"
+
+Pair = tuple[Float[Tensor, "*layer dim dim"], Float[Tensor, "*layer dim dim"]]
+
+
+class SpectralControl(nn.Module):
+    """Stacked Θ (layer, d, d) and ψ (layer, d) of the controlled layers, and the weights they stand for.
+
+    The parametrisation runs in float32 (float64 if the parameters are) with autocast off.
+    """
+
+    sign: Tensor
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        modes: Sequence[str],
+        heads: Sequence[int],
+        dim: int,
+        form: str,
+        bound: str | None = None,
+        *,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.names, self.modes, self.heads, self.dim = tuple(names), tuple(modes), tuple(heads), dim
+        self.form = get_form(form)
+        self.bound = get_bound(bound or self.form.bound)
+        self.theta = nn.Parameter(torch.empty(len(names), dim, dim, device=device, dtype=dtype))
+        self.psi = nn.Parameter(torch.empty(len(names), dim, device=device, dtype=dtype))
+        sign = torch.tensor([SIGNS[mode] for mode in modes], device=device, dtype=dtype)
+        self.register_buffer("sign", sign[:, None])
+        #: Relative errors of `from_weights`, per layer; None after any other initialisation.
+        self.fit: tuple[Fit, ...] | None = None
+        self._weights: Pair | None = None
+
+    def reset(self, std: float = 0.1, generator: torch.Generator | None = None) -> None:
+        """Appendix A: He-normal Θ (variance 2/d) and ψ ~ N(0, std²)."""
+        with torch.no_grad():
+            self.theta.normal_(0.0, (2.0 / self.dim) ** 0.5, generator=generator)
+            self.psi.normal_(0.0, std, generator=generator)
+        self.fit = None
+
+    def eigenvalues(self) -> Float[Tensor, "layer dim"]:
+        """diag Λ of every layer."""
+        return self.bound.to_lambda(self.psi, self.sign)
+
+    def weights(self, layer: int | None = None) -> Pair:
+        """W_V and W_proj (paper's orientation) of all layers in one call, or of one layer."""
+        every = slice(None) if layer is None else layer
+        theta, psi, sign = self.theta[every], self.psi[every], self.sign[every]
+        work = torch.promote_types(theta.dtype, torch.float32)
+        # qr, cholesky and solves have no bfloat16 kernels, and an orthogonal weight needs float32.
+        with torch.autocast(theta.device.type, enabled=False):
+            eigenvalues = self.bound.to_lambda(psi.to(work), sign.to(work))
+            w_v, w_proj = self.form.assemble(theta.to(work), eigenvalues)
+        return w_v.to(theta.dtype), w_proj.to(theta.dtype)
+
+    def forward(self) -> Pair:
+        """`weights()` of all layers."""
+        return self.weights()
+
+    def fill(self) -> None:
+        """Compute all weights for the forward pass that starts now."""
+        self._weights = self.weights()
+        # Free on a CPU; on a GPU it would synchronise every step, so `ControlMonitor.check` does it there.
+        if not torch.compiler.is_compiling() and self.theta.device.type == "cpu":
+            w_v, w_proj = self._weights
+            if not bool(torch.isfinite(w_v.sum() + w_proj.sum())):
+                self.clear()
+                self.check()
+
+    def clear(self) -> None:
+        """Forget them: outside a forward pass weights are computed when they are read."""
+        self._weights = None
+
+    def read(self, layer: int, which: int) -> Float[Tensor, "dim dim"]:
+        """W_V (`which` = 0) or W_proj (1) of one layer: this pass's, or computed now."""
+        if self._weights is not None:
+            return self._weights[which][layer]
+        return self.weights(layer)[which]
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """Raise `WeightsError` with the layers' names where Θ is singular or not finite (synchronises)."""
+        finite = torch.isfinite(self.theta).flatten(1).all(1) & torch.isfinite(self.psi).all(1)
+        if not bool(finite.all()):
+            raise WeightsError(
+                f"Θ or ψ of {self._named(~finite)} holds NaN or infinity: expected finite parameters; "
+                "go back to an earlier checkpoint, or lower the learning rate"
+            )
+        if self.form.name == "split":
+            return  # VᵀV is never inverted
+        _, _, singular = gram_cholesky(self.theta.to(torch.promote_types(self.theta.dtype, torch.float32)))
+        if bool(singular.any()):
+            raise WeightsError(
+                f"Θ of {self._named(singular)} is singular: form {self.form.name!r} needs linearly independent "
+                "columns; re-initialise these layers (`reset`), lower the learning rate, or use form 'split'"
+            )
+
+    def _named(self, marked: Tensor) -> str:
+        return ", ".join(name for name, hit in zip(self.names, marked.tolist(), strict=True) if hit)
+
+    def extra_repr(self) -> str:
+        """Shown by `print(model)`."""
+        counts = {mode: self.modes.count(mode) for mode in dict.fromkeys(self.modes)}
+        which = ", ".join(f"{count} {mode}" for mode, count in counts.items())
+        return f"form={self.form.name}, bound={self.bound.name}, dim={self.dim}, layers: {which}"
