@@ -1,0 +1,42 @@
+"""Threads that each take a part of a batch: many small eigenproblems use the cores better than one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+def spread(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """`function` of each part, on as many threads as torch would use; results in order."""
+    threads = torch.get_num_threads()
+    if threads == 1 or len(parts) < 2:
+        return [function(part) for part in parts]
+    return list(_pool(threads, os.getpid()).map(function, parts))
+
+
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """One pool per process: a forked child has none of its parent's threads."""
+    # LAPACK on one matrix of some hundred rows gains nothing from a second thread, and loses to its barriers.
+    return ThreadPoolExecutor(threads, "unsmooth", initializer=torch.set_num_threads, initargs=(1,))
+
+
+def even_slices(length: int, parts: int) -> list[slice]:
+    """At most `parts` slices that cover range(length), sizes differing by one at most.
+
+    >>> even_slices(5, 2)
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    parts = max(1, min(parts, length))
+    size, longer = divmod(length, parts)
+    ends = [size * i + min(i, longer) for i in range(parts + 1)]
+    return [slice(a, b) for a, b in pairwise(ends)]
