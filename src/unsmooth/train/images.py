@@ -1,0 +1,171 @@
+"""A labelled image set in memory: uint8 pixels and labels, read from disk and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from unsmooth.errors import DataError, MissingExtraError
+
+LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
+IMAGE_COLUMNS = ("img", "image")
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm"})
+EXPECTED = (
+    "HF-layout parquet (train-*.parquet, test-*.parquet), torchvision's cifar-100-python folder, "
+    "or train/ and test/ folders with one folder per class"
+)
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images of one split in canonical order: by the hash of their pixels, whatever files they came from."""
+
+    pixels: UInt8[Tensor, "image channel height width"]
+    labels: Int64[Tensor, image]
+    class_names: tuple[str, ...] = ()
+    fraction: float = 1.0  # of the full split, when the files hold a subset of it
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Int64[Tensor, chosen]) -> ImageSet:
+        """These images only, in this order."""
+        return ImageSet(self.pixels[index], self.labels[index], self.class_names, self.fraction)
+
+    def channel_means(self) -> tuple[float, ...]:
+        """Mean of each channel in [0, 1]."""
+        return tuple((self.pixels.float().mean((0, 2, 3)) / 255).tolist())
+
+
+def load_images(path: str | Path, split: str) -> ImageSet:
+    """Read one split (`train` or `test`) from any of the layouts we know."""
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise DataError(f"no data at {path}: expected {EXPECTED}")
+    parquet = sorted(path.glob(f"**/{split}-*.parquet")) or sorted(path.glob(f"**/{split}.parquet"))
+    pickled = next(iter(sorted(path.glob(f"**/cifar-100-python/{split}"))), None)
+    folder = next((path / name for name in _folder_names(split) if (path / name).is_dir()), None)
+    if parquet:
+        found = _from_parquet(parquet)
+    elif pickled is not None or (path / split).is_file():
+        found = _from_torchvision(pickled or path / split)
+    elif folder is not None:
+        found = _from_folders(folder)
+    else:
+        raise DataError(f"no {split} split at {path}: expected {EXPECTED}")
+    return _canonical(found)
+
+
+def _folder_names(split: str) -> tuple[str, ...]:
+    return (split, "val", "validation") if split == "test" else (split,)
+
+
+def _canonical(images: ImageSet) -> ImageSet:
+    """Sort by a hash of the pixels, so that neither shards nor their order change a run."""
+    if not len(images):
+        raise DataError("the split holds no images")
+    pixels = images.pixels.numpy()
+    keys = [
+        hashlib.blake2b(p.tobytes() + bytes([int(y) % 256]), digest_size=8).digest()
+        for p, y in zip(pixels, images.labels.tolist(), strict=True)
+    ]
+    return images.take(torch.tensor(sorted(range(len(keys)), key=keys.__getitem__)))
+
+
+def _decode(blob: bytes, where: str) -> UInt8[np.ndarray, "channel height width"]:
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError.needed("pillow", "train", "reading images") from error
+    try:
+        return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
+    except (UnidentifiedImageError, OSError) as error:
+        raise DataError(f"{where} is not a readable image ({error}): remove it or repair it") from error
+
+
+def _stack(arrays: list[Any], labels: list[int], names: tuple[str, ...], fraction: float = 1.0) -> ImageSet:
+    sizes = {a.shape for a in arrays}
+    if len(sizes) > 1:
+        raise DataError(f"all images of a split must have one size; found {sorted(sizes)[:4]}: resize them first")
+    pixels = torch.from_numpy(np.stack(arrays)) if arrays else torch.zeros(0, 3, 1, 1, dtype=torch.uint8)
+    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), names, fraction)
+
+
+def _from_parquet(files: list[Path]) -> ImageSet:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError.needed("pyarrow", "train", "reading parquet") from error
+    arrays: list[Any] = []
+    labels: list[int] = []
+    names: tuple[str, ...] = ()
+    fraction = 1.0
+    for file in files:
+        try:
+            table = pq.read_table(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{file} is truncated or not parquet ({error}): download or write it again") from error
+        image, label = (_pick(table.column_names, c, file) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
+        metadata = table.schema.metadata or {}
+        names = names or _class_names(metadata, label)
+        fraction = json.loads(metadata.get(b"unsmooth", b"{}")).get("fraction", 1.0)
+        for row, value in enumerate(table.column(image).to_pylist()):
+            blob = value["bytes"] if isinstance(value, dict) else value
+            arrays.append(_decode(blob, f"{file}, row {row}"))
+        labels += table.column(label).to_pylist()
+    return _stack(arrays, labels, names, fraction)
+
+
+def _pick(columns: list[str], wanted: tuple[str, ...], file: Path) -> str:
+    for name in wanted:
+        if name in columns:
+            return name
+    raise DataError(f"{file} has no column {' or '.join(wanted)}: its columns are {', '.join(columns)}")
+
+
+def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
+    features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    return tuple(features.get(label, {}).get("names", ()))
+
+
+def _from_torchvision(file: Path) -> ImageSet:
+    """torchvision keeps CIFAR-100 as pickles; its own loader checks their md5 before unpickling."""
+    try:
+        from torchvision.datasets import CIFAR100
+    except ImportError as error:
+        raise MissingExtraError.needed("torchvision", "train", "reading torchvision's CIFAR-100") from error
+    root = file.parent.parent if file.parent.name == "cifar-100-python" else file.parent
+    try:
+        data = CIFAR100(str(root), train=file.name == "train", download=False)
+    except RuntimeError as error:
+        raise DataError(f"{file} is not torchvision's CIFAR-100 ({error}): download it again") from error
+    pixels = torch.from_numpy(np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)))
+    return ImageSet(pixels, torch.tensor(data.targets), tuple(data.classes))
+
+
+def _from_folders(folder: Path) -> ImageSet:
+    classes = sorted(p for p in folder.iterdir() if p.is_dir())
+    if not classes:
+        raise DataError(f"{folder} has no class folders: expected one folder of images per class")
+    arrays: list[Any] = []
+    labels: list[int] = []
+    for number, path in enumerate(classes):
+        for file in _image_files(path):
+            arrays.append(_decode(file.read_bytes(), str(file)))
+            labels.append(number)
+    return _stack(arrays, labels, tuple(p.name for p in classes))
+
+
+def _image_files(folder: Path) -> Iterator[Path]:
+    return (p for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES)

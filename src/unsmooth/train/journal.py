@@ -1,0 +1,110 @@
+"""What a run writes down: one JSON line per logged epoch, TensorBoard beside it, one record at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unsmooth.errors import MissingExtraError
+from unsmooth.files import write_atomically
+
+LOG = "log.jsonl"
+RECORD = "record.json"
+RECORD_SCHEMA = "unsmooth-record/1"
+
+
+class Journal:
+    """The log of one run; lines after the epoch that a resumed run starts from are dropped."""
+
+    def __init__(self, folder: Path, first_epoch: int = 0, tensorboard: bool = True) -> None:
+        self.path = folder / LOG
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rows = [row for row in read_log(folder) if row["epoch"] <= first_epoch]
+        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
+        self._writer: Any = _tensorboard(folder, first_epoch) if tensorboard else None
+
+    def add(self, row: dict[str, Any]) -> None:
+        """One logged epoch; nested names become TensorBoard tags with slashes."""
+        self.rows.append(row)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if self._writer is not None:
+            for tag, value in _scalars(row):
+                self._writer.add_scalar(tag, value, row["epoch"])
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Release TensorBoard's file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's log; a line that a kill cut short is dropped."""
+    path = folder / LOG
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def _tensorboard(folder: Path, first_epoch: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise MissingExtraError.needed("tensorboard", "train", "writing TensorBoard logs") from error
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch + 1 if first_epoch else None)
+
+
+def _scalars(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for key, value in row.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            found += _scalars(value, f"{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((name, float(value)))
+    return found
+
+
+def hardware() -> str:
+    """The device in words."""
+    if torch.cuda.is_available():
+        return f"1 × {torch.cuda.get_device_name()}"
+    return f"CPU {platform.processor() or platform.machine()}"
+
+
+def commit() -> str:
+    """The commit of the code that runs; outside a repository, what UNSMOOTH_COMMIT says."""
+    try:
+        here = Path(__file__).resolve().parent
+        shown = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True
+        )
+        return shown.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return os.environ.get("UNSMOOTH_COMMIT", "unknown")
+
+
+def write_record(path: Path, content: dict[str, Any]) -> Path:
+    """The record of a finished run: what was run, on what, and what came out."""
+    about = {
+        "schema": RECORD_SCHEMA,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": commit(),
+        "hardware": hardware(),
+        "torch": torch.__version__,
+    }
+    return write_atomically(path, json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,199 @@
+"""A whole run: load, build, train, log, checkpoint, evaluate, save; the same command goes on where it stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unsmooth.errors import CheckpointError, OptionError, UnsmoothError
+from unsmooth.train import journal
+from unsmooth.train.augment import draw_epoch
+from unsmooth.train.checkpoint import find_checkpoint, read_checkpoint, restore, save_checkpoint
+from unsmooth.train.evaluate import evaluate
+from unsmooth.train.model import build_model, save_model
+from unsmooth.train.observe import observe
+from unsmooth.train.recipes import Recipe
+from unsmooth.train.schedule import learning_rates
+from unsmooth.train.step import Speed, Trainer
+from unsmooth.train.subset import load_splits
+from unsmooth.train.variants import apply_variant, baked, parameter_groups
+
+Progress = Callable[[int, int, dict[str, Any]], None]
+
+
+class TrainingError(UnsmoothError):
+    """A loss that is not a number."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained: a recipe, a variant of the model, a seed and a share of the data."""
+
+    recipe: Recipe
+    variant: str = "plain"
+    seed: int = 0
+    fraction: float = 1.0
+    same_steps: bool = False  # as many steps as all data would take, instead of as many epochs
+    std: float | None = None  # of ψ's initialisation
+
+    @property
+    def name(self) -> str:
+        """A name for folders and records.
+
+        >>> Run(Recipe("cifar100"), "sharpening", seed=1, fraction=0.1).name
+        'cifar100-10pct-sharpening-seed1'
+        """
+        share = "" if self.fraction == 1 else f"-{self.fraction * 100:g}pct"
+        std = "" if self.std is None else f"-std{self.std:g}"
+        steps = "-steps" if self.same_steps else ""
+        return f"{self.recipe.name}{share}{steps}-{self.variant}{std}-seed{self.seed}"
+
+    @property
+    def epochs(self) -> int:
+        """Epochs to train; more passes over fewer images when the number of steps is kept."""
+        return round(self.recipe.epochs / self.fraction) if self.same_steps else self.recipe.epochs
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must agree with."""
+        plain = {k: getattr(self, k) for k in ("variant", "seed", "fraction", "same_steps", "std")}
+        return {"recipe": self.recipe.as_dict(), **plain}
+
+
+def train(
+    run: Run,
+    data: str | Path,
+    out: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    speed: Speed | None = None,
+    progress: Progress | None = None,
+    tensorboard: bool = True,
+    rank: int = 0,
+    world: int = 1,
+) -> dict[str, Any]:
+    """Train to the end, from a checkpoint in `out` if there is one; returns the record that was written."""
+    started, folder = time.monotonic(), Path(out)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    recipe = run.recipe
+    images, test = load_splits(data, recipe, run.fraction)
+    if len(images) < recipe.batch_size:
+        raise OptionError(f"{len(images)} images do not fill one batch of {recipe.batch_size}: --set batch_size=…")
+    model = apply_variant(build_model(recipe, run.seed), run.variant, run.std, run.seed).to(device)
+    trainer = Trainer(
+        model,
+        parameter_groups(model, run.variant, recipe),
+        images.pixels.to(device),
+        images.labels.to(device),
+        recipe,
+        learning_rates(recipe, len(images) // recipe.batch_size, run.epochs),
+        speed,
+        world,
+    )
+    first, minutes = _resume(run, folder, trainer, len(images))
+    log = journal.Journal(folder, first, tensorboard) if rank == 0 else None
+    test_pixels, test_labels = test.pixels.to(device), test.labels.to(device)
+    for epoch in range(first, run.epochs):
+        plan = draw_epoch(len(images), recipe, run.seed, epoch)
+        plan = plan.shard(rank, world) if world > 1 else plan
+        loss = trainer.run_epoch(plan, seed=1_000_003 * run.seed + epoch)
+        done = epoch + 1
+        row: dict[str, Any] = {"epoch": done}
+        if done % recipe.every == 0 or done == run.epochs:
+            row |= {"train_loss": _finite(loss, done, folder), "lr": float(trainer.rates[done * len(plan) - 1])}
+            if log is not None:
+                row["test"] = evaluate(model, test_pixels, test_labels, recipe).as_dict()
+                row |= observe(model, test_pixels[: recipe.metric_images], recipe)
+                row["minutes"] = round(minutes + (time.monotonic() - started) / 60, 3)
+                log.add(row)
+                state = {**run.state(), "epoch": done, "minutes": row["minutes"]}
+                save_checkpoint(folder, model, trainer.optimizer, state)
+        if progress is not None:
+            progress(done, run.epochs, row)
+    if log is None:
+        return {}
+    log.close()
+    return _finish(run, folder, model, (test_pixels, test_labels), log, minutes + (time.monotonic() - started) / 60)
+
+
+def _resume(run: Run, folder: Path, trainer: Trainer, images: int) -> tuple[int, float]:
+    """Epochs that are done already and the minutes they took."""
+    path = find_checkpoint(folder)
+    if path is None:
+        return 0, 0.0
+    tensors, state = read_checkpoint(path)
+    for key, value in run.state().items():
+        if state.get(key) != value:
+            raise CheckpointError(
+                f"{path} belongs to another run: its {key} is {_short(state.get(key), value)}; "
+                "choose another --out or remove the folder"
+            )
+    restore(tensors, trainer.model, trainer.optimizer, path)
+    epoch = int(state["epoch"])
+    trainer.done.fill_(epoch * (images // run.recipe.batch_size))
+    return epoch, float(state["minutes"])
+
+
+def _short(found: Any, wanted: Any) -> str:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        key = next(k for k in {**wanted, **found} if found.get(k) != wanted.get(k))
+        return f"with {key}={found.get(key)!r}, not {wanted.get(key)!r}"
+    return f"{found!r}, not {wanted!r}"
+
+
+def _finite(loss: Tensor, epoch: int, folder: Path) -> float:
+    value = float(loss)
+    if not math.isfinite(value):
+        kept = find_checkpoint(folder)
+        raise TrainingError(
+            f"the loss is {value} in epoch {epoch}: expected a finite number; "
+            f"the last good checkpoint is {kept or 'none yet'}; lower lr, or std of ψ, or use precision=float32"
+        )
+    return value
+
+
+def _finish(
+    run: Run, folder: Path, model: nn.Module, test: tuple[Tensor, Tensor], log: journal.Journal, minutes: float
+) -> dict[str, Any]:
+    """Bake, evaluate in float32, save the model and the record."""
+    plain = baked(model, run.variant)
+    final = evaluate(plain, *test, run.recipe, precision="float32").as_dict()
+    about = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": run.fraction}
+    save_model(plain, folder, run.recipe, {**about, "metrics": final})
+    record = {
+        **about,
+        "command": command_of(run),
+        "same_steps": run.same_steps,
+        "std": run.std,
+        "minutes": round(minutes, 2),
+        "final": final,
+        "recipe": run.recipe.as_dict(),
+        "epochs": log.rows,
+    }
+    journal.write_record(folder / journal.RECORD, record)
+    return record
+
+
+def command_of(run: Run) -> str:
+    """The command line that repeats this run."""
+    from unsmooth.train.recipes import find_recipe
+
+    words = ["unsmooth", "train", run.recipe.name, "--variant", run.variant, "--seed", str(run.seed)]
+    words += ["--fraction", f"{run.fraction:g}"] if run.fraction != 1 else []
+    words += ["--same-steps"] if run.same_steps else []
+    words += ["--std", f"{run.std:g}"] if run.std is not None else []
+    standard = find_recipe(run.recipe.name)
+    for item in dataclasses.fields(run.recipe):
+        value = getattr(run.recipe, item.name)
+        if value != getattr(standard, item.name):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += ["--set", f"{item.name}={text}"]
+    return shlex.join([*words, "--data", "PATH"])

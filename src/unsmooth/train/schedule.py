@@ -1,0 +1,28 @@
+"""The learning rate of every step, known before the first one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from unsmooth.train.recipes import Recipe
+
+
+def learning_rates(recipe: Recipe, steps_per_epoch: int, epochs: int) -> Float32[Tensor, step]:
+    """Linear warm-up, then half a cosine down to zero.
+
+    >>> rates = learning_rates(Recipe("x", lr=1.0, warmup_epochs=1), steps_per_epoch=4, epochs=3)
+    >>> [round(float(r), 2) for r in rates]
+    [0.25, 0.5, 0.75, 1.0, 1.0, 0.96, 0.85, 0.69, 0.5, 0.31, 0.15, 0.04]
+    """
+    warm, total = recipe.warmup_epochs * steps_per_epoch, epochs * steps_per_epoch
+    rates = []
+    for step in range(total):
+        if step < warm:
+            rates.append((step + 1) / warm)
+        else:
+            rates.append(0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm))))
+    return recipe.lr * torch.tensor(rates)

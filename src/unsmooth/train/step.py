@@ -1,0 +1,172 @@
+"""One training step: augment, forward, backward, clip, update; compiled and captured as one CUDA graph."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float32, Int64, UInt8
+from torch import Tensor, nn
+
+from unsmooth.train.augment import BatchPlan, Colours, EpochPlan, augment
+from unsmooth.train.recipes import Recipe
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How the step is run; none of these changes what is computed."""
+
+    compile_mode: str | None = "default"  # torch.compile's mode; None runs eagerly
+    graph: bool = True  # capture the whole step (CUDA only)
+    attention: str | None = None  # force one SDPA backend: FLASH_ATTENTION, CUDNN_ATTENTION, EFFICIENT_ATTENTION
+
+
+class Trainer:
+    """Model, optimiser and data on one device; `run_epoch` never waits for the device.
+
+    The step counter, the learning-rate table and the epoch's plan live on the device, so a captured
+    step needs nothing from the host: replaying it is all that an epoch does.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        groups: list[dict[str, Any]],
+        pixels: UInt8[Tensor, "image channel height width"],
+        labels: Int64[Tensor, image],
+        recipe: Recipe,
+        rates: Float32[Tensor, step],
+        speed: Speed | None = None,
+        world: int = 1,
+    ) -> None:
+        self.model, self.recipe, self.world = model, recipe, world
+        self.device = pixels.device
+        self.cuda = self.device.type == "cuda"
+        self.speed = speed or Speed()
+        self.pixels, self.labels = pixels, labels
+        self.colours = Colours.of(recipe, self.device)
+        self.rates = rates.to(self.device)
+        self.parameters = [p for group in groups for p in group["params"]]
+        self.rate = self.rates[0].clone() if self.cuda else float(rates[0])
+        options: dict[str, Any] = {"fused": True, "capturable": True} if self.cuda else {"foreach": False}
+        self.optimizer = torch.optim.AdamW(groups, lr=self.rate, **options)
+        self.done = torch.zeros(1, dtype=torch.int64, device=self.device)  # steps of the whole run
+        self.row = torch.zeros(1, dtype=torch.int64, device=self.device)  # step inside the epoch
+        self.loss_sum = torch.zeros((), device=self.device)
+        self.plan: EpochPlan | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._augment, self._loss = augment, self._forward
+        if self.cuda and recipe.precision == "bf16-stream":
+            model.blocks[0].register_forward_pre_hook(lambda _m, args: (args[0].to(torch.bfloat16), *args[1:]))
+        if self.cuda and self.speed.compile_mode is not None:
+            mode = None if self.speed.compile_mode == "default" else self.speed.compile_mode
+            self._augment = torch.compile(augment, dynamic=False, fullgraph=True)
+            self._loss = torch.compile(self._forward, dynamic=False, fullgraph=True, mode=mode)
+
+    def run_epoch(self, plan: EpochPlan, seed: int) -> Float[Tensor, ""]:
+        """All steps of the plan; the mean loss stays on the device. `seed` drives stochastic depth."""
+        self.model.train()
+        self._load(plan)
+        torch.manual_seed(seed)
+        self.loss_sum.zero_()
+        for _ in range(len(plan)):
+            if self._graph is not None:
+                self._graph.replay()
+            else:
+                self._step()
+        return self.loss_sum / len(plan)
+
+    def _load(self, plan: EpochPlan) -> None:
+        if self.plan is None:
+            self.plan = plan.map(lambda t: t.to(self.device, copy=True))
+            if self.cuda and self.speed.graph and self.world == 1:
+                self._capture()
+        else:
+            self.plan.copy_(plan)
+        self.row.zero_()
+
+    def _forward(self, x: Float[Tensor, "batch channel height width"], target: Tensor) -> Float[Tensor, ""]:
+        with autocast(self.device, self.recipe.precision):
+            logits = self.model(x)
+        return -(target * logits.float().log_softmax(-1)).sum(-1).mean()
+
+    def _step(self) -> None:
+        assert self.plan is not None
+        self.optimizer.zero_grad(set_to_none=True)
+        draws: BatchPlan = self.plan.batch(self.row)
+        with torch.no_grad():
+            x, target = self._augment(self.pixels, self.labels, draws, self.recipe, self.colours)
+        with attention_backend(self.speed.attention):
+            loss = self._loss(x, target)
+            loss.backward()
+        if self.world > 1:
+            average_gradients(self.parameters, self.world)
+        if self.recipe.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.clip_norm)
+        self._set_rate()
+        self.optimizer.step()
+        self.loss_sum += loss.detach()
+        self.row += 1
+        self.done += 1
+
+    def _set_rate(self) -> None:
+        if isinstance(self.rate, Tensor):
+            self.rate.copy_(self.rates.index_select(0, self.done)[0])
+            return
+        for group in self.optimizer.param_groups:
+            group["lr"] = float(self.rates[self.done])
+
+    def _capture(self) -> None:
+        """Warm up on a side stream (compiles, fills caches), put the state back, record one step."""
+        before = [p.detach().clone() for p in self.parameters]
+        saved = {id(p): {k: v.clone() for k, v in s.items()} for p, s in self.optimizer.state.items()}
+        count = self.done.clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.row.zero_()
+                self._step()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._step()
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, before, strict=True):
+                parameter.copy_(value)
+                for name, tensor in self.optimizer.state[parameter].items():
+                    old = saved.get(id(parameter), {}).get(name)
+                    tensor.zero_() if old is None else tensor.copy_(old)
+        self.done.copy_(count)
+        self.loss_sum.zero_()
+
+
+def average_gradients(parameters: list[Tensor], world: int) -> None:
+    """Mean over processes in one message: the processes hold equal shares of the batch."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in grads])
+    torch.distributed.all_reduce(flat)
+    flat /= world
+    for grad, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+        grad.copy_(part.view_as(grad))
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bfloat16 matrix products on CUDA; a CPU computes in float32 (bfloat16 there is slow or not there at all)."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision != "float32" and device.type == "cuda")
+
+
+@contextlib.contextmanager
+def attention_backend(name: str | None) -> Iterator[None]:
+    """Force one backend of scaled dot product attention; None leaves the choice to PyTorch."""
+    if name is None:
+        yield
+        return
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(getattr(SDPBackend, name)):
+        yield

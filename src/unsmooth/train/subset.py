@@ -1,0 +1,98 @@
+"""Class-balanced, nested subsets, and the checks that say the data is what the recipe means."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from unsmooth.errors import DataError, OptionError
+from unsmooth.train.images import IMAGE_COLUMNS, LABEL_COLUMNS, ImageSet, _decode, load_images
+from unsmooth.train.recipes import Recipe
+
+MEAN_TOLERANCE = 0.02  # a wrong channel order or another data set moves a mean by more
+
+
+def keep_fraction(images: ImageSet, fraction: float) -> ImageSet:
+    """The same share of every class; the subset of a smaller fraction lies inside that of a larger one.
+
+    Images are in the order of their pixels' hash, so a subset depends on nothing but the images.
+    """
+    if not 0 < fraction <= 1:
+        raise OptionError(f"fraction must lie in (0, 1], got {fraction}")
+    if fraction > images.fraction + 1e-9:
+        raise DataError(f"the files hold {images.fraction:g} of the data set, fewer than the {fraction:g} asked for")
+    share = fraction / images.fraction
+    if share > 1 - 1e-9:
+        return images
+    kept = []
+    for label in images.labels.unique().tolist():
+        members = (images.labels == label).nonzero()[:, 0]
+        kept.append(members[: max(1, round(share * len(members)))])
+    chosen = images.take(torch.cat(kept).sort().values)
+    return ImageSet(chosen.pixels, chosen.labels, chosen.class_names, fraction)
+
+
+def check_images(images: ImageSet, recipe: Recipe, split: str) -> None:
+    """Counts, classes, size and channel means against the recipe, with an error that names the difference."""
+    wanted = recipe.train_images if split == "train" else recipe.test_images
+    wanted = round(wanted * images.fraction)
+    if wanted and len(images) != wanted:
+        raise DataError(
+            f"expected {wanted} {split} images, found {len(images)}: is a shard missing? "
+            f"(--set {split}_images=0 takes any number)"
+        )
+    shape = tuple(images.pixels.shape[1:])
+    if shape != (3, recipe.image_size, recipe.image_size):
+        raise DataError(f"expected {split} images of 3×{recipe.image_size}×{recipe.image_size}, found {shape}")
+    low, high = int(images.labels.min()), int(images.labels.max())
+    if low < 0 or high >= recipe.classes:
+        raise DataError(f"expected {split} labels in 0…{recipe.classes - 1}, found {low}…{high}")
+    present = len(images.labels.unique())
+    if present != recipe.classes:
+        raise DataError(f"expected {recipe.classes} classes in {split}, found {present}: --set classes={present}?")
+    means = images.channel_means()
+    if max(abs(a - b) for a, b in zip(means, recipe.mean, strict=True)) > MEAN_TOLERANCE:
+        shown = ", ".join(f"{m:.4f}" for m in means)
+        raise DataError(
+            f"channel means of {split} are {shown}, expected {recipe.mean}: other data, or channels "
+            f"in another order? (--set mean={shown.replace(' ', '')} accepts them)"
+        )
+
+
+def load_splits(path: str | Path, recipe: Recipe, fraction: float = 1.0) -> tuple[ImageSet, ImageSet]:
+    """Train (its class-balanced fraction) and test, both checked."""
+    train, test = load_images(path, "train"), load_images(path, "test")
+    for images, split in ((train, "train"), (test, "test")):
+        check_images(images, recipe, split)
+    return keep_fraction(train, fraction), test
+
+
+def write_subset(source: str | Path, target: str | Path, fraction: float) -> int:
+    """Write the fraction's rows of HF-layout training parquet to one file that loads as the same subset."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = sorted(Path(source).glob("train-*.parquet"))
+    if not files:
+        raise DataError(f"no train-*.parquet in {source}")
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    image = next(c for c in IMAGE_COLUMNS if c in table.column_names)
+    label = next(c for c in LABEL_COLUMNS if c in table.column_names)
+    subset = keep_fraction(load_images(source, "train"), fraction)
+    # CIFAR-100 holds a few images twice: count them, so that exactly as many rows are written as were chosen
+    wanted = Counter((p.numpy().tobytes(), y) for p, y in zip(subset.pixels, subset.labels.tolist(), strict=True))
+    rows = []
+    for row, (value, y) in enumerate(
+        zip(table.column(image).to_pylist(), table.column(label).to_pylist(), strict=True)
+    ):
+        key = (_decode(value["bytes"], f"row {row}").tobytes(), y)
+        if wanted[key] > 0:
+            wanted[key] -= 1
+            rows.append(row)
+    metadata = {**(table.schema.metadata or {}), b"unsmooth": json.dumps({"fraction": fraction}).encode()}
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.take(rows).replace_schema_metadata(metadata), target)
+    return len(rows)
