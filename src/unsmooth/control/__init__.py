@@ -1,6 +1,21 @@
 """What to do: give H eigenvalues of a chosen sign, train, and turn it back into plain weights."""
 
 from unsmooth.control.apply import control_of, reparametrize
+from unsmooth.control.baking import bake
+from unsmooth.control.fit import Fit
+from unsmooth.control.groups import parameter_groups
+from unsmooth.control.monitor import ControlMonitor, Reading
+from unsmooth.control.penalty import spectral_penalty
 from unsmooth.control.spectral import SpectralControl
 
-__all__ = ["SpectralControl", "control_of", "reparametrize"]
+__all__ = [
+    "ControlMonitor",
+    "Fit",
+    "Reading",
+    "SpectralControl",
+    "bake",
+    "control_of",
+    "parameter_groups",
+    "reparametrize",
+    "spectral_penalty",
+]

@@ -11,7 +11,7 @@ from unsmooth.control.layers import Controllable, attention_layers, controllable
 from unsmooth.control.select import Layers, Mode, select_layers, select_modes
 from unsmooth.control.slots import supplied, supply
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
-from unsmooth.errors import OptionError, WeightsError
+from unsmooth.errors import CheckpointError, OptionError, WeightsError
 
 M = TypeVar("M", bound=nn.Module)
 INITS = ("paper", "from_weights")
@@ -51,13 +51,24 @@ def reparametrize(
     picked = [controllable(name, layer) for index, (name, layer) in enumerate(found.items()) if index in modes]
     control = _build(picked, list(modes.values()), form, bound)
     control.reset(std, generator)
+    if init == "from_weights":
+        control.fit = tuple(
+            control.assign(index, layer.value.weight().mT, layer.proj.weight().mT) for index, layer in enumerate(picked)
+        )
     _attach(model, control, picked)
+    return model
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module inside `torch.compile` and DDP wrappers."""
+    while type(model).__name__ in ("OptimizedModule", "DistributedDataParallel"):
+        model = model._orig_mod if hasattr(model, "_orig_mod") else model.module  # type: ignore[assignment]
     return model
 
 
 def control_of(model: nn.Module) -> SpectralControl:
     """The model's `SpectralControl`."""
-    control = getattr(model, ATTRIBUTE, None)
+    control = getattr(unwrap(model), ATTRIBUTE, None)
     if not isinstance(control, SpectralControl):
         raise OptionError("this model is not reparametrised: call `reparametrize` first")
     return control
@@ -79,25 +90,42 @@ def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllabl
     model.add_module(ATTRIBUTE, control)
     model.register_forward_pre_hook(fill_before)
     model.register_forward_hook(clear_after, always_call=True)
-    model.register_load_state_dict_pre_hook(load_plain)
+    model.register_load_state_dict_pre_hook(load_before)
 
 
 # Hooks are plain functions of the module they fire on, so that a deep copy of the model has working ones.
 def fill_before(model: nn.Module, args: Any) -> None:
     """Compute every layer's weights in one batched call."""
-    control_of(model).fill()
+    # Checkpointed blocks run again in the backward pass, after the weights were forgotten, and must then do
+    # exactly what they did before: each computes its own.
+    recomputes = getattr(model, "grad_checkpointing", False) or getattr(model, "is_gradient_checkpointing", False)
+    if not recomputes:
+        model.spectral_control.fill()  # type: ignore[union-attr, operator]
 
 
 def clear_after(model: nn.Module, args: Any, output: Any) -> None:
     """Forget them, also after an exception."""
-    control_of(model).clear()
+    model.spectral_control.clear()  # type: ignore[union-attr, operator]
 
 
-def load_plain(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-    """Let a plain checkpoint load where names match: free rows are taken, controlled rows left to Θ and ψ."""
+def load_before(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Let a plain checkpoint load where names match, and refuse one of another mode.
+
+    Of a plain fused weight the free rows are taken; controlled rows are left to Θ and ψ.
+    """
     for path, _, name, part in supplied(model):
         key = f"{prefix}{path}.{name}"
         if key in state:
             free = part.rest(state.pop(key))
             if free.shape[0]:
                 state[f"{prefix}{path}.parametrizations.{name}.original"] = free
+    ours, saved = control_of(model).sign, state.get(f"{prefix}{ATTRIBUTE}.sign")
+    if saved is not None and not torch.equal(saved.to(ours), ours):
+        raise CheckpointError(
+            f"this checkpoint's layers are {_modes(saved)}, the model's are {_modes(ours)}: "
+            "reparametrise the model with the same modes and layers"
+        )
+
+
+def _modes(sign: torch.Tensor) -> str:
+    return " ".join("sharpening" if value < 0 else "smoothing" for value in sign.flatten().tolist())

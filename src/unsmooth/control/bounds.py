@@ -51,22 +51,38 @@ def _outside(psi: Psi, sign: Sign) -> Bool[Tensor, "*layer dim"]:
     return (sign * psi < 0) | (sign * psi > 1)
 
 
-def _atanh(eigenvalues: Psi, sign: Sign) -> Psi:
+#: |ψ| and ψ² have no slope at 0; an eigenvalue fitted as 0 starts this far away, or it could never move.
+_LEAST = 1e-8
+
+
+def _from_abs(eigenvalues: Psi, sign: Sign) -> Psi:
+    return (sign * eigenvalues).clamp(min=_LEAST)
+
+
+def _from_tanh(eigenvalues: Psi, sign: Sign) -> Psi:
     # tanh reaches ±1 only at infinity; the last float below 1 is the nearest value with a finite ψ.
-    return (sign * eigenvalues).clamp(max=1 - torch.finfo(eigenvalues.dtype).eps).atanh()
+    return (sign * eigenvalues).clamp(_LEAST, 1 - torch.finfo(eigenvalues.dtype).eps).atanh()
+
+
+def _from_square(eigenvalues: Psi, sign: Sign) -> Psi:
+    return (sign * eigenvalues).clamp(min=_LEAST).sqrt()
+
+
+def _same(eigenvalues: Psi, sign: Sign) -> Psi:
+    return eigenvalues
 
 
 BOUNDS: dict[str, Bound] = {
     # Section 4: clip(ψ, [−1, 0]) or clip(ψ, [0, 1]).
-    "clip": Bound("clip", 1.0, lambda p, s: s * (s * p).clamp(0.0, 1.0), lambda e, s: e, _outside),
+    "clip": Bound("clip", 1.0, lambda p, s: s * (s * p).clamp(0.0, 1.0), _same, _outside),
     # Footnote 1: ±|ψ|, the unbounded half line.
-    "abs": Bound("abs", None, lambda p, s: s * p.abs(), lambda e, s: e, _never),
+    "abs": Bound("abs", None, lambda p, s: s * p.abs(), _from_abs, _never),
     # Ours: |ψ| for small ψ, smoothly below 1; gradients everywhere, unlike a clip.
-    "tanh": Bound("tanh", 1.0, lambda p, s: s * p.tanh().abs(), _atanh, _never),
+    "tanh": Bound("tanh", 1.0, lambda p, s: s * p.tanh().abs(), _from_tanh, _never),
     # The poster: ±ψ².
-    "square": Bound("square", None, lambda p, s: s * p.square(), lambda e, s: (s * e).sqrt(), _never),
+    "square": Bound("square", None, lambda p, s: s * p.square(), _from_square, _never),
     # Ours: no constraint at all, to be used with `spectral_penalty`.
-    "free": Bound("free", None, lambda p, s: p.clone(), lambda e, s: e, _never, signed=False),
+    "free": Bound("free", None, lambda p, s: p.clone(), _same, _never, signed=False),
 }
 
 

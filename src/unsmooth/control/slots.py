@@ -33,6 +33,10 @@ class Place:
         value: Tensor = getattr(self.module, self.name)
         return value.mT if self.transposed else value
 
+    def weight(self) -> Float[Tensor, "dim dim"]:
+        """Its controlled rows."""
+        return self.tensor()[self.start : self.stop]
+
 
 class Supplied(nn.Module):
     """Puts a controlled d×d weight into its rows; the other rows (query, key) stay free parameters."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from unsmooth.control.bounds import SIGNS, get_bound
 from unsmooth.control.factor import gram_cholesky
-from unsmooth.control.fit import Fit
+from unsmooth.control.fit import Fit, fit_layer
 from unsmooth.control.forms import get_form
 from unsmooth.errors import WeightsError
 
@@ -67,6 +67,25 @@ class SpectralControl(nn.Module):
             self.theta.normal_(0.0, (2.0 / self.dim) ** 0.5, generator=generator)
             self.psi.normal_(0.0, std, generator=generator)
         self.fit = None
+
+    @torch.no_grad()
+    def assign(self, layer: int, w_v: Float[Tensor, "dim dim"], w_proj: Float[Tensor, "dim dim"]) -> Fit:
+        """Set one layer's Θ and ψ to the admissible weights nearest to these; returns the errors of the fit.
+
+        Exact where the constraint already holds: assigning what `weights(layer)` gave changes nothing.
+        """
+        if w_v.shape != (self.dim, self.dim) or w_proj.shape != (self.dim, self.dim):
+            raise WeightsError(
+                f"{self.names[layer]}: expected W_V and W_proj of shape {(self.dim, self.dim)} with the heads side by "
+                f"side, got {tuple(w_v.shape)} and {tuple(w_proj.shape)}"
+            )
+        heads = self.heads[layer]
+        w_v, w_proj = w_v.detach().double().cpu(), w_proj.detach().double().cpu()
+        h = (w_v.unflatten(1, (heads, -1)).transpose(0, 1) @ w_proj.unflatten(0, (heads, -1))).mT
+        found = fit_layer(h, self.form, self.bound, self.sign[layer].double().cpu())
+        self.theta[layer].copy_(found.theta)
+        self.psi[layer].copy_(found.psi)
+        return Fit(self.names[layer], found.heads, found.total)
 
     def eigenvalues(self) -> Float[Tensor, "layer dim"]:
         """diag Λ of every layer."""

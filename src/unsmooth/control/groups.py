@@ -1,0 +1,30 @@
+"""Optimiser groups that keep weight decay off ψ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from unsmooth.control.spectral import SpectralControl
+
+
+def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bool = False) -> list[dict[str, Any]]:
+    """Two groups for an optimiser: with weight decay, and without.
+
+    ψ never decays: decay would pull every eigenvalue to 0, against the mode that was asked for. Θ decays as the
+    weights in its place did. Biases, norm weights and what the model lists in `no_weight_decay()` do not, unless
+    `decay_vectors`. Works for plain models too.
+    """
+    eigenvalues = {id(module.psi) for module in model.modules() if isinstance(module, SpectralControl)}
+    listed = getattr(model, "no_weight_decay", None)
+    names = set(listed()) if callable(listed) and not decay_vectors else set()
+    decay: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        vector = parameter.ndim < 2 and not decay_vectors
+        exempt = id(parameter) in eigenvalues or vector or name in names
+        (rest if exempt else decay).append(parameter)
+    return [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]

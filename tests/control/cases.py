@@ -1,0 +1,51 @@
+"""What the control tests share: small models, their outputs, H of a layer, and the families that can be controlled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import model_cases
+import torch
+from torch import Tensor, nn
+
+from unsmooth.models import view
+
+FORMS = ("eigen", "split", "symmetric")
+MODES = {"sharpening": -1.0, "smoothing": 1.0}
+
+#: Families with grouped queries, whose W_V is not square.
+GROUPED = [case for case in model_cases.CASES if case.norm_dtype is not None]
+PLAIN = [case for case in model_cases.CASES if case not in GROUPED]
+
+
+def vit(seed: int = 0, dim: int = 24, heads: int = 3, depth: int = 2, **kwargs: Any) -> nn.Module:
+    """A small timm ViT."""
+    import timm
+
+    torch.manual_seed(seed)
+    small = {"img_size": 8, "patch_size": 4, "embed_dim": dim, "num_heads": heads, "depth": depth, "num_classes": 5}
+    model: nn.Module = timm.create_model("vit_tiny_patch16_224", pretrained=False, **{**small, **kwargs})
+    return model
+
+
+def images(batch: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(batch, 3, 8, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def outputs(model: nn.Module, batch: Any) -> Tensor:
+    """The first tensor that a forward pass returns."""
+    out = model(**batch) if isinstance(batch, dict) else model(batch)
+    while not isinstance(out, Tensor):
+        out = next(iter(out.values())) if hasattr(out, "values") else out[0]
+    return out
+
+
+def heads_of(model: nn.Module, layer: int = 0) -> Tensor:
+    """H_h of every head, in float64: what the model's own weights say, read through `unsmooth.models`."""
+    weights = view(model).layers[layer].weights()
+    return (weights.w_v.double() @ weights.w_proj.double()).mT.detach()
+
+
+def total_of(model: nn.Module, layer: int = 0) -> Tensor:
+    """H = Σ_h H_h."""
+    return heads_of(model, layer).sum(0)
