@@ -84,8 +84,7 @@ def _timm_block(block: str) -> Callable[[], nn.Module]:
 def _torchvision() -> nn.Module:
     from torchvision.models import VisionTransformer
 
-    model = VisionTransformer(16, 4, LAYERS, HEADS, D, 2 * D, num_classes=5)
-    return model
+    return VisionTransformer(16, 4, LAYERS, HEADS, D, 2 * D, num_classes=5)
 
 
 def _encoder(norm_first: bool, batch_first: bool, norm: bool = True) -> Callable[[], nn.Module]:
@@ -125,7 +124,7 @@ def hf(name: str, config: str | None = None, wrap: str | None = None, **kwargs: 
     return build
 
 
-def _kinds(name: str, **kwargs: Any) -> dict[str, Any]:
+def _shapes(**kwargs: Any) -> dict[str, Any]:
     shapes = {
         "num_hidden_layers": LAYERS,
         "hidden_size": D,
@@ -135,13 +134,13 @@ def _kinds(name: str, **kwargs: Any) -> dict[str, Any]:
     return {**shapes, **kwargs}
 
 
-VISION = _kinds("vision", image_size=16, patch_size=4)
-TEXT = _kinds("text", vocab_size=VOCAB, max_position_embeddings=32)
+VISION = _shapes(image_size=16, patch_size=4)
+TEXT = _shapes(vocab_size=VOCAB, max_position_embeddings=32)
 DECODER = {**TEXT, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 GEMMA = {**DECODER, "head_dim": 12}
 GEMMA_MIXED = {
     **GEMMA,
-    "sliding_window": 3,
+    "sliding_window": 4,  # wider than the padding, so that every query sees a key
     "query_pre_attn_scalar": 8,
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
 }
@@ -247,8 +246,15 @@ TEXT_CASES = [
         causal=True,
     ),
     Case("llama", "hf-llama", hf("Llama", **DECODER), ids, causal=True, norm_dtype=F32),
-    Case("llama-lm-padded", "hf-llama", hf("Llama", wrap="LlamaForCausalLM", **DECODER), padded, causal=True, norm_dtype=F32),
-    Case("mistral", "hf-llama", hf("Mistral", sliding_window=3, **DECODER), padded, causal=True, norm_dtype=F32),
+    Case(
+        "llama-lm-padded",
+        "hf-llama",
+        hf("Llama", wrap="LlamaForCausalLM", **DECODER),
+        padded,
+        causal=True,
+        norm_dtype=F32,
+    ),
+    Case("mistral", "hf-llama", hf("Mistral", sliding_window=4, **DECODER), padded, causal=True, norm_dtype=F32),
     Case("qwen2", "hf-qwen", hf("Qwen2", **DECODER), padded, causal=True, norm_dtype=F32),
     Case("qwen3", "hf-qwen", hf("Qwen3", head_dim=12, **DECODER), padded, causal=True, norm_dtype=F32),
     Case("gemma", "hf-gemma", hf("Gemma", **GEMMA), padded, causal=True, norm_dtype=F32),

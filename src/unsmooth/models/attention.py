@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.errors import WeightsError
+from unsmooth.forward import call, evaluating, to_model
 from unsmooth.models.family import Maps
 from unsmooth.models.hooks import listen
 from unsmooth.models.taps import Spot, Tap, find, find_spot
@@ -42,8 +43,8 @@ def capture_attention(
 def check_attention(v: ModelView, batch: Any) -> float:
     """Check Σ_h A_h (X W_V^h + b_v^h) W_proj^h + b_proj against every attention module's output.
 
-    `batch` is what the model is called with: a tensor, a tuple, or a mapping of keyword arguments. The
-    model runs once, in eval mode and without gradients. Returns the largest error, relative to the size of
+    `batch` is what the model is called with (a tensor, or a mapping of keyword arguments). The model
+    runs once, in eval mode and without gradients. Returns the largest error, relative to the size of
     the summed terms; WeightsError if one exceeds what the dtype explains.
     """
     seen: dict[str, Tensor] = {}
@@ -63,16 +64,9 @@ def check_attention(v: ModelView, batch: Any) -> float:
             worst = max(worst, _compare(layer, seen["in"], seen["maps"], seen["out"]))
             seen.clear()
 
-    with _evaluating(v.model), torch.no_grad(), unfused(v, range(len(v.layers))), listen(v, spots, receive):
-        call(v.model, batch)
+    with evaluating(v.model), unfused(v, range(len(v.layers))), listen(v, spots, receive):
+        call(v.model, to_model(batch, v.model))
     return worst
-
-
-def call(model: nn.Module, batch: Any) -> Any:
-    """Call a model with a tensor, a tuple of arguments, or a mapping of keyword arguments."""
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
 @contextmanager
@@ -103,18 +97,6 @@ def _calling_with(module: nn.Module, extra: Mapping[str, object]) -> Any:
         return args, {**kwargs, **extra}
 
     return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _chosen(v: ModelView, layers: Iterable[int] | None) -> list[int]:
@@ -188,8 +170,8 @@ def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
     if not torch.equal(undefined, expected.isnan()):
         raise WeightsError(f"{layer.name}: the attention's output and its reconstruction are NaN in different places")
     difference = (expected - y.double()).abs().masked_fill(undefined, 0.0)
-    scale = terms.masked_fill(undefined, 0.0).amax().clamp_min(torch.finfo(torch.float64).tiny)
-    error = float(difference.amax() / scale)
+    scale = terms.masked_fill(undefined, 1.0).clamp_min(torch.finfo(torch.float64).tiny)
+    error = float((difference / scale).amax())
     allowed = tolerance(y.dtype, 1)
     if error > allowed:
         raise WeightsError(

@@ -1,0 +1,167 @@
+"""Hugging Face models by name or folder; remote code is never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError
+from unsmooth.models.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, Modality
+from unsmooth.models.registry import blocks_of, match
+from unsmooth.models.state_files import load_state, read_state
+from unsmooth.models.taps import find
+
+_INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+_MODALITY: dict[str, Modality] = {"pixel_values": "images", "input_ids": "text", "input_features": "audio"}
+
+
+def load_hf(
+    name: str, weights: str | Path | None, random_init: bool, options: Mapping[str, Any]
+) -> tuple[nn.Module, Modality, Any, ImageInput | None]:
+    """Model, what it takes, tokenizer and image preprocessing; `options` change the configuration."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError.needed("transformers", "text", f"loading hf:{name}") from error
+    with _quiet(transformers):
+        config = _config(transformers, name, options)
+        if random_init or weights is not None:
+            model = _from_config(transformers, config)
+            if weights is not None:
+                load_state(model, read_state(weights), str(weights))
+        else:
+            model = _from_pretrained(transformers, name, config)
+        modality = _MODALITY.get(str(model.main_input_name), "text")
+        tokenizer = _tokenizer(transformers, name) if modality == "text" else None
+        images = _image_input(name, config) if modality == "images" else None
+    return model, modality, tokenizer, images
+
+
+def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
+    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+        raise CheckpointError(f"{name} has no config.json: expected a folder that save_pretrained wrote")
+    try:
+        config, unused = transformers.AutoConfig.from_pretrained(
+            name, trust_remote_code=False, return_unused_kwargs=True, **options
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise _not_found(name, error) from error
+    if unused:
+        raise OptionError(f"hf:{name} ({type(config).__name__}) has no option {', '.join(map(repr, unused))}")
+    return config
+
+
+def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelError:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if Path(name).is_dir():
+        return CheckpointError(f"{name} cannot be read as a Hugging Face model: {first}")
+    if name.startswith((".", "/", "~")):
+        return CheckpointError(f"no folder at {name}: expected one that save_pretrained wrote")
+    return UnknownModelError(
+        f"hf:{name} is no folder here, and its files are neither in the local cache nor could they be fetched "
+        f"({first}). Check the name; without a network give a folder (hf:FOLDER), or one with a config.json "
+        "and --random-init (random_init=True)"
+    )
+
+
+def _classes(transformers: Any, config: Any) -> list[Any]:
+    """The class that wrote the weights, then the bare backbone; of a CLIP pair, the vision tower."""
+    if config.model_type == "clip":
+        return [transformers.CLIPVisionModel]
+    named = (getattr(transformers, architecture, None) for architecture in config.architectures or ())
+    return [*filter(None, named), transformers.AutoModel]
+
+
+def _from_config(transformers: Any, config: Any) -> nn.Module:
+    make = _classes(transformers, config)[0]
+    inner = getattr(config, "vision_config", config) if config.model_type == "clip" else config
+    model: nn.Module = make.from_config(inner) if make is transformers.AutoModel else make(inner)
+    return model
+
+
+def _from_pretrained(transformers: Any, name: str, config: Any) -> nn.Module:
+    """The first class all of whose weights are there, else the backbone if only parts outside its blocks lack."""
+    problem = ""
+    for make in _classes(transformers, config):
+        own = config if make is not getattr(transformers, "CLIPVisionModel", None) else None
+        try:
+            model, report = make.from_pretrained(
+                name, config=own, trust_remote_code=False, output_loading_info=True, dtype="auto"
+            )
+        except Exception as error:  # transformers lets errors of many libraries through
+            problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            continue
+        lacking = sorted(report["missing_keys"])
+        if not lacking or (make is transformers.AutoModel and not _in_blocks(model, lacking)):
+            return model
+        problem = f"{len(lacking)} weights are missing, for example {', '.join(lacking[:3])}"
+    raise CheckpointError(
+        f"the weights of hf:{name} cannot be loaded ({problem}): the file is truncated, of another kind, or of "
+        "another model; without a network give a folder (hf:FOLDER), or take --random-init (random_init=True)"
+    )
+
+
+def _in_blocks(model: nn.Module, names: list[str]) -> bool:
+    """Whether one of these parameters belongs to a block, that is, to what gets measured."""
+    _, backbone, family = match(model)
+    own = {id(p) for block in blocks_of(family, backbone) for p in block.parameters()}
+    lacking = set(names)
+    return any(id(p) in own for name, p in model.named_parameters() if name in lacking)
+
+
+def _tokenizer(transformers: Any, name: str) -> Any:
+    """The tokenizer beside the weights; None if there is none that its library can read."""
+    try:
+        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception:  # absent or incomplete files raise many kinds of errors; text is then refused by name
+        return None
+
+
+def _image_input(name: str, config: Any) -> ImageInput:
+    found = _preprocessor(name)
+    size, cut = found.get("size"), found.get("crop_size")
+    scaled = _side(size) or find(config, ("image_size", "vision_config.image_size")) or 224
+    final = (_side(cut) if found.get("do_center_crop") else None) or scaled
+    return ImageInput(
+        size=int(final),
+        mean=tuple(found.get("image_mean") or IMAGENET_MEAN),
+        std=tuple(found.get("image_std") or IMAGENET_STD),
+        interpolation=_INTERPOLATION.get(found.get("resample", 3), "bicubic"),
+        crop=min(1.0, final / scaled),
+    )
+
+
+def _side(size: Any) -> int | None:
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge") or size.get("height")
+    return int(size) if isinstance(size, int) else None
+
+
+def _preprocessor(name: str) -> dict[str, Any]:
+    from transformers.utils import cached_file
+
+    try:
+        path = cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+    except OSError:
+        path = None
+    return dict(json.loads(Path(path).read_text())) if path else {}
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Without transformers' load report and bars: what matters of it is raised as an error."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,70 @@
+"""A model with what is needed to feed it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from unsmooth.errors import DataError
+from unsmooth.models.taps import find
+
+Modality = Literal["images", "text", "audio"]
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """How images are made ready: the short side is scaled to size / crop, then the centre is cut."""
+
+    size: int
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    interpolation: str = "bicubic"
+    crop: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model in eval mode, the reference it came from, and its tokenizer or image preprocessing."""
+
+    model: nn.Module
+    reference: str
+    modality: Modality
+    tokenizer: Any = None
+    image_input: ImageInput | None = None
+
+    @property
+    def images(self) -> ImageInput:
+        """How to make images ready; DataError for a model that takes none."""
+        if self.image_input is None:
+            raise DataError(f"{self.reference} takes {self.modality}, not images")
+        return self.image_input
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids the model knows; DataError for a model that takes none."""
+        size = find(self.model, ("config.vocab_size", "config.text_config.vocab_size"))
+        if self.modality != "text" or not isinstance(size, int):
+            raise DataError(f"{self.reference} takes {self.modality}, not token ids")
+        return size
+
+    @property
+    def padding_id(self) -> int:
+        """The id that fills up shorter texts (masked anyway): the tokenizer's, else the configuration's, else 0."""
+        found = find(self, ("tokenizer.pad_token_id", "model.config.pad_token_id", "tokenizer.eos_token_id"))
+        return found if isinstance(found, int) else 0
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """SHA-256 over names, dtypes, shapes and values of the weights as they are when first asked for."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            values = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(values.view(torch.uint8).numpy())
+        return digest.hexdigest()
