@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,13 +64,17 @@ def open_model(
     """The model behind a reference, on the device and in the dtype asked for."""
     from unsmooth.models import load_model
 
+    where, what = device_named(device), dtype_named(dtype)
+    if where.type == "cpu" and dtype in ("bfloat16", "float16"):
+        # Some virtual machines advertise AMX but cannot run it: the first product would end the process.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
     return load_model(
         reference,
         weights=weights,
         random_init=random_init,
         options=key_values(options or []),
-        device=device_named(device),
-        dtype=dtype_named(dtype),
+        device=where,
+        dtype=what,
     )
 
 

@@ -74,7 +74,7 @@ def definitions(measurement: Measurement) -> RenderableType:
     """What the numbers mean, and whatever must be said about them."""
     known = measurement.about["definitions"]
     lines = [f"{name}: {text}" for name, text in {**known["metrics"], **known["tokens"], **known["changes"]}.items()]
-    lines.append(f"{measurement.samples} samples; {known['aggregation']}; mean ± standard deviation over samples")
+    lines.append(f"{measurement.samples} samples; mean ± standard deviation over samples")
     lines += [f"note: {note}" for note in measurement.notes]
     if measurement.partial:
         lines.append("PARTIAL: interrupted before all data was measured")

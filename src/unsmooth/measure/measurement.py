@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unsmooth.errors import UnsmoothError
 from unsmooth.files import read_json, write_atomically
 from unsmooth.measure.changes import KINDS, READINGS, missing
-from unsmooth.measure.moments import Moments
+from unsmooth.measure.moments import Moments, all_reduce
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,9 +92,7 @@ class Measurement:
     def definition(self, metric: str, tokens: str) -> str:
         """The full definition of a number: metric, token set, aggregation."""
         definitions = self.about["definitions"]
-        return (
-            f"{definitions['metrics'][metric]}; tokens: {definitions['tokens'][tokens]}; {definitions['aggregation']}"
-        )
+        return f"{definitions['metrics'][metric]}; tokens: {definitions['tokens'][tokens]}"
 
     @property
     def samples(self) -> int:
@@ -110,8 +108,8 @@ class Measurement:
                 f"{len(self.cells.keys() ^ other.cells.keys())} of them in one only"
             )
         return Measurement(
-            {cell: moments.merge(other.cells[cell]) for cell, moments in self.cells.items()},
-            {change: moments.merge(other.changes[change]) for change, moments in self.changes.items()},
+            {cell: Moments().merge(m).merge(other.cells[cell]) for cell, m in self.cells.items()},
+            {change: Moments().merge(m).merge(other.changes[change]) for change, m in self.changes.items()},
             self.about,
             self.partial or other.partial,
             list(dict.fromkeys(self.notes + other.notes)),
@@ -120,8 +118,8 @@ class Measurement:
     def all_reduce(self) -> Measurement:
         """Every process's samples together, on every process (call it on all of them)."""
         return Measurement(
-            {cell: moments.all_reduce() for cell, moments in self.cells.items()},
-            {change: moments.all_reduce() for change, moments in self.changes.items()},
+            dict(zip(self.cells, all_reduce(list(self.cells.values())), strict=True)),
+            dict(zip(self.changes, all_reduce(list(self.changes.values())), strict=True)),
             self.about,
             self.partial,
             self.notes,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from unsmooth.errors import FeatureError
 from unsmooth.forward import call, evaluating, to_model
 from unsmooth.measure.changes import READINGS, change, steps
+from unsmooth.measure.degenerate import check_rule, degeneracies
 from unsmooth.measure.engine import Evaluator
 from unsmooth.measure.measurement import Cell, Change, Measurement
 from unsmooth.measure.moments import Moments
@@ -22,8 +23,6 @@ from unsmooth.measure.registry import Metric, resolve
 from unsmooth.measure.tokens import POLICIES, TokenKinds, resolve_policies, token_mask
 from unsmooth.models import hook_points, select_points, view
 from unsmooth.versions import library_versions
-
-AGGREGATION = "per sample, then mean over samples"
 
 
 def measure(
@@ -78,7 +77,8 @@ class Measurer:
         self.changes: dict[Change, Moments] = {}
         self.notes: dict[str, None] = {}
         self._special_ids = frozenset(special_ids)
-        self._evaluator = Evaluator(self.metrics, degenerate=degenerate)
+        self._evaluator = Evaluator(self.metrics)
+        self._degenerate = check_rule(degenerate)
         self._stack = ExitStack()
         self._kinds = TokenKinds()
         self._same_as: dict[str, str] = {}
@@ -105,13 +105,20 @@ class Measurer:
         self._same_as = {}
         call(self.view.model, inputs)
         self._previous = None
-        try:
-            values = self._evaluator.flush()
-        except FeatureError as error:
-            raise FeatureError(f"{error} (batch {self.batches})") from None
-        self.notes.update(dict.fromkeys(self._evaluator.notes))
+        values = self._flush()
         self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies})
         self.batches += 1
+
+    def _flush(self) -> Mapping[tuple[str, str], Mapping[str, Tensor]]:
+        """The values of every distinct point and policy, once nothing is wrong with the features."""
+        try:
+            values = self._evaluator.flush()
+            for (point, policy), flags in self._evaluator.flags.items():
+                for said in degeneracies(flags, self.metrics, self._degenerate, f"{point}, {policy} tokens"):
+                    self.notes[said] = None
+        except FeatureError as error:
+            raise FeatureError(f"{error} (batch {self.batches})") from None
+        return values
 
     def result(self, partial: bool = False, about: Mapping[str, Any] | None = None) -> Measurement:
         """What was measured so far."""
@@ -126,8 +133,7 @@ class Measurer:
             self._previous = (point, x)
             return
         self._previous = (point, x)
-        for policy in self.policies:
-            self._evaluator.add((point, policy), x, token_mask(policy, x, self._kinds))
+        self._evaluator.add_each(x, {(point, policy): token_mask(policy, x, self._kinds) for policy in self.policies})
 
     def _accumulate(self, values: Mapping[tuple[str, str], Mapping[str, Tensor]]) -> None:
         for (point, policy), by_metric in values.items():
@@ -172,7 +178,6 @@ class Measurer:
                 "metrics": {m.name: m.definition for m in self.metrics},
                 "tokens": {p: POLICIES[p] for p in self.policies},
                 "changes": dict(READINGS),
-                "aggregation": AGGREGATION,
             },
             "versions": library_versions(),
         }

@@ -1,0 +1,140 @@
+"""The command line as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import unsmooth
+from unsmooth.cli import main
+
+pytest.importorskip("timm")
+TINY = ["timm:vit_tiny_patch16_224", "--random-init", "--model-option", "depth=2", "--model-option", "img_size=64"]
+
+
+class Run(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
+    """The command with these arguments, in this process; the exit code must be `code`."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*arguments: str, code: int = 0) -> Run:
+        monkeypatch.setattr("sys.argv", ["unsmooth", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        done = Run(*capsys.readouterr())
+        assert (stop.value.code or 0) == code, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def test_tables_and_file_agree_with_json(run: Callable[..., Run], tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    shown = run(
+        "measure", *TINY, "--data", "bundled", "--limit", "4", "--tokens", "all,patches", "--out", str(out)
+    ).stdout
+    measurement = unsmooth.load_measurement(out)
+    assert measurement.samples == 4
+    assert measurement.about["model"]["reference"] == TINY[0]
+    assert measurement.about["data"]["reference"] == "bundled"
+    frame = measurement.frame().set_index(["point", "metric", "tokens"])
+    assert f"{frame.loc[('blocks.1.post', 'effective_rank', 'patches'), 'mean']:.4g}" in shown
+    assert "Change by kind of layer, chain reading" in shown
+    assert "LayerNorm" in shown
+    assert "per sample, then mean over samples" in shown
+
+
+def test_json_is_all_that_is_printed(run: Callable[..., Run]) -> None:
+    done = run("measure", *TINY, "--data", "random", "--limit", "2", "--json", "--points", "blocks.*.attn,embed")
+    found = json.loads(done.stdout)
+    assert found["schema"] == "unsmooth.measurement/1"
+    assert {c["point"] for c in found["cells"]} == {"embed", "blocks.0.attn", "blocks.1.attn"}
+
+
+def test_chosen_points_are_shown_one_by_one(run: Callable[..., Run]) -> None:
+    assert (
+        "blocks.1.mlp" in run("measure", *TINY, "--data", "random", "--limit", "2", "--points", "blocks.1.mlp").stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*TINY, "--data", "nowhere"], "no data at nowhere"),
+        ([*TINY, "--data", "bundled", "--metrics", "x"], "unknown metric"),
+        ([*TINY, "--data", "bundled", "--tokens", "x"], "unknown token policy"),
+        ([*TINY, "--data", "bundled", "--points", "blocks.7.post"], "blocks.7.post"),
+        ([*TINY, "--data", "bundled", "--dtype", "int8"], "unknown dtype 'int8'"),
+        ([*TINY, "--data", "bundled", "--device", "cuda:99"], "cannot be used here"),
+        ([*TINY, "--data", "bundled", "--model-option", "depth"], "expected KEY=VALUE"),
+        (["vit_tiny", "--data", "bundled"], "zoo:"),
+        (["timm:vit_tinny", "--random-init", "--data", "bundled"], "vit_tinny"),
+    ],
+)
+def test_errors_are_one_message_and_exit_code_1(
+    run: Callable[..., Run], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    out = tmp_path / "run.json"
+    done = run("measure", *arguments, "--out", str(out), code=1)
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# Presses Ctrl-C (a real signal) while the third batch is being measured.
+INTERRUPTED = """
+import os, signal, sys
+from unsmooth.measure import Measurer
+update, seen = Measurer.update, []
+def interrupted(self, batch):
+    seen.append(batch)
+    if len(seen) == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+    update(self, batch)
+Measurer.update = interrupted
+import unsmooth.cli
+unsmooth.cli.main()
+"""
+
+
+def test_control_c_writes_what_was_measured_so_far(tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    arguments = ["measure", *TINY, "--data", "random", "--limit", "1000", "--batch-size", "2", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"COLUMNS": "160"},
+    )
+    assert done.returncode == 130, done.stdout + done.stderr
+    assert "PARTIAL" in done.stdout
+    measurement = unsmooth.load_measurement(out)
+    assert measurement.partial
+    assert measurement.samples == 6
+    assert {m.count for m in measurement.cells.values()} == {6}
+
+
+def test_version_and_help(run: Callable[..., Run]) -> None:
+    assert run("--version").stdout.strip() == f"unsmooth {unsmooth.__version__}"
+    assert "measure" in run("--help").stdout
+
+
+def test_importing_is_quiet_and_leaves_heavy_libraries_alone() -> None:
+    heavy = {"timm", "transformers", "pandas", "plotly", "torchvision"}
+    code = f"import sys, unsmooth; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,0 +1,332 @@
+"""Measuring a model gives the numbers one gets by storing its features and computing them slowly."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import unsmooth
+from unsmooth.errors import CompiledModelError, FeatureError, OptionError, PointError, UnknownModelError, UnsmoothError
+
+timm = pytest.importorskip("timm")
+transformers = pytest.importorskip("transformers")
+
+
+def hfc_lfc_ratio(x: torch.Tensor) -> torch.Tensor:
+    x = x.double()
+    mean = x.mean(0, keepdim=True).expand_as(x)
+    return (x - mean).norm() / mean.norm()
+
+
+def cosine_similarity(x: torch.Tensor) -> torch.Tensor:
+    unit = nn.functional.normalize(x.double(), dim=-1)
+    i, j = torch.triu_indices(len(x), len(x), 1)
+    return (unit @ unit.T)[i, j].mean()
+
+
+def effective_rank(x: torch.Tensor) -> torch.Tensor:
+    s = torch.linalg.svdvals(x.double())
+    p = s / s.sum()
+    return torch.special.entr(p).sum().exp()
+
+
+SLOW = {"hfc_lfc": hfc_lfc_ratio, "cosine_similarity": cosine_similarity, "effective_rank": effective_rank}
+
+
+def vit(**options: Any) -> nn.Module:
+    settings = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 3, "num_classes": 5}
+    return timm.models.VisionTransformer(**(settings | options))
+
+
+def bert(layers: int = 2) -> nn.Module:
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=24, num_hidden_layers=layers, num_attention_heads=3, intermediate_size=32
+    )
+    return transformers.BertModel(config)
+
+
+def images(batches: int = 3, size: int = 2) -> list[torch.Tensor]:
+    return [torch.randn(size, 3, 16, 16) for _ in range(batches)]
+
+
+def words(batches: int = 2) -> list[dict[str, torch.Tensor]]:
+    mask = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
+    return [{"input_ids": torch.randint(50, (2, 7)), "attention_mask": mask} for _ in range(batches)]
+
+
+def cell(measurement: unsmooth.Measurement, point: str, metric: str, tokens: str = "all") -> Any:
+    frame = measurement.frame()
+    (row,) = frame[(frame.point == point) & (frame.metric == metric) & (frame.tokens == tokens)].itertuples()
+    return row
+
+
+def test_every_block_output_agrees_with_stored_features() -> None:
+    model, data = vit().eval(), images()
+    stored: dict[int, list[torch.Tensor]] = {i: [] for i in range(3)}
+    handles = [
+        b.register_forward_hook(lambda m, a, out, i=i: stored[i].append(out)) for i, b in enumerate(model.blocks)
+    ]
+    with torch.no_grad():
+        for batch in data:
+            model(batch)
+    for handle in handles:
+        handle.remove()
+    measurement = unsmooth.measure(model, data)
+    for i, batches in stored.items():
+        for metric, slow in SLOW.items():
+            values = torch.tensor([float(slow(x)) for x in torch.cat(batches)], dtype=torch.float64)
+            row = cell(measurement, f"blocks.{i}.post", metric)
+            assert row.mean == pytest.approx(values.mean().item(), rel=1e-6), (i, metric)
+            assert row.std == pytest.approx(values.std().item(), rel=1e-5), (i, metric)
+            assert row.count == 6
+
+
+def test_hidden_states_of_hugging_face_are_the_block_outputs() -> None:
+    model, data = bert().eval(), words()
+    measurement = unsmooth.measure(model, data, tokens="content")
+    with torch.no_grad():
+        states = [model(**batch, output_hidden_states=True).hidden_states for batch in data]
+    for i in range(2):
+        kept = [
+            x[: int(mask.sum())]
+            for s, b in zip(states, data, strict=True)
+            for x, mask in zip(s[i + 1], b["attention_mask"], strict=True)
+        ]
+        expected = sum(float(effective_rank(x)) for x in kept) / len(kept)
+        assert cell(measurement, f"blocks.{i}.post", "effective_rank", "content").mean == pytest.approx(
+            expected, rel=1e-6
+        )
+
+
+def test_one_pass_serves_several_token_policies() -> None:
+    model, data = vit(), images()
+    together = unsmooth.measure(model, data, tokens="all,patches,no-outliers")
+    for policy in ("all", "patches", "no-outliers"):
+        alone = unsmooth.measure(model, data, tokens=policy)
+        for key, moments in alone.cells.items():
+            assert together.cells[key].mean == pytest.approx(moments.mean, rel=1e-9)
+    assert cell(together, "blocks.1.post", "effective_rank", "patches").mean != pytest.approx(
+        cell(together, "blocks.1.post", "effective_rank").mean
+    )
+
+
+def test_splitting_the_data_changes_nothing() -> None:
+    model, data = vit(), images(4)
+    whole = unsmooth.measure(model, data)
+    singles = unsmooth.measure(model, [image[None] for batch in data for image in batch])
+    halves = unsmooth.measure(model, data[:1]).merge(unsmooth.measure(model, data[1:]))
+    for key, moments in whole.cells.items():
+        for other in (singles, halves):
+            assert other.cells[key].mean == pytest.approx(moments.mean, rel=1e-5, abs=1e-7)
+            assert other.cells[key].count == moments.count
+    for change, moments in whole.changes.items():
+        assert halves.changes[change].std == pytest.approx(moments.std, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("make", [vit, bert])
+def test_change_by_kind_is_the_difference_of_the_means(make: Any) -> None:
+    model = make()
+    measurement = unsmooth.measure(model, images() if make is vit else words(), tokens="content")
+    mean = measurement.frame().set_index(["point", "metric"])["mean"]
+    chain = measurement.change_by_kind("chain").set_index(["kind", "metric"])["mean"]
+    residual = measurement.change_by_kind("residual").set_index(["kind", "metric"])["mean"]
+    layers = measurement.about["model"]["layers"]
+    before = "norm1" if make is vit else "pre"
+    after = "mid" if make is vit else "attn_sum"
+    for metric in SLOW:
+        steps = [mean[f"blocks.{i}.{after}", metric] - mean[f"blocks.{i}.{before}", metric] for i in range(layers)]
+        assert chain["Attention", metric] == pytest.approx(sum(steps) / layers, abs=1e-9)
+        steps = [mean[f"blocks.{i}.post", metric] - mean[f"blocks.{i}.mid", metric] for i in range(layers)]
+        assert residual["MLP", metric] == pytest.approx(sum(steps) / layers, abs=1e-9)
+    assert set(measurement.change_by_kind("chain")["kind"]) == {"LayerNorm", "Attention", "MLP"}
+
+
+def test_the_chain_steps_of_a_pre_norm_block_add_up_to_the_residual_ones() -> None:
+    measurement = unsmooth.measure(vit(), images())
+    chain = measurement.change_by_kind("chain").set_index(["kind", "metric"])["mean"]
+    residual = measurement.change_by_kind("residual").set_index(["kind", "metric"])["mean"]
+    for metric in SLOW:
+        whole = 2 * chain["LayerNorm", metric] + chain["Attention", metric] + chain["MLP", metric]
+        assert whole == pytest.approx(residual["Attention", metric] + residual["MLP", metric], abs=1e-9)
+
+
+def test_the_model_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = vit().train()
+    model.blocks[1].eval()
+    modes = [m.training for m in model.modules()]
+    weights = {k: v.clone() for k, v in model.state_dict().items()}
+
+    def hooks() -> int:
+        return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+    unsmooth.measure(model, images())
+    with pytest.raises(RuntimeError, match="broken data"):
+        unsmooth.measure(model, _breaks(images()))
+    assert [m.training for m in model.modules()] == modes
+    assert hooks() == 0
+    assert all(torch.equal(v, weights[k]) for k, v in model.state_dict().items())
+
+
+def _breaks(data: list[torch.Tensor]) -> Any:
+    yield data[0]
+    raise RuntimeError("broken data")
+
+
+def test_nothing_is_kept_but_accumulators() -> None:
+    def live() -> int:
+        gc.collect()
+        return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+    model, batch = vit(), images(1)[0]
+    with unsmooth.Measurer(model) as measurer:
+        measurer.update(batch)
+        before = live()
+        for _ in range(5):
+            measurer.update(batch)
+        assert live() <= before
+
+
+def test_low_precision_models_take_float32_images() -> None:
+    model, data = vit(), images(1)
+    exact = unsmooth.measure(model, data)
+    rough = unsmooth.measure(vit_like(model).to(torch.bfloat16), data)
+    for metric in SLOW:
+        expected = cell(exact, "blocks.2.post", metric).mean
+        assert cell(rough, "blocks.2.post", metric).mean == pytest.approx(expected, rel=0.05)
+
+
+def vit_like(model: nn.Module) -> nn.Module:
+    twin = vit()
+    twin.load_state_dict(model.state_dict())
+    return twin
+
+
+def test_padding_in_all_tokens_is_said() -> None:
+    with pytest.warns(UserWarning, match="inputs hold padding"):
+        measurement = unsmooth.measure(bert(), words())
+    assert any("padding" in note for note in measurement.notes)
+
+
+def test_tuples_are_read_as_input_and_label() -> None:
+    model, data = vit(), images()
+    labelled = unsmooth.measure(model, [(x, torch.zeros(2)) for x in data])
+    assert labelled.cells.keys() == unsmooth.measure(model, data).cells.keys()
+
+
+def test_the_frame_is_tidy_and_says_what_each_number_is() -> None:
+    frame = unsmooth.measure(vit(), images(), metrics="paper,rankme").frame()
+    assert list(frame.columns[:8]) == ["point", "layer", "kind", "metric", "tokens", "mean", "std", "count"]
+    assert (frame["low"] <= frame["mean"]).all()
+    assert frame["definition"].str.contains("per sample, then mean over samples").all()
+    assert not frame.duplicated(["point", "metric", "tokens"]).any()
+    assert frame[frame.point == "embed"]["layer"].isna().all()
+
+
+def test_saved_and_loaded_measurements_are_equal(tmp_path: Path) -> None:
+    measurement = unsmooth.measure(vit(), images(), tokens=["all", "patches"])
+    path = measurement.save(tmp_path / "run.json")
+    loaded = unsmooth.load_measurement(path)
+    assert loaded.to_json() == measurement.to_json()
+    assert loaded.frame().equals(measurement.frame())
+    assert loaded.change_by_kind().equals(measurement.change_by_kind())
+    about = json.loads(path.read_text())
+    assert about["schema"] == "unsmooth.measurement/1"
+    assert {"torch", "unsmooth", "timm"} <= about["versions"].keys()
+
+
+def test_comparing_finds_the_point_that_changed() -> None:
+    model, data = vit(), images(8)
+    first = unsmooth.measure(model, data)
+    assert not first.compare(unsmooth.measure(model, data))["differs"].any()
+    with torch.no_grad():
+        model.blocks[2].mlp.fc2.bias.add_(5.0)
+    frame = unsmooth.compare(first, unsmooth.measure(model, data)).set_index(["point", "metric"])
+    assert frame.loc[("blocks.2.post", "hfc_lfc"), "differs"]
+    assert frame.loc[("blocks.2.post", "hfc_lfc"), "difference"] < 0
+    assert not frame.loc[("blocks.1.post", "hfc_lfc"), "differs"]
+
+
+def test_measurements_of_different_things_are_not_merged_or_compared() -> None:
+    model, data = vit(), images()
+    a, b = unsmooth.measure(model, data), unsmooth.measure(model, data, metrics="rankme")
+    with pytest.raises(UnsmoothError, match="merged only if they hold the same"):
+        a.merge(b)
+    with pytest.raises(UnsmoothError, match="share no point"):
+        unsmooth.compare(a, b)
+
+
+def test_a_change_needs_its_points() -> None:
+    measurement = unsmooth.measure(vit(), images(), points="residual")
+    with pytest.raises(
+        PointError, match=r"needs points that were not measured, such as blocks\.0\.norm1.*points='all'"
+    ):
+        measurement.change_by_kind("chain")
+    with pytest.raises(OptionError, match="unknown reading of change 'sum'"):
+        measurement.change_by_kind("sum")
+
+
+class TestErrors:
+    """Each error that design promises, with what its message must say."""
+
+    def test_a_model_no_row_matches(self) -> None:
+        with pytest.raises(UnknownModelError, match="Sequential"):
+            unsmooth.measure(nn.Sequential(nn.Linear(3, 3)), images())
+
+    def test_a_compiled_module(self) -> None:
+        with pytest.raises(CompiledModelError, match="compile"):
+            unsmooth.measure(torch.compile(vit()), images())  # type: ignore[arg-type]
+
+    def test_a_point_that_never_fired(self) -> None:
+        model = vit()
+        model.blocks[1].forward = lambda x, *_, **__: x
+        with pytest.raises(PointError, match=r"blocks\.1"):
+            unsmooth.measure(model, images())
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+    def test_features_with_nan_or_infinity_name_point_and_batch(self, bad: float) -> None:
+        data = images()
+        data[1][0, 0, 0, 0] = bad
+        with pytest.raises(FeatureError, match=r"(?s)embed.*batch 1"):
+            unsmooth.measure(vit(), data)
+
+    def test_one_token_only(self) -> None:
+        model = vit(img_size=4, class_token=False, global_pool="avg")
+        with pytest.raises(FeatureError, match="token"):
+            unsmooth.measure(model, [torch.randn(2, 3, 4, 4)])
+
+    def test_a_mask_that_leaves_nothing(self) -> None:
+        data = [{"input_ids": torch.zeros(1, 6, dtype=torch.long), "attention_mask": torch.ones(1, 6)}]
+        with pytest.raises(FeatureError, match="content"):
+            unsmooth.measure(bert(), data, tokens="content", special_ids=[0])
+
+    def test_an_all_zero_token_says_what_its_value_means(self) -> None:
+        model = vit()
+        with torch.no_grad():
+            model.blocks[0].attn.proj.weight.zero_()
+            model.blocks[0].attn.proj.bias.zero_()
+        with pytest.raises(FeatureError, match=r"(?s)blocks\.0\.attn.*zero"):
+            unsmooth.measure(model, images())
+        kept = unsmooth.measure(model, images(), degenerate="keep")
+        assert any("zero" in note for note in kept.notes)
+
+    def test_unknown_options_list_the_valid_ones(self) -> None:
+        with pytest.raises(OptionError, match="'hfc_lfc'"):
+            unsmooth.measure(vit(), images(), metrics="smoothness")
+        with pytest.raises(OptionError, match="'patches'"):
+            unsmooth.measure(vit(), images(), tokens="cls")
+        with pytest.raises(PointError, match=r"blocks\.9\.post"):
+            unsmooth.measure(vit(), images(), points=["blocks.9.post"])
+
+    def test_no_batch(self) -> None:
+        with pytest.raises(FeatureError, match="no batch"):
+            unsmooth.measure(vit(), [])
+
+    def test_a_batch_of_another_kind(self) -> None:
+        with pytest.raises(UnsmoothError, match=r"must be a tensor.*got str"):
+            unsmooth.measure(vit(), ["text"])
