@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -33,9 +35,13 @@ def left_fixed_vector(a: Tensor) -> Tensor:
     return torch.linalg.lstsq(system, target, driver="gelsd").solution[:, 0]
 
 
-def iterated_verdict(h: Tensor, a: Tensor, x: Tensor, residual: bool = True) -> str:
-    """Smoothing, sharpening or mixed, as 2^45 layers show it."""
-    end = iterate_by_squaring(h, a, x, residual=residual)
+def iterated_verdict(h: Tensor, a: Tensor, x: Tensor, margin: float, residual: bool = True) -> str:
+    """Smoothing, sharpening or mixed, as enough layers show it for terms that differ by `margin` nats per layer.
+
+    Not more than needed: the powers of a defective matrix lose their leading term to rounding in the end.
+    """
+    doublings = min(max(math.ceil(math.log2(max(400 / margin, 1))), 8), 45)
+    end = iterate_by_squaring(h, a, x, doublings, residual)
     high = float((end - end.mean(0)).norm())
     perron = float((left_fixed_vector(a) @ end).norm())
     if high < 1e-6:
@@ -59,3 +65,12 @@ def dense_layer_growth(attention: Tensor, weights: Tensor, scale: float = 1.0) -
 def ranks_with_ties(values: list[float]) -> list[float]:
     """Average ranks, by counting."""
     return [sum(v < x for v in values) + (sum(v == x for v in values) + 1) / 2 for x in values]
+
+
+# --- control ---
+
+
+def householder_q(theta: Tensor) -> Tensor:
+    """Q of a QR decomposition whose R has a positive diagonal, by LAPACK."""
+    q, r = torch.linalg.qr(theta)
+    return q * r.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]

@@ -1,0 +1,28 @@
+"""Why features smooth or sharpen: spectra of H and A, dominance, exponents, limits, simulation."""
+
+from unsmooth.explain.dominance import Dominance, Pair, dominance
+from unsmooth.explain.exponent import LayerExponent, layer_exponent
+from unsmooth.explain.lemma2 import LemmaCase, corollary3, lemma2
+from unsmooth.explain.limits import limit
+from unsmooth.explain.simulate import Simulation, simulate
+from unsmooth.explain.spectrum import AttentionSpectrum, HSpectrum, spectrum_of_attention, spectrum_of_h
+from unsmooth.explain.stochastic import attention_entropy
+
+__all__ = [
+    "AttentionSpectrum",
+    "Dominance",
+    "HSpectrum",
+    "LayerExponent",
+    "LemmaCase",
+    "Pair",
+    "Simulation",
+    "attention_entropy",
+    "corollary3",
+    "dominance",
+    "layer_exponent",
+    "lemma2",
+    "limit",
+    "simulate",
+    "spectrum_of_attention",
+    "spectrum_of_h",
+]

@@ -1,0 +1,119 @@
+"""Eq. (1), iterated: no normalisation, Pre-LN or Post-LN, attention frozen or recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unsmooth.errors import FeatureError, OptionError, WeightsError
+
+Placement = Literal["pre", "post"]
+Attention = Float[Tensor, "*heads token token"] | Callable[[Tensor], Tensor]
+Pair = tuple[Float[Tensor, "head dim key"], Float[Tensor, "head key dim"]]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The last state, and one number per layer (index 0 is the start).
+
+    With no norm and frozen attention the update is linear, so the state is divided by its norm after every layer;
+    `log_scale` is the logarithm of all that was divided away up to each layer.
+    """
+
+    x: Float[Tensor, "*batch token dim"]
+    hfc_lfc: Float[Tensor, "*batch layers"]
+    cosine: Float[Tensor, "*batch layers"]
+    log_scale: Float[Tensor, "*batch layers"]
+
+    @property
+    def verdict(self) -> Literal["smoothing", "sharpening"]:
+        """Whether HFC/LFC ended below where it started (mean of logarithms over the batch)."""
+        change = (self.hfc_lfc[..., -1].log() - self.hfc_lfc[..., 0].log()).mean()
+        return "smoothing" if change < 0 else "sharpening"
+
+
+def simulate(
+    x: Float[Tensor, "*batch token dim"],
+    a: Attention,
+    w: Float[Tensor, "*heads dim dim"] | Pair,
+    layers: int = 128,
+    norm: Placement | None = None,
+    *,
+    norm_weight: Float[Tensor, " dim"] | None = None,
+    norm_bias: Float[Tensor, " dim"] | None = None,
+    eps: float = 1e-5,
+    residual: bool = True,
+    feed_forward: Callable[[Tensor], Tensor] | None = None,
+) -> Simulation:
+    """Iterate `X ← X + Σ_h A_h X W_h`, `W_h = H_hᵀ`.
+
+    One head: `a (..., n, n)`, `w (d, d)`. Many: `a (..., h, n, n)`, `w (h, d, d)` or `(w_v, w_proj)`. A callable
+    `a` is asked for the attention of every layer's (normalised) input. `feed_forward` is a second sub-layer.
+    """
+    step = _step(a, w)
+    if norm not in (None, "pre", "post"):
+        raise OptionError.unknown("norm", norm, [None, "pre", "post"])
+    if layers < 1:
+        raise OptionError(f"layers must be at least 1, got {layers}")
+
+    def normalise(state: Tensor) -> Tensor:
+        return torch.nn.functional.layer_norm(state, state.shape[-1:], norm_weight, norm_bias, eps)
+
+    def sublayer(state: Tensor, f: Callable[[Tensor], Tensor], skip: bool) -> Tensor:
+        added = f(normalise(state) if norm == "pre" else state)
+        state = state + added if skip else added
+        return normalise(state) if norm == "post" else state
+
+    homogeneous = norm is None and feed_forward is None and isinstance(a, Tensor)
+    state, log_scale = x, x.new_zeros(x.shape[:-2])
+    ratios, cosines, scales = [hfc_lfc(x)], [mean_cosine(x)], [log_scale]
+    for layer in range(1, layers + 1):
+        state = sublayer(state, step, residual)
+        if feed_forward is not None:
+            state = sublayer(state, feed_forward, True)
+        if homogeneous:
+            size = state.norm(dim=(-2, -1))
+            size = torch.where(size > 0, size, 1)
+            state, log_scale = state / size[..., None, None], log_scale + size.log()
+        if not bool(torch.isfinite(state).all()):
+            raise FeatureError(
+                f"features are not finite after layer {layer}; use fewer layers, a norm or smaller weights"
+            )
+        ratios.append(hfc_lfc(state))
+        cosines.append(mean_cosine(state))
+        scales.append(log_scale)
+    return Simulation(state, torch.stack(ratios, -1), torch.stack(cosines, -1), torch.stack(scales, -1))
+
+
+def hfc_lfc(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch"]:
+    """`‖HFC[X]‖_F / ‖LFC[X]‖_F`."""
+    mean = x.mean(-2, keepdim=True)
+    return (x - mean).norm(dim=(-2, -1)) / (mean.norm(dim=(-2, -1)) * x.shape[-2] ** 0.5)
+
+
+def mean_cosine(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch"]:
+    """Definition 2 as `(‖Σ x̂_i‖² − n₀)/(n(n−1))`; a zero token counts as cosine 0."""
+    n = x.shape[-2]
+    length = x.norm(dim=-1, keepdim=True)
+    units = x / torch.where(length > 0, length, 1)
+    return (units.sum(-2).square().sum(-1) - (length[..., 0] > 0).sum(-1)) / (n * (n - 1))
+
+
+def _step(a: Attention, w: Tensor | Pair) -> Callable[[Tensor], Tensor]:
+    """`X ↦ Σ_h A_h X W_h`."""
+    single = isinstance(w, Tensor) and w.ndim == 2
+    if isinstance(w, Tensor) and w.ndim not in (2, 3):
+        raise WeightsError(f"w must be (dim, dim), (heads, dim, dim) or (w_v, w_proj), got shape {tuple(w.shape)}")
+
+    def step(x: Tensor) -> Tensor:
+        attention = a if isinstance(a, Tensor) else a(x)
+        if isinstance(w, Tensor):
+            return attention @ x @ w if single else (attention @ x[..., None, :, :] @ w).sum(-3)
+        return (attention @ (x[..., None, :, :] @ w[0]) @ w[1]).sum(-3)
+
+    return step
