@@ -247,7 +247,7 @@ TEXT_CASES = [
     ),
     Case("llama", "hf-llama", hf("Llama", **DECODER), ids, causal=True, norm_dtype=F32),
     Case(
-        "llama-lm-padded",
+        "llama-lm",
         "hf-llama",
         hf("Llama", wrap="LlamaForCausalLM", **DECODER),
         padded,

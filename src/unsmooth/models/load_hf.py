@@ -117,9 +117,11 @@ def _in_blocks(model: nn.Module, names: list[str]) -> bool:
 def _tokenizer(transformers: Any, name: str) -> Any:
     """The tokenizer beside the weights; None if there is none that its library can read."""
     try:
-        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception:  # absent or incomplete files raise many kinds of errors; text is then refused by name
         return None
+    # Without its vocabulary file a tokenizer may still be made, of special tokens only: all text is unknown to it.
+    return tokenizer if len(tokenizer) > len(tokenizer.all_special_ids) else None
 
 
 def _image_input(name: str, config: Any) -> ImageInput:

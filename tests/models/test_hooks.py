@@ -1,0 +1,265 @@
+"""Hooks: what they refuse, what they check, and that nothing of them is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from model_cases import CASES, SEQUENCE_CASES, Case, every_case, hf, ids, padded
+from torch import Tensor, nn
+
+from unsmooth.errors import CompiledModelError, PointError
+from unsmooth.forward import call
+from unsmooth.models import hook_points, select_points, split_point, view
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+def ignore(point: str, x: Tensor) -> None:
+    """Receive a point and do nothing."""
+
+
+def hooks_of(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@every_case()
+def test_no_hook_is_left_after_an_exception(case: Case) -> None:
+    model = case.model()
+    before = hooks_of(model)
+
+    def fail(point: str, x: Tensor) -> None:
+        raise RuntimeError("a metric failed")
+
+    v = view(model)
+    with pytest.raises(RuntimeError, match="a metric failed"), hook_points(v, v.points, fail):
+        assert hooks_of(model) > before
+        call(model, case.inputs())
+    assert hooks_of(model) == before
+
+
+def test_forward_passes_after_a_failed_one_are_counted_anew() -> None:
+    case = BY_NAME["bert"]
+    v = view(case.model())
+    fired: list[str] = []
+    broken = True
+
+    def sometimes(point: str, x: Tensor) -> None:
+        if broken:
+            raise RuntimeError("broken")
+        fired.append(point)
+
+    with hook_points(v, ["blocks.1.attn"], sometimes):
+        with pytest.raises(RuntimeError, match="broken"):
+            call(v.model, case.inputs())
+        broken = False
+        call(v.model, case.inputs())
+        call(v.model, case.inputs())
+    assert fired == ["blocks.1.attn"] * 2
+
+
+def test_an_unknown_point_is_refused_with_near_and_valid_ones() -> None:
+    v = view(BY_NAME["timm-vit"].model())
+    with pytest.raises(PointError, match=r"no point 'blocks\.1\.atn'; nearest: blocks\.1\.attn.*embed, final_norm"):
+        with hook_points(v, ["blocks.1.atn"], ignore):
+            pass
+    with pytest.raises(PointError, match=r"blocks\.\{0\.\.2\}\.\{pre, norm1, attn, mid, norm2, mlp, post\}"):
+        select_points(v, "blocks.9.attn")
+
+
+def test_a_post_norm_family_has_no_norm1() -> None:
+    with pytest.raises(PointError, match=r"hf-bert has no point 'blocks\.0\.norm1'"):
+        select_points(view(BY_NAME["bert"].model()), ["blocks.0.norm1"])
+
+
+def test_a_point_that_fires_twice_is_an_error() -> None:
+    model = hf("Bert", chunk_size_feed_forward=2, **_small_text())().eval()
+    with pytest.raises(PointError, match=r"'blocks\.0\.mlp' fired 4 times.*expected 1.*chunk_size_feed_forward=0"):
+        with hook_points(view(model), ["blocks.0.mlp"], ignore):
+            model(input_ids=torch.randint(3, 50, (1, 8)))
+
+
+def test_a_point_that_never_fires_is_an_error() -> None:
+    case = BY_NAME["llama"]
+    model = case.model()
+    with pytest.raises(PointError, match=r"'embed' fired 0 times.*not embeddings"):
+        with hook_points(view(model), ["embed"], ignore):
+            model(inputs_embeds=torch.randn(1, 4, 32))
+
+
+def test_a_forward_pass_with_fewer_layers_is_an_error() -> None:
+    case = BY_NAME["llama"]
+    model = case.model()
+    v = view(model)
+    model.layers = model.layers[:2]
+    with pytest.raises(PointError, match="expected 3 passes through the blocks of hf-llama.*made 2"):
+        with hook_points(v, ["embed"], ignore):
+            call(model, case.inputs())
+
+
+def test_layer_drop_in_training_is_an_error() -> None:
+    case = BY_NAME["whisper"]
+    model = case.model().train()
+    v = view(model)
+    v.backbone.layerdrop = 1.0
+    with pytest.raises(PointError, match=r"expected 3 passes.*made 0.*eval mode"):
+        with hook_points(v, ["blocks.0.pre"], ignore):
+            call(model, case.inputs())
+
+
+def test_a_point_before_a_functional_dropout_is_refused_in_training_mode() -> None:
+    v = view(BY_NAME["whisper"].model().train())
+    with pytest.raises(PointError, match=r"'blocks\.0\.attn' is not what hf-whisper-encoder adds.*model\.eval"):
+        with hook_points(v, ["blocks.0.attn"], ignore):
+            pass
+
+
+def test_a_part_of_the_model_called_alone_is_an_error() -> None:
+    case = BY_NAME["timm-vit"]
+    model: Any = case.model()
+    with pytest.raises(PointError, match="outside a forward pass of its VisionTransformer: call the model itself"):
+        with hook_points(view(model), ["embed"], ignore):
+            model.forward_features(case.inputs())
+
+
+def test_a_model_that_does_not_run_its_backbone_is_an_error() -> None:
+    class Lazy(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    model = Lazy(BY_NAME["torch-pre"].model())
+    with pytest.raises(PointError, match="Lazy did not run its torch-encoder-pre"):
+        with hook_points(view(model), ["blocks.0.pre"], ignore):
+            model(torch.randn(2, 3, 32))
+
+
+@pytest.mark.parametrize("name", ["hf-vit-classifier", "bert-mlm", "llama-lm"])
+def test_calling_the_backbone_inside_a_wrapper_works_too(name: str) -> None:
+    case = BY_NAME[name]
+    v = view(case.model())
+    assert v.backbone is not v.model
+    fired: list[str] = []
+    with hook_points(v, v.points, lambda point, x: fired.append(point)):
+        call(v.backbone, case.inputs())
+    assert set(fired) == set(v.points)
+
+
+@pytest.mark.parametrize("how", ["whole", "in place", "part", "forward"])
+def test_compiled_modules_are_refused(how: str) -> None:
+    model: Any = BY_NAME["timm-vit"].model()
+    v = view(model)
+    if how == "whole":
+        model = torch.compile(model)
+    elif how == "in place":
+        model.compile()
+    elif how == "part":
+        model.blocks[1] = torch.compile(model.blocks[1])
+    else:
+        model.blocks[1].forward = torch.compile(model.blocks[1].forward)
+    with pytest.raises(CompiledModelError, match=r"compiled.*hooks.*never fire.*_orig_mod"):
+        view(model)
+    if how != "whole":  # compiled after it was viewed
+        with pytest.raises(CompiledModelError), hook_points(v, v.points, ignore):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", ["torch-post", "torch-post-padded"])
+def test_torchs_fast_path_is_off_only_meanwhile(name: str) -> None:
+    case = BY_NAME[name]
+    v = view(case.model())
+    inputs = case.inputs()
+    with torch.no_grad():
+        fast = call(v.model, inputs)
+        assert torch.backends.mha.get_fastpath_enabled()
+        seen: dict[str, Tensor] = {}
+        with hook_points(v, ["final_norm"], seen.__setitem__):
+            assert not torch.backends.mha.get_fastpath_enabled()
+            call(v.model, inputs)
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert torch.allclose(fast[0], seen["final_norm"][0], atol=1e-5)
+
+
+@every_case([case for case in SEQUENCE_CASES if "token-first" in case.name])
+def test_token_first_features_come_batch_first(case: Case) -> None:
+    v = view(case.model())
+    seen: dict[str, Tensor] = {}
+    with hook_points(v, v.points, seen.__setitem__):
+        out = call(v.model, case.inputs())
+    assert seen["blocks.0.pre"].shape == (2, 7, 32)
+    assert seen["blocks.1.pre"] is seen["blocks.0.post"]
+    assert torch.equal(seen[v.points[-1]].transpose(0, 1), out)
+
+
+def test_features_keep_their_gradients() -> None:
+    case = BY_NAME["timm-vit"]
+    v = view(case.model())
+    losses: list[Tensor] = []
+    with hook_points(v, ["blocks.2.post"], lambda point, x: losses.append(x.square().mean())):
+        call(v.model, case.inputs())
+    losses[0].backward()
+    assert v.layers[0].weights().w_v.requires_grad
+    assert v.layers[0].attention.qkv.weight.grad.abs().sum() > 0  # type: ignore[union-attr]
+
+
+def test_unbatched_features_are_refused() -> None:
+    v = view(BY_NAME["torch-pre"].model())
+    with pytest.raises(PointError, match=r"expected features of shape \(batch, token, dim\), got \(7, 32\)"):
+        with hook_points(v, ["blocks.0.pre"], ignore):
+            v.model(torch.randn(7, 32))
+
+
+def test_gradient_checkpointing_does_not_disturb_the_forward_pass() -> None:
+    case = BY_NAME["bert"]
+    model: Any = case.model().train()
+    model.gradient_checkpointing_enable()
+    v = view(model)
+    fired: list[str] = []
+    with hook_points(v, v.points, lambda point, x: fired.append(point)):
+        out = model(**case.inputs())
+    assert sorted(fired) == sorted(v.points)
+    out.last_hidden_state.sum().backward()
+
+
+def test_residual_points_are_the_distinct_states_of_the_stream() -> None:
+    v = view(BY_NAME["timm-vit"].model())
+    stream = [f"blocks.{i}.{kind}" for i in range(3) for kind in ("mid", "post")]
+    assert select_points(v, "residual") == ("embed", *stream)
+    assert select_points(v, "all") == v.points
+    bare = view(BY_NAME["whisper"].model())
+    assert select_points(bare)[0] == "blocks.0.pre"
+
+
+def test_points_are_chosen_by_name_and_pattern_in_forward_order() -> None:
+    v = view(BY_NAME["timm-vit"].model())
+    assert select_points(v, "blocks.*.attn") == ("blocks.0.attn", "blocks.1.attn", "blocks.2.attn")
+    assert select_points(v, ["final_norm", "blocks.1.*norm2", "embed"]) == ("embed", "blocks.1.norm2", "final_norm")
+    assert split_point("blocks.12.mid") == (12, "mid")
+
+
+def _small_text() -> dict[str, Any]:
+    from model_cases import TEXT
+
+    return TEXT
+
+
+@pytest.mark.parametrize("batch", [ids, padded])
+def test_every_pass_through_a_shared_layer_counts(batch: Callable[[], dict[str, Tensor]]) -> None:
+    v = view(BY_NAME["albert-groups"].model())
+    assert len(v.layers) == 10
+    assert len({id(layer.block) for layer in v.layers}) == 4
+    seen: dict[str, Tensor] = {}
+    with torch.no_grad(), hook_points(v, select_points(v), seen.__setitem__):
+        call(v.model, batch())
+    states = [seen[f"blocks.{i}.post"] for i in range(10)]
+    assert all(not torch.equal(a, b) for a, b in zip(states, states[1:], strict=False))
+
+
+def test_an_averaging_vit_has_no_final_norm() -> None:
+    assert "final_norm" not in view(BY_NAME["timm-avg-pool"].model()).points

@@ -1,0 +1,183 @@
+"""Families: adding one, finding the backbone inside a wrapper, and refusing what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from model_cases import CASES, VISION, hf
+from torch import Tensor, nn
+
+from unsmooth.errors import OptionError, UnknownModelError, WeightsError
+from unsmooth.models import (
+    AttentionRow,
+    Family,
+    Maps,
+    Slot,
+    capture_attention,
+    check_attention,
+    families,
+    hook_points,
+    into,
+    out,
+    register_family,
+    unregister_family,
+    view,
+)
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+class ToyBlock(nn.Module):
+    """One head, one linear map: x + A x W, then x + GELU(x W)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.ln = nn.LayerNorm(dim)
+        self.q, self.v, self.o = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
+        self.soft, self.ff, self.act = nn.Softmax(-1), nn.Linear(dim, dim), nn.GELU()
+        self.heads = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.ln(x)
+        a = self.soft((self.q(y) @ y.mT)[:, None])
+        x = x + self.o((a @ self.v(y)[:, None])[:, 0])
+        return x + self.act(self.ff(x))
+
+
+class Toy(nn.Module):
+    """A universal transformer: the same block three times."""
+
+    def __init__(self, dim: int = 6) -> None:
+        super().__init__()
+        self.embed_dim, self.depth = dim, 3
+        self.block = nn.ModuleList([ToyBlock(dim)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.depth):
+            x = self.block[0](x)
+        return x
+
+
+TOY = Family(
+    name="toy",
+    classes=(Toy,),
+    blocks="block",
+    passes="depth",
+    points={"norm1": out("ln"), "attn": out("o"), "mid": into("ff"), "mlp": out("act")},
+    attention=AttentionRow(
+        module="ln", value=Slot("v"), proj=Slot("o"), heads="heads", norm="ln", result=out("o"), maps=Maps(out("soft"))
+    ),
+)
+
+
+@pytest.fixture
+def toy() -> Iterator[Family]:
+    yield register_family(TOY)
+    unregister_family("toy")
+
+
+def test_a_users_family_is_one_row(toy: Family) -> None:
+    v = view(Toy())
+    x: dict[str, Tensor] = {}
+    with torch.no_grad(), hook_points(v, v.points, x.__setitem__):
+        v.model(torch.randn(2, 5, 6))
+    assert len(v.layers) == 3
+    for i in range(3):
+        assert torch.equal(x[f"blocks.{i}.pre"] + x[f"blocks.{i}.attn"], x[f"blocks.{i}.mid"])
+        assert torch.equal(x[f"blocks.{i}.mid"] + x[f"blocks.{i}.mlp"], x[f"blocks.{i}.post"])
+    seen: list[int] = []
+    with capture_attention(v, lambda i, a: seen.append(i)):
+        v.model(torch.randn(2, 5, 6))
+    assert seen == [0, 1, 2]
+
+
+def test_a_users_subclass_inside_a_wrapper_matches(toy: Family) -> None:
+    class Special(Toy):
+        pass
+
+    assert view(nn.Sequential(nn.Identity(), Special())).family is toy
+
+
+def test_registering_again_replaces_and_comes_first(toy: Family) -> None:
+    again = register_family(Family(name="toy", classes=(Toy,), blocks="block", passes="depth"))
+    assert families()[0] is again
+    assert [f.name for f in families()].count("toy") == 1
+
+
+def test_a_family_without_attention_says_so() -> None:
+    register_family(Family(name="toy", classes=(Toy,), blocks="block", passes="depth"))
+    try:
+        v = view(Toy())
+        assert v.points == tuple(f"blocks.{i}.{p}" for i in range(3) for p in ("pre", "post"))
+        for use in (
+            lambda: v.layers[0].weights(),
+            lambda: check_attention(v, torch.randn(1, 3, 6)),
+            lambda: capture_attention(v, print).__enter__(),
+        ):
+            with pytest.raises(WeightsError, match="family 'toy' gives no attention weights or matrices"):
+                use()
+    finally:
+        unregister_family("toy")
+
+
+def test_a_family_with_an_unknown_point_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"unknown point of a pre-norm block 'attention'.*'attn'"):
+        Family(name="bad", classes=(Toy,), blocks="block", points={"attention": out("o")})
+
+
+def test_an_unknown_model_names_the_nearest_families() -> None:
+    class GPT2ModelNew(nn.Module):
+        pass
+
+    with pytest.raises(UnknownModelError, match=r"no family matches .*GPT2ModelNew\. Nearest families: hf-gpt2,"):
+        view(GPT2ModelNew())
+    with pytest.raises(UnknownModelError, match=r"all: .*timm-vit.*register_family"):
+        view(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        ("ParallelScalingBlock", "in one sum"),
+        ("DiffParallelScalingBlock", "in one sum"),
+        ("ParallelThingsBlock", "several attentions side by side"),
+    ],
+)
+def test_parallel_vit_blocks_are_refused_by_name(block: str, why: str) -> None:
+    from model_cases import _timm_block
+
+    with pytest.raises(UnknownModelError, match=rf"VisionTransformer is not supported: {block} .*{why}"):
+        view(_timm_block(block)())
+
+
+def test_parallel_residuals_are_refused_by_name() -> None:
+    small = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 50}
+    for name in ("GPTNeoX", "Phi"):
+        with pytest.raises(UnknownModelError, match=rf"{name}Model .*parallel residual"):
+            view(hf(name, intermediate_size=32, **small)())
+
+
+def test_two_towers_are_refused_with_their_paths() -> None:
+    both = nn.ModuleDict({"a": BY_NAME["bert"].model(), "b": BY_NAME["gpt2"].model()})
+    with pytest.raises(UnknownModelError, match=r"holds 2 transformers: a \(hf-bert\), b \(hf-gpt2\)"):
+        view(both)
+
+
+def test_foreign_blocks_in_a_known_model_are_named() -> None:
+    class MyBlock(nn.Module):
+        pass
+
+    model = BY_NAME["timm-vit"].model()
+    model.blocks[1] = MyBlock()  # type: ignore[index]
+    with pytest.raises(UnknownModelError, match=r"looks like timm-vit.*found Block, MyBlock.*register_family"):
+        view(model)
+
+
+def test_a_clip_pair_is_seen_by_its_vision_tower() -> None:
+    text = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    model = hf("CLIP", text_config={**text, "vocab_size": 50}, vision_config=VISION)()
+    v = view(model)
+    assert v.family.name == "hf-clip-vision"
+    assert v.backbone is model.vision_model
