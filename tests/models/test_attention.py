@@ -100,8 +100,7 @@ def test_only_the_layers_asked_for_come() -> None:
 def test_a_layer_that_does_not_exist_is_refused() -> None:
     v = view(BY_NAME["timm-vit"].model())
     with pytest.raises(WeightsError, match="expected layers 0 to 2 of timm-vit, got 3"):
-        with capture_attention(v, print, layers=[3]):
-            pass
+        capture_attention(v, print, layers=[3]).__enter__()
 
 
 @pytest.mark.parametrize("layers", [None, [1, 3]])

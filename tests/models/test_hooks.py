@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from model_cases import CASES, SEQUENCE_CASES, Case, every_case, hf, ids, padded
+from model_cases import CASES, SEQUENCE_CASES, TEXT, Case, every_case, hf, ids, padded
 from torch import Tensor, nn
 
 from unsmooth.errors import CompiledModelError, PointError
 from unsmooth.forward import call
-from unsmooth.models import hook_points, select_points, split_point, view
+from unsmooth.models import ModelView, hook_points, select_points, split_point, view
 
 BY_NAME = {case.name: case for case in CASES}
 
 
 def ignore(point: str, x: Tensor) -> None:
     """Receive a point and do nothing."""
+
+
+def watch(v: ModelView, points: list[str], run: Callable[[], Any] = lambda: None) -> None:
+    """Run something while points are hooked."""
+    with hook_points(v, points, ignore):
+        run()
 
 
 def hooks_of(model: nn.Module) -> int:
@@ -35,7 +42,6 @@ def test_no_hook_is_left_after_an_exception(case: Case) -> None:
 
     v = view(model)
     with pytest.raises(RuntimeError, match="a metric failed"), hook_points(v, v.points, fail):
-        assert hooks_of(model) > before
         call(model, case.inputs())
     assert hooks_of(model) == before
 
@@ -63,8 +69,7 @@ def test_forward_passes_after_a_failed_one_are_counted_anew() -> None:
 def test_an_unknown_point_is_refused_with_near_and_valid_ones() -> None:
     v = view(BY_NAME["timm-vit"].model())
     with pytest.raises(PointError, match=r"no point 'blocks\.1\.atn'; nearest: blocks\.1\.attn.*embed, final_norm"):
-        with hook_points(v, ["blocks.1.atn"], ignore):
-            pass
+        watch(v, ["blocks.1.atn"])
     with pytest.raises(PointError, match=r"blocks\.\{0\.\.2\}\.\{pre, norm1, attn, mid, norm2, mlp, post\}"):
         select_points(v, "blocks.9.attn")
 
@@ -75,18 +80,16 @@ def test_a_post_norm_family_has_no_norm1() -> None:
 
 
 def test_a_point_that_fires_twice_is_an_error() -> None:
-    model = hf("Bert", chunk_size_feed_forward=2, **_small_text())().eval()
+    model = hf("Bert", chunk_size_feed_forward=2, **TEXT)().eval()
     with pytest.raises(PointError, match=r"'blocks\.0\.mlp' fired 4 times.*expected 1.*chunk_size_feed_forward=0"):
-        with hook_points(view(model), ["blocks.0.mlp"], ignore):
-            model(input_ids=torch.randint(3, 50, (1, 8)))
+        watch(view(model), ["blocks.0.mlp"], lambda: model(input_ids=torch.randint(3, 50, (1, 8))))
 
 
 def test_a_point_that_never_fires_is_an_error() -> None:
     case = BY_NAME["llama"]
     model = case.model()
     with pytest.raises(PointError, match=r"'embed' fired 0 times.*not embeddings"):
-        with hook_points(view(model), ["embed"], ignore):
-            model(inputs_embeds=torch.randn(1, 4, 32))
+        watch(view(model), ["embed"], lambda: model(inputs_embeds=torch.randn(1, 4, 32)))
 
 
 def test_a_forward_pass_with_fewer_layers_is_an_error() -> None:
@@ -95,8 +98,7 @@ def test_a_forward_pass_with_fewer_layers_is_an_error() -> None:
     v = view(model)
     model.layers = model.layers[:2]
     with pytest.raises(PointError, match="expected 3 passes through the blocks of hf-llama.*made 2"):
-        with hook_points(v, ["embed"], ignore):
-            call(model, case.inputs())
+        watch(v, ["embed"], lambda: call(model, case.inputs()))
 
 
 def test_layer_drop_in_training_is_an_error() -> None:
@@ -105,23 +107,20 @@ def test_layer_drop_in_training_is_an_error() -> None:
     v = view(model)
     v.backbone.layerdrop = 1.0
     with pytest.raises(PointError, match=r"expected 3 passes.*made 0.*eval mode"):
-        with hook_points(v, ["blocks.0.pre"], ignore):
-            call(model, case.inputs())
+        watch(v, ["blocks.0.pre"], lambda: call(model, case.inputs()))
 
 
 def test_a_point_before_a_functional_dropout_is_refused_in_training_mode() -> None:
     v = view(BY_NAME["whisper"].model().train())
     with pytest.raises(PointError, match=r"'blocks\.0\.attn' is not what hf-whisper-encoder adds.*model\.eval"):
-        with hook_points(v, ["blocks.0.attn"], ignore):
-            pass
+        watch(v, ["blocks.0.attn"])
 
 
 def test_a_part_of_the_model_called_alone_is_an_error() -> None:
     case = BY_NAME["timm-vit"]
     model: Any = case.model()
     with pytest.raises(PointError, match="outside a forward pass of its VisionTransformer: call the model itself"):
-        with hook_points(view(model), ["embed"], ignore):
-            model.forward_features(case.inputs())
+        watch(view(model), ["embed"], lambda: model.forward_features(case.inputs()))
 
 
 def test_a_model_that_does_not_run_its_backbone_is_an_error() -> None:
@@ -135,8 +134,7 @@ def test_a_model_that_does_not_run_its_backbone_is_an_error() -> None:
 
     model = Lazy(BY_NAME["torch-pre"].model())
     with pytest.raises(PointError, match="Lazy did not run its torch-encoder-pre"):
-        with hook_points(view(model), ["blocks.0.pre"], ignore):
-            model(torch.randn(2, 3, 32))
+        watch(view(model), ["blocks.0.pre"], lambda: model(torch.randn(2, 3, 32)))
 
 
 @pytest.mark.parametrize("name", ["hf-vit-classifier", "bert-mlm", "llama-lm"])
@@ -211,8 +209,7 @@ def test_features_keep_their_gradients() -> None:
 def test_unbatched_features_are_refused() -> None:
     v = view(BY_NAME["torch-pre"].model())
     with pytest.raises(PointError, match=r"expected features of shape \(batch, token, dim\), got \(7, 32\)"):
-        with hook_points(v, ["blocks.0.pre"], ignore):
-            v.model(torch.randn(7, 32))
+        watch(v, ["blocks.0.pre"], lambda: v.model(torch.randn(7, 32)))
 
 
 def test_gradient_checkpointing_does_not_disturb_the_forward_pass() -> None:
@@ -243,12 +240,6 @@ def test_points_are_chosen_by_name_and_pattern_in_forward_order() -> None:
     assert split_point("blocks.12.mid") == (12, "mid")
 
 
-def _small_text() -> dict[str, Any]:
-    from model_cases import TEXT
-
-    return TEXT
-
-
 @pytest.mark.parametrize("batch", [ids, padded])
 def test_every_pass_through_a_shared_layer_counts(batch: Callable[[], dict[str, Tensor]]) -> None:
     v = view(BY_NAME["albert-groups"].model())
@@ -258,7 +249,7 @@ def test_every_pass_through_a_shared_layer_counts(batch: Callable[[], dict[str, 
     with torch.no_grad(), hook_points(v, select_points(v), seen.__setitem__):
         call(v.model, batch())
     states = [seen[f"blocks.{i}.post"] for i in range(10)]
-    assert all(not torch.equal(a, b) for a, b in zip(states, states[1:], strict=False))
+    assert all(not torch.equal(a, b) for a, b in pairwise(states))
 
 
 def test_an_averaging_vit_has_no_final_norm() -> None:
