@@ -17,18 +17,24 @@ if TYPE_CHECKING:
     from unsmooth.measure import Measurement
 
 
+WIDE = 125  # columns of a terminal that can show what each sub-layer changed
+
+
 def show(measurement: Measurement, console: Console) -> None:
     """Print everything a person wants to see of a measurement."""
     for policy in measurement.about["settings"]["tokens"]:
-        console.print(by_layer(measurement, policy))
+        console.print(by_layer(measurement, policy, steps=console.width >= WIDE))
     for reading in READINGS:
         if any(change.reading == reading for change in measurement.changes):
             console.print(by_kind(measurement, reading))
     console.print(definitions(measurement))
 
 
-def by_layer(measurement: Measurement, policy: str) -> Table:
-    """One row per layer: the metrics of its output, and what attention and MLP changed; else one row per point."""
+def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table:
+    """One row per layer: the metrics of its output and, with `steps`, what attention and MLP changed.
+
+    When the residual stream was not measured as a whole: one row per point.
+    """
     frame = measurement.frame()
     frame = frame[frame["tokens"] == policy]
     wide = frame.pivot_table(index="point", columns="metric", values=["mean", "std"], sort=False)
@@ -40,11 +46,11 @@ def by_layer(measurement: Measurement, policy: str) -> Table:
     table.add_column("layer" if full else "point", justify="right" if full else "left")
     for metric in metrics:
         table.add_column(METRICS[metric].title, justify="right")
-        if full:
+        if full and steps:
             table.add_column("attn", justify="right", style="dim")
             table.add_column("mlp", justify="right", style="dim")
     if full:
-        _layer_rows(table, wide, metrics, layers)
+        _layer_rows(table, wide, metrics, layers, steps)
     else:
         for point in points:
             table.add_row(point, *(_value(wide, point, metric) for metric in metrics))
@@ -81,20 +87,26 @@ def definitions(measurement: Measurement) -> RenderableType:
     return Group(*(Text(line, style="bold red" if line.startswith("PARTIAL") else "dim") for line in lines))
 
 
-def _layer_rows(table: Table, wide: pd.DataFrame, metrics: list[str], layers: int) -> None:
-    if "embed" in wide.index:
-        table.add_row("embed", *(text for m in metrics for text in (_value(wide, "embed", m), "", "")))
-    for i in range(layers):
-        pre = f"blocks.{i}.pre" if f"blocks.{i}.pre" in wide.index else (f"blocks.{i - 1}.post" if i else "embed")
-        mid, post = f"blocks.{i}.mid", f"blocks.{i}.post"
+def _layer_rows(table: Table, wide: pd.DataFrame, metrics: list[str], layers: int, steps: bool) -> None:
+    def row(label: str, point: str, pre: str | None = None, mid: str = "") -> None:
         cells = []
         for metric in metrics:
             mean = wide["mean", metric]
-            attn = f"{mean[mid] - mean[pre]:+.3g}" if pre in wide.index else ""
-            cells += [_value(wide, post, metric), attn, f"{mean[post] - mean[mid]:+.3g}"]
-        table.add_row(str(i), *cells)
+            cells.append(_value(wide, point, metric))
+            if steps:
+                cells.append(f"{mean[mid] - mean[pre]:+.3g}" if pre in wide.index else "")
+                cells.append(f"{mean[point] - mean[mid]:+.3g}" if mid else "")
+        table.add_row(label, *cells)
+
+    if "embed" in wide.index:
+        row("embed", "embed")
+    for i in range(layers):
+        pre = f"blocks.{i}.pre"
+        if pre not in wide.index:
+            pre = f"blocks.{i - 1}.post" if i else "embed"
+        row(str(i), f"blocks.{i}.post", pre, f"blocks.{i}.mid")
     if "final_norm" in wide.index:
-        table.add_row("final", *(text for m in metrics for text in (_value(wide, "final_norm", m), "", "")))
+        row("final", "final_norm")
 
 
 def _value(wide: pd.DataFrame, point: str, metric: str) -> str:
