@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unsmooth.measure.cuda_eigenvalues import cuda_eigenvalues
 from unsmooth.measure.features import Features
 from unsmooth.measure.spectrum import EigenProblem, eigenvalues
 from unsmooth.measure.workers import even_slices, spread
@@ -44,7 +45,13 @@ class DeviceSpectra:
 
 
 def solve(matrices: Float[Tensor, "matrix side side"]) -> Float[Tensor, "matrix side"]:
-    """Eigenvalues of symmetric matrices on a GPU: on the CPU's threads, where LAPACK is quicker at this size."""
+    """Eigenvalues of positive semidefinite matrices, by the GPU kernel or else on the CPU's threads.
+
+    The second waits for the device; torch.linalg on the GPU would wait too, and is slower at these sizes.
+    """
+    found = cuda_eigenvalues(matrices) if matrices.is_cuda else None
+    if found is not None:
+        return found
     host = matrices.cpu()
     parts = spread(eigenvalues, [host[rows] for rows in even_slices(len(host), 4 * torch.get_num_threads())])
     return torch.cat(parts).to(matrices.device)

@@ -119,11 +119,18 @@ class Features:
         return eigen_problem(self.centred, lambda: gram(self.centred))
 
     def singular_values(self, of: str = "problem") -> Float[Tensor, "*batch value"]:
-        """Singular values in descending order, of X ("problem") or of HFC[X] ("hfc_problem")."""
+        """Singular values in descending order, of X ("problem") or of HFC[X] ("hfc_problem").
+
+        k kept tokens have k of them at most: what eigenvalues give beyond is rounding, and set to zero.
+        """
         if of not in self.spectra:
             problem: EigenProblem = getattr(self, of)
             self.spectra[of] = problem.singular_values()
-        return self.spectra[of]
+        sigma = self.spectra[of]
+        if self.mask is None:
+            return sigma
+        index = torch.arange(sigma.shape[-1], device=sigma.device)
+        return torch.where((index < self.count[..., None]) | sigma.isnan(), sigma, 0.0)
 
     @property
     def rank_bound(self) -> Float[Tensor, "*batch"]:

@@ -1,0 +1,1 @@
+"""Ratios against the obvious alternative, each measured in one run: `python -m benchmarks` or `-m benchmarks.NAME`."""
