@@ -7,11 +7,17 @@ import torch
 from control.cases import FORMS, GROUPED, PLAIN, outputs, total_of
 from model_cases import Case, every_case
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from unsmooth.control import bake, control_of, reparametrize
 from unsmooth.errors import WeightsError
 from unsmooth.models import view
 from unsmooth.tolerance import tolerance
+
+
+def hooks(model: nn.Module) -> list[int]:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called", "_load_state_dict_pre_hooks")
+    return [len(getattr(module, kind)) for module in model.modules() for kind in kinds]
 
 
 @every_case(PLAIN)
@@ -20,7 +26,7 @@ def test_baked_model_gives_the_same_outputs_and_loads_into_the_untouched_class(
     case: Case, form: str, tmp_path: object
 ) -> None:
     model = case.model()
-    plain_keys, types = list(model.state_dict()), [type(module) for module in model.modules()]
+    plain_keys, types, hooked = list(model.state_dict()), [type(module) for module in model.modules()], hooks(model)
     biases = {k: v.clone() for k, v in model.state_dict().items() if k.endswith("bias")}
     reparametrize(model, "sharpening", form=form, std=0.3)
     expected = outputs(model, case.inputs())
@@ -28,6 +34,7 @@ def test_baked_model_gives_the_same_outputs_and_loads_into_the_untouched_class(
     assert baked is model
     assert [type(module) for module in baked.modules()] == types
     assert list(baked.state_dict()) == plain_keys
+    assert hooks(baked) == hooked
     assert all(torch.equal(baked.state_dict()[k], v) for k, v in biases.items())
     path = f"{tmp_path}/model.safetensors"
     save_file({k: v.clone() for k, v in baked.state_dict().items()}, path)

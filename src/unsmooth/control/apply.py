@@ -88,24 +88,11 @@ def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllabl
         supply(control, index, 0, layer.value)
         supply(control, index, 1, layer.proj)
     model.add_module(ATTRIBUTE, control)
-    model.register_forward_pre_hook(fill_before)
-    model.register_forward_hook(clear_after, always_call=True)
+    model.register_forward_pre_hook(control.begin)
+    picked[0].block.register_forward_pre_hook(control.fill)
+    picked[-1].block.register_forward_hook(control.clear)
+    model.register_forward_hook(control.clear, always_call=True)  # a pass that fails must not leave weights behind
     model.register_load_state_dict_pre_hook(load_before)
-
-
-# Hooks are plain functions of the module they fire on, so that a deep copy of the model has working ones.
-def fill_before(model: nn.Module, args: Any) -> None:
-    """Compute every layer's weights in one batched call."""
-    # Checkpointed blocks run again in the backward pass, after the weights were forgotten, and must then do
-    # exactly what they did before: each computes its own.
-    recomputes = getattr(model, "grad_checkpointing", False) or getattr(model, "is_gradient_checkpointing", False)
-    if not recomputes:
-        model.spectral_control.fill()  # type: ignore[union-attr, operator]
-
-
-def clear_after(model: nn.Module, args: Any, output: Any) -> None:
-    """Forget them, also after an exception."""
-    model.spectral_control.clear()  # type: ignore[union-attr, operator]
 
 
 def load_before(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from unsmooth.control.apply import clear_after, control_of, fill_before, load_before, unwrap
+from unsmooth.control.apply import control_of, load_before, unwrap
 from unsmooth.control.slots import supplied
-from unsmooth.control.spectral import ATTRIBUTE
+from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -31,9 +31,10 @@ def bake(model: M, *, copy: bool = False) -> M:
         weight = getattr(module, name).detach().clone().contiguous()
         parametrize.remove_parametrizations(module, name, leave_parametrized=False)
         _restore(module, name, weight)
+    control = control_of(plain)
     delattr(plain, ATTRIBUTE)
-    for hooks in (plain._forward_pre_hooks, plain._forward_hooks, plain._load_state_dict_pre_hooks):
-        _forget(hooks, plain)
+    for module in plain.modules():
+        _forget(module, control)
     return plain  # type: ignore[return-value]
 
 
@@ -46,8 +47,15 @@ def _restore(module: nn.Module, name: str, weight: Tensor) -> None:
     module._parameters.update(others)
 
 
-def _forget(hooks: Any, model: nn.Module) -> None:
-    for key, hook in list(hooks.items()):
-        if getattr(hook, "hook", hook) in (fill_before, clear_after, load_before):
-            del hooks[key]
-            model._forward_hooks_always_called.pop(key, None)
+def _forget(module: nn.Module, control: SpectralControl) -> None:
+    """Take the control's hooks away."""
+    dictionaries: tuple[Any, ...] = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._load_state_dict_pre_hooks,
+    )
+    for hooks in dictionaries:
+        for key, hook in list(hooks.items()):
+            if getattr(hook, "__self__", None) is control or getattr(hook, "hook", None) is load_before:
+                del hooks[key]
+                module._forward_hooks_always_called.pop(key, None)

@@ -51,8 +51,13 @@ def _outside(psi: Psi, sign: Sign) -> Bool[Tensor, "*layer dim"]:
     return (sign * psi < 0) | (sign * psi > 1)
 
 
-#: |ψ| and ψ² have no slope at 0; an eigenvalue fitted as 0 starts this far away, or it could never move.
+#: At 0 (and at the ends of a clip) there is no slope: an eigenvalue fitted there starts this far away, or it could
+#: never move.
 _LEAST = 1e-8
+
+
+def _from_clip(eigenvalues: Psi, sign: Sign) -> Psi:
+    return sign * (sign * eigenvalues).clamp(_LEAST, 1 - torch.finfo(eigenvalues.dtype).eps)
 
 
 def _from_abs(eigenvalues: Psi, sign: Sign) -> Psi:
@@ -74,7 +79,7 @@ def _same(eigenvalues: Psi, sign: Sign) -> Psi:
 
 BOUNDS: dict[str, Bound] = {
     # Section 4: clip(ψ, [−1, 0]) or clip(ψ, [0, 1]).
-    "clip": Bound("clip", 1.0, lambda p, s: s * (s * p).clamp(0.0, 1.0), _same, _outside),
+    "clip": Bound("clip", 1.0, lambda p, s: s * (s * p).clamp(0.0, 1.0), _from_clip, _outside),
     # Footnote 1: ±|ψ|, the unbounded half line.
     "abs": Bound("abs", None, lambda p, s: s * p.abs(), _from_abs, _never),
     # Ours: |ψ| for small ψ, smoothly below 1; gradients everywhere, unlike a clip.

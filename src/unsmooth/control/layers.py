@@ -15,9 +15,10 @@ from unsmooth.models.weights import slot_of
 
 @dataclass(frozen=True)
 class Controllable:
-    """One attention module: its name, heads, width, and the places of its value and projection weights."""
+    """One attention module: its name, block, heads, width, and the places of its value and projection weights."""
 
     name: str
+    block: nn.Module
     heads: int
     dim: int
     value: Place
@@ -48,7 +49,7 @@ def controllable(name: str, layer: LayerView) -> Controllable:
             f"W_proj {heads * key}×{weights.w_proj.shape[-1]} ({heads} heads of {key} features, width {dim})"
         )
     row = layer.attention_row
-    return Controllable(name, heads, dim, _place(name, layer, row.value), _place(name, layer, row.proj))
+    return Controllable(name, layer.block, heads, dim, _place(name, layer, row.value), _place(name, layer, row.proj))
 
 
 def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:

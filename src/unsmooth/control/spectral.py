@@ -1,17 +1,20 @@
 """The module that holds Θ and ψ of all controlled layers and turns them into weights in one batched call.
 
 Why not one `torch.nn.utils.parametrize` module per weight: a Θ drives two weights of different modules,
-and a factorisation per weight would cost layers × 2 small kernel sequences instead of one. So Θ and ψ live
-stacked in `SpectralControl`, a forward pre-hook of the model computes every layer's weights at once, and
+and a factorisation per weight would cost layers × 2 sequences of small kernels instead of one. So Θ and ψ live
+stacked in `SpectralControl`, a hook before the first controlled block computes every layer's weights at once, and
 thin `parametrize` modules (slots.py) read them: class changes, `is_parametrized`, copies and Dynamo behave
 as with any parametrisation. `parametrize.cached()` cannot do this: it caches weight by weight, and keeps its
-values until the user leaves the context. Ours live exactly as long as one forward pass; a read outside of
-one computes that layer alone, so a stale weight can never be seen.
+values until the user leaves the context. Ours live from the first to the last controlled block of one forward
+pass; a read outside computes that layer alone, so that it is never stale.
+
+Why hooks on blocks: Dynamo runs a compiled model's own hooks outside the graph, and those of its parts inside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -59,6 +62,7 @@ class SpectralControl(nn.Module):
         self.register_buffer("sign", sign[:, None])
         #: Relative errors of `from_weights`, per layer; None after any other initialisation.
         self.fit: tuple[Fit, ...] | None = None
+        self.batched = True
         self._weights: Pair | None = None
 
     def reset(self, std: float = 0.1, generator: torch.Generator | None = None) -> None:
@@ -106,19 +110,27 @@ class SpectralControl(nn.Module):
         """`weights()` of all layers."""
         return self.weights()
 
-    def fill(self) -> None:
-        """Compute all weights for the forward pass that starts now."""
+    def fill(self, block: nn.Module, args: Any) -> None:
+        """Hook before the first controlled block: compute all weights for this forward pass."""
+        if not self.batched:
+            return
         self._weights = self.weights()
         # Free on a CPU; on a GPU it would synchronise every step, so `ControlMonitor.check` does it there.
         if not torch.compiler.is_compiling() and self.theta.device.type == "cpu":
             w_v, w_proj = self._weights
             if not bool(torch.isfinite(w_v.sum() + w_proj.sum())):
-                self.clear()
+                self._weights = None
                 self.check()
 
-    def clear(self) -> None:
-        """Forget them: outside a forward pass weights are computed when they are read."""
+    def clear(self, block: nn.Module, args: Any, output: Any) -> None:
+        """Hook after the last controlled block: forget them."""
         self._weights = None
+
+    def begin(self, model: nn.Module, args: Any) -> None:
+        """Hook before the model: checkpointed blocks run again in the backward pass, after weights were forgotten,
+        and must then do exactly what they did before, so each computes its own."""
+        recomputes = getattr(model, "grad_checkpointing", False) or getattr(model, "is_gradient_checkpointing", False)
+        self.batched = not recomputes
 
     def read(self, layer: int, which: int) -> Float[Tensor, "dim dim"]:
         """W_V (`which` = 0) or W_proj (1) of one layer: this pass's, or computed now."""

@@ -1,0 +1,114 @@
+"""`from_weights`: exact where the constraint holds, the nearest spectrum elsewhere, the error told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from control.cases import FORMS, MODES, heads_of, images, total_of, vit
+
+from unsmooth.control import bake, control_of, reparametrize
+from unsmooth.errors import WeightsError
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("bound", [None, "tanh", "abs"])
+def test_weights_that_satisfy_the_constraint_are_reproduced(
+    form: str, mode: str, heads: int, bound: str | None
+) -> None:
+    model = bake(reparametrize(vit(heads=heads).double(), mode, form=form, std=0.3, bound="clip"))
+    expected = model(images(dtype=torch.float64))
+    reparametrize(model, mode, form=form, init="from_weights", bound=bound)
+    assert all(fit.heads < 1e-6 for fit in control_of(model).fit or ())
+    torch.testing.assert_close(model(images(dtype=torch.float64)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_assign_then_read_gives_back_what_was_assigned(form: str) -> None:
+    model = reparametrize(vit().double(), "smoothing", form=form, std=0.3)
+    control = control_of(model)
+    w_v, w_proj = (w.detach() for w in reparametrize_once(form))
+    assert control.assign(1, w_v, w_proj).heads < 1e-6
+    ours_v, ours_proj = control.weights(1)
+    for head in range(3):  # per head the product is what acts; the factors are unique up to scale and order
+        rows = slice(8 * head, 8 * head + 8)
+        torch.testing.assert_close(ours_v[:, rows] @ ours_proj[rows], w_v[:, rows] @ w_proj[rows], rtol=0, atol=1e-6)
+
+
+def reparametrize_once(form: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return control_of(reparametrize(vit(seed=5).double(), "smoothing", form=form, std=0.4)).weights(0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_admissible_sum_is_reproduced_even_when_its_heads_are_not(form: str) -> None:
+    model = vit().double()
+    w_v, w_proj = reparametrize_once(form)
+    mixing = torch.randn(24, 24, dtype=torch.float64)  # changes every head, not the sum
+    control = control_of(reparametrize(model, "smoothing", form=form))
+    fit = control.assign(0, w_v @ mixing, torch.linalg.solve(mixing, w_proj))
+    assert fit.total < 1e-6
+    assert fit.heads > 0.01
+    ours_v, ours_proj = control.weights(0)
+    torch.testing.assert_close(ours_v @ ours_proj, w_v @ w_proj, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS)
+def test_other_weights_get_the_nearest_admissible_spectrum_and_the_true_error(form: str, mode: str) -> None:
+    model = vit(heads=1).double()
+    before = heads_of(model)[0]
+    reparametrize(model, mode, form=form, init="from_weights", bound="clip")
+    after = heads_of(model)[0]
+    fit = (control_of(model).fit or ())[0]
+    assert fit.layer == "blocks.0.attn"
+    assert fit.heads == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-6)
+    if form == "eigen":  # each eigenvalue goes to the nearest point of the interval
+        nearest = (MODES[mode] * torch.linalg.eigvals(before).real).clamp(0, 1).sort().values
+        found = (MODES[mode] * torch.linalg.eigvals(after).real).sort().values
+        torch.testing.assert_close(found, nearest, rtol=0, atol=1e-6)
+    else:  # the nearest semidefinite matrix is the positive part of the symmetric half (Higham 1988)
+        values, vectors = torch.linalg.eigh((before + before.mT) / 2)
+        kept = MODES[mode] * (MODES[mode] * values).clamp(min=0)
+        torch.testing.assert_close(after, vectors * kept @ vectors.mT, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_perturbation_of_the_fit_of_several_heads_is_nearer_for_split(form: str) -> None:
+    model = vit().double()
+    before = heads_of(model)
+    reparametrize(model, form=form, init="from_weights")
+    control = control_of(model)
+    best = float((heads_of(model) - before).norm())
+    assert best <= before.norm() * (1.0 if form != "eigen" else 10.0)
+    if form == "split":  # closed form: a global optimum
+        for _ in range(20):
+            theta = control.theta.detach().clone()
+            control.theta.data += 1e-3 * torch.randn_like(theta)
+            assert float((heads_of(model) - before).norm()) >= best
+            control.theta.data = theta
+
+
+def test_rank_deficient_weights_are_fitted() -> None:
+    model = vit(heads=1).double()
+    control = control_of(reparametrize(model, "smoothing", form="eigen"))
+    v = torch.randn(24, 24, dtype=torch.float64)
+    values = torch.cat([torch.rand(10), torch.zeros(14)]).double()
+    h = v * values @ torch.linalg.inv(v)
+    assert control.assign(0, h.mT, torch.eye(24, dtype=torch.float64)).total < 1e-6
+    torch.testing.assert_close(total_of(model), h, rtol=0, atol=1e-6)
+
+
+def test_an_eigenvalue_fitted_as_zero_can_still_move() -> None:
+    for bound in ("square", "abs", "tanh", "clip"):
+        fitted = reparametrize(vit(heads=1), form="symmetric", init="from_weights", bound=bound)
+        control = control_of(fitted)
+        control.eigenvalues().sum().backward()
+        assert control.psi.grad is not None
+        assert (control.psi.grad != 0).all()
+
+
+def test_weights_of_another_shape_cannot_be_assigned() -> None:
+    control = control_of(reparametrize(vit()))
+    with pytest.raises(WeightsError, match=r"blocks\.0\.attn: expected W_V and W_proj of shape \(24, 24\)"):
+        control.assign(0, torch.zeros(24, 8), torch.zeros(8, 24))

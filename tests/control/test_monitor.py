@@ -1,0 +1,88 @@
+"""The monitor tells the truth about conditioning, and a singular Θ is an error with a name, not NaN."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from control.cases import FORMS, images, vit
+
+from unsmooth.control import ControlMonitor, bake, control_of, reparametrize
+from unsmooth.errors import OptionError, WeightsError
+
+
+def test_readings_are_those_of_the_parameters() -> None:
+    model = reparametrize(vit(), bound="clip", std=0.5)
+    control = control_of(model)
+    reading = ControlMonitor(model, exact=True).read()
+    torch.testing.assert_close(reading.condition, torch.linalg.cond(control.theta.detach()))
+    psi = control.psi.detach()
+    torch.testing.assert_close(reading.saturated, ((psi > 0) | (psi < -1)).float().mean(1))
+    torch.testing.assert_close(reading.smallest, psi.clamp(-1, 0).abs().amin(1))
+    torch.testing.assert_close(reading.largest, psi.clamp(-1, 0).abs().amax(1))
+
+
+def test_the_quick_condition_number_is_close_to_the_exact_one() -> None:
+    for seed in range(5):
+        model = reparametrize(vit(dim=48, depth=6), generator=torch.Generator().manual_seed(seed))
+        exact = ControlMonitor(model, exact=True).read().condition
+        quick = ControlMonitor(model).read().condition
+        assert (quick <= exact * 1.001).all()
+        assert (quick >= exact * 0.8).all()
+
+
+def test_only_a_clip_saturates() -> None:
+    for bound in ("abs", "tanh", "square", "free"):
+        assert not ControlMonitor(reparametrize(vit(), bound=bound)).read().saturated.any()
+
+
+def test_the_log_has_each_layer_and_the_worst() -> None:
+    log = ControlMonitor(reparametrize(vit(), std=0.5)).read().as_dict()
+    layers = [log["control/condition/blocks.0.attn"], log["control/condition/blocks.1.attn"]]
+    assert log["control/condition"] == max(layers)
+    assert log["control/saturated"] == pytest.approx(
+        (log["control/saturated/blocks.0.attn"] + log["control/saturated/blocks.1.attn"]) / 2
+    )
+    assert len(log) == 12
+
+
+@pytest.mark.parametrize("form", ["eigen", "symmetric"])
+def test_a_singular_theta_is_an_error_with_the_name_of_the_layer(form: str) -> None:
+    model = reparametrize(vit(), form=form)
+    with torch.no_grad():
+        control_of(model).theta[1, :, 0] = control_of(model).theta[1, :, 1]
+    match = rf"Θ of blocks\.1\.attn is singular: form '{form}' needs linearly independent columns"
+    with pytest.raises(WeightsError, match=match):
+        model(images())
+    with pytest.raises(WeightsError, match=match):
+        ControlMonitor(model).check()
+    with pytest.raises(WeightsError, match=match):
+        bake(model)
+    condition = ControlMonitor(model).read().condition
+    assert condition.isnan().tolist() == [False, True]
+
+
+def test_split_needs_no_inverse_and_accepts_a_singular_v() -> None:
+    model = reparametrize(vit(), form="split")
+    with torch.no_grad():
+        control_of(model).theta[1] = 0
+    assert model(images()).isfinite().all()
+    bake(model)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parameters_that_are_not_finite_are_an_error_with_the_name_of_the_layer(form: str) -> None:
+    model = reparametrize(vit(), form=form)
+    with torch.no_grad():
+        control_of(model).psi[0, 3] = torch.nan
+    with pytest.raises(WeightsError, match=r"Θ or ψ of blocks\.0\.attn holds NaN or infinity"):
+        model(images())
+
+
+def test_a_plain_model_cannot_be_monitored() -> None:
+    with pytest.raises(OptionError, match="not reparametrised"):
+        ControlMonitor(vit())
+
+
+def test_printing_the_model_shows_what_is_controlled() -> None:
+    model = reparametrize(vit(depth=3), {0: "sharpening", 1: "smoothing", 2: "sharpening"}, form="symmetric")
+    assert "form=symmetric, bound=square, dim=24, layers: 2 sharpening, 1 smoothing" in repr(model)
