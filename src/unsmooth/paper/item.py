@@ -1,0 +1,111 @@
+"""What a reproducible figure or table is: a name, what it needs, and a function from a context to a result.
+
+A module of this package that has a constant `ITEM` is found by the index by itself:
+
+    ITEM = Item("fig4", "paper", "Smoothing behaviour by depth", needs="models and data; …", run=run)
+
+    def run(context: Context) -> Result: ...
+
+Such a module imports heavy libraries inside its functions, so that listing all items stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from unsmooth.errors import OptionError
+
+Source = Literal["paper", "poster"]
+Value = str | float | int | None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the user gave; an item uses what it needs and falls back to what is there.
+
+    `models` are model references (`name=reference` gives one a name), `data` is a path as `unsmooth measure` takes
+    it, `runs` a folder of training runs or results, `limit` the most samples (or seeds) to use.
+    """
+
+    models: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    runs: Path | None = None
+    limit: int | None = None
+    batch_size: int = 8
+    device: str = "auto"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of plain values; numbers are formatted where they are shown, None is an empty cell."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    digits: int = 4
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise OptionError(f"table {self.title!r}: expected {len(self.columns)} cells in each row, got {row!r}")
+
+    def cells(self) -> list[list[str]]:
+        """Every cell as text.
+
+        >>> Table("t", ["a", "b"], [["x", 0.123456], [None, 3]]).cells()
+        [['x', '0.1235'], ['', '3']]
+        """
+        return [[_text(value, self.digits) for value in row] for row in self.rows]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"title": self.title, "columns": list(self.columns), "rows": [list(row) for row in self.rows]}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an item gives: tables, figures (plotly, by name), and an honest label.
+
+    `label` says what the numbers are: the published setting, or what stood in for it ("shipped CIFAR-100 models
+    instead of ImageNet ones"). `notes` are further sentences; `about` is provenance (models, data, versions, seeds).
+    """
+
+    label: str
+    tables: Sequence[Table] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the figures."""
+        return {
+            "label": self.label,
+            "tables": [table.to_json() for table in self.tables],
+            "notes": list(self.notes),
+            "about": dict(self.about),
+        }
+
+
+@dataclass(frozen=True)
+class Item:
+    """One figure or table.
+
+    `needs` is read by people before they run it: which weights and data, whether a hub, about how long, and what is
+    used instead when these are absent.
+    """
+
+    name: str
+    source: Source
+    title: str
+    needs: str
+    run: Callable[[Context], Result] = field(repr=False)
+
+
+def _text(value: Value, digits: int) -> str:
+    if value is None:
+        return ""
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
