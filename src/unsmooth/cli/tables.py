@@ -8,14 +8,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unsmooth.measure.changes import READINGS
+from unsmooth.measure.changes import KINDS, READINGS
+from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.registry import METRICS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from unsmooth.measure import Measurement
-
 
 WIDE = 125  # columns of a terminal that can show what each sub-layer changed
 
@@ -35,44 +33,44 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
     When the residual stream was not measured as a whole: one row per point.
     """
-    frame = measurement.frame()
-    frame = frame[frame["tokens"] == policy]
-    wide = frame.pivot_table(index="point", columns="metric", values=["mean", "std"], sort=False)
-    points = list(wide.index)
-    layers = measurement.about["model"]["layers"]
-    full = all(f"blocks.{i}.{name}" in points for i in range(layers) for name in ("mid", "post"))
     metrics = measurement.about["settings"]["metrics"]
+    layers = measurement.about["model"]["layers"]
+    points = list(dict.fromkeys(cell.point for cell in measurement.cells))
+    full = all(f"blocks.{i}.{name}" in points for i in range(layers) for name in ("mid", "post"))
+    steps = steps and full
     table = Table(title=f"{_subject(measurement)}, tokens: {policy}", title_justify="left")
     table.add_column("layer" if full else "point", justify="right" if full else "left")
     for metric in metrics:
         table.add_column(METRICS[metric].title, justify="right")
-        if full and steps:
+        if steps:
             table.add_column("attn", justify="right", style="dim")
             table.add_column("mlp", justify="right", style="dim")
-    if full:
-        _layer_rows(table, wide, metrics, layers, steps)
-    else:
-        for point in points:
-            table.add_row(point, *(_value(wide, point, metric) for metric in metrics))
+    for label, point, before, between in _rows(points, layers) if full else ((p, p, "", "") for p in points):
+        cells = []
+        for metric in metrics:
+            value = {p: measurement.cells[Cell(p, metric, policy)] for p in points}
+            cells.append(f"{value[point].mean:.4g} ± {value[point].std:.2g}")
+            if steps:
+                cells.append(f"{value[between].mean - value[before].mean:+.3g}" if before in value else "")
+                cells.append(f"{value[point].mean - value[between].mean:+.3g}" if between else "")
+        table.add_row(label, *cells)
     return table
 
 
 def by_kind(measurement: Measurement, reading: str) -> Table:
     """The paper's Tables 1–3: one row per kind of layer."""
-    frame = measurement.change_by_kind(reading)
+    settings = measurement.about["settings"]
     table = Table(title=f"Change by kind of layer, {reading} reading", title_justify="left")
     table.add_column("kind")
     table.add_column("tokens")
-    metrics = measurement.about["settings"]["metrics"]
-    for metric in metrics:
+    for metric in settings["metrics"]:
         table.add_column(METRICS[metric].title, justify="right")
-    for (kind, policy), rows in frame.groupby(["kind", "tokens"], sort=False):
-        cells = rows.set_index("metric")
-        table.add_row(
-            str(kind),
-            str(policy),
-            *(f"{cells.at[m, 'mean']:+.4f} ± {cells.at[m, 'std']:.4f}" for m in metrics),
-        )
+    for kind in KINDS:
+        for policy in settings["tokens"]:
+            found = [measurement.changes.get(Change(reading, kind, metric, policy)) for metric in settings["metrics"]]
+            cells = [f"{moments.mean:+.4f} ± {moments.std:.4f}" for moments in found if moments is not None]
+            if cells:
+                table.add_row(kind, policy, *cells)
     return table
 
 
@@ -87,30 +85,15 @@ def definitions(measurement: Measurement) -> RenderableType:
     return Group(*(Text(line, style="bold red" if line.startswith("PARTIAL") else "dim") for line in lines))
 
 
-def _layer_rows(table: Table, wide: pd.DataFrame, metrics: list[str], layers: int, steps: bool) -> None:
-    def row(label: str, point: str, pre: str | None = None, mid: str = "") -> None:
-        cells = []
-        for metric in metrics:
-            mean = wide["mean", metric]
-            cells.append(_value(wide, point, metric))
-            if steps:
-                cells.append(f"{mean[mid] - mean[pre]:+.3g}" if pre in wide.index else "")
-                cells.append(f"{mean[point] - mean[mid]:+.3g}" if mid else "")
-        table.add_row(label, *cells)
-
-    if "embed" in wide.index:
-        row("embed", "embed")
+def _rows(points: list[str], layers: int) -> list[tuple[str, str, str, str]]:
+    """Label, point, the stream before the layer, and the stream between attention and MLP."""
+    rows = [("embed", "embed", "", "")] if "embed" in points else []
     for i in range(layers):
-        pre = f"blocks.{i}.pre"
-        if pre not in wide.index:
-            pre = f"blocks.{i - 1}.post" if i else "embed"
-        row(str(i), f"blocks.{i}.post", pre, f"blocks.{i}.mid")
-    if "final_norm" in wide.index:
-        row("final", "final_norm")
-
-
-def _value(wide: pd.DataFrame, point: str, metric: str) -> str:
-    return f"{wide.at[point, ('mean', metric)]:.4g} ± {wide.at[point, ('std', metric)]:.2g}"
+        before = f"blocks.{i}.pre"
+        if before not in points:
+            before = f"blocks.{i - 1}.post" if i else "embed"
+        rows.append((str(i), f"blocks.{i}.post", before, f"blocks.{i}.mid"))
+    return [*rows, ("final", "final_norm", "", "")] if "final_norm" in points else rows
 
 
 def _subject(measurement: Measurement) -> str:

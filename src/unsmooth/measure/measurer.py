@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import product
 from types import TracebackType
 from typing import Any, Self
 
@@ -77,7 +78,7 @@ class Measurer:
         self.changes: dict[Change, Moments] = {}
         self.notes: dict[str, None] = {}
         self._special_ids = frozenset(special_ids)
-        self._evaluator = Evaluator(self.metrics)
+        self._evaluator: Evaluator[tuple[str, str]] = Evaluator(self.metrics)
         self._degenerate = check_rule(degenerate)
         self._stack = ExitStack()
         self._kinds = TokenKinds()
@@ -141,12 +142,10 @@ class Measurer:
                 self.cells.setdefault(Cell(point, metric, policy), Moments()).update(samples)
         for reading in READINGS:
             for kind, pairs in steps(reading, self.view.family.placement, len(self.view.layers)).items():
-                for metric in self.metrics:
-                    for policy in self.policies:
-                        here = {p: values[p, policy][metric.name] for p in self.points}
-                        if (difference := change(here, pairs)) is not None:
-                            key = Change(reading, kind, metric.name, policy)
-                            self.changes.setdefault(key, Moments()).update(difference)
+                for name, policy in product((m.name for m in self.metrics), self.policies):
+                    here = {point: values[point, policy][name] for point in self.points}
+                    if (difference := change(here, pairs)) is not None:
+                        self.changes.setdefault(Change(reading, kind, name, policy), Moments()).update(difference)
 
     def _note_padding(self) -> None:
         if "all" in self.policies and self._kinds.padding is not None and bool(self._kinds.padding.any()):
