@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,6 +20,15 @@ from unsmooth.measure.registry import METRICS, resolve
 ALL = tuple(METRICS.values())
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Workers, also where the tests run on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 def masks(batch: int, tokens: int) -> torch.Tensor:
     """Random masks that keep two tokens at least."""
     mask = torch.rand(batch, tokens) < 0.6
@@ -27,18 +37,12 @@ def masks(batch: int, tokens: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", [(5, 9, 14), (5, 14, 9), (1, 9, 14)])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_values_equal_the_pure_functions(shape: tuple[int, ...], threads: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        x, mask = torch.randn(shape), masks(*shape[:2])
-        evaluator: Evaluator[str] = Evaluator(ALL)
-        evaluator.add_each(x, {"all": None, "some": mask})
-        evaluator.add("alone", x, mask)
-        values = evaluator.flush()
-    finally:
-        torch.set_num_threads(before)
+def test_values_equal_the_pure_functions(shape: tuple[int, ...], two_threads: None) -> None:
+    x, mask = torch.randn(shape), masks(*shape[:2])
+    evaluator: Evaluator[str] = Evaluator(ALL)
+    evaluator.add_each(x, {"all": None, "some": mask})
+    evaluator.add("alone", x, mask)
+    values = evaluator.flush()
     assert list(values) == ["all", "some", "alone"]
     for key, used in (("all", None), ("some", mask), ("alone", mask)):
         for metric in ALL:
@@ -46,7 +50,7 @@ def test_values_equal_the_pure_functions(shape: tuple[int, ...], threads: int) -
             torch.testing.assert_close(values[key][metric.name], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_nothing_is_kept_after_add_and_flush() -> None:
+def test_nothing_is_kept_after_add_and_flush(two_threads: None) -> None:
     evaluator: Evaluator[str] = Evaluator(ALL)
     x = torch.randn(2, 5, 6)
     alive = weakref.ref(x)
@@ -64,7 +68,7 @@ def test_features_that_need_gradients_are_measured_without_a_graph() -> None:
     assert not any(v.requires_grad for v in evaluator.flush()["a"].values())
 
 
-def test_inference_tensors_can_be_measured_from_worker_threads() -> None:
+def test_inference_tensors_can_be_measured_from_worker_threads(two_threads: None) -> None:
     evaluator: Evaluator[str] = Evaluator(resolve("paper"))
     with torch.inference_mode():
         evaluator.add("a", torch.randn(4, 5, 6) + 1)

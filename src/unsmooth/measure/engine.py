@@ -17,6 +17,7 @@ from unsmooth.measure.metrics import check_count
 from unsmooth.measure.registry import Metric
 from unsmooth.measure.workers import even_slices, spread
 
+LAPACK_USES_THREADS = 512  # rows of a Gram matrix from which one eigenproblem gains from several threads
 Key = TypeVar("Key", bound=Hashable)
 Mask = Bool[Tensor, "batch token"] | None
 
@@ -68,6 +69,7 @@ class Evaluator(Generic[Key]):
 
     def __init__(self, metrics: Sequence[Metric]):
         self.metrics = tuple(metrics)
+        self._which = tuple(dict.fromkeys(metric.spectrum for metric in self.metrics if metric.spectrum))
         self.nonfinite: set[Key] = set()
         self.flags: dict[Key, Flags] = {}
         self._done: dict[Key, Sample] = {}
@@ -124,13 +126,17 @@ class Evaluator(Generic[Key]):
             chosen = {key: None if mask is None else mask[rows] for key, mask in wide.items()}
             return {key: self._sample(f) for key, f in each_mask(x[rows], chosen).items()}
 
-        parts = spread(part, even_slices(len(x), torch.get_num_threads()))
+        threads = torch.get_num_threads()
+        if len(x) < threads and min(x.shape[-2:]) >= LAPACK_USES_THREADS:
+            parts = [part(slice(None))]
+        else:
+            parts = spread(part, even_slices(len(x), threads))
         for key in masks:
             self._done[key] = join([p[key] for p in parts])
 
     def _enqueue(self, x: Tensor, masks: Mapping[Key, Mask]) -> None:
         for key, f in each_mask(x, masks).items():
-            for which in {metric.spectrum for metric in self.metrics if metric.spectrum}:
+            for which in self._which:
                 self._spectra.ask(f, which)
             direct = {metric.name: metric.value(f) for metric in self.metrics if not metric.spectrum}
             self._waiting[key] = f, Sample(direct, Flags.of(f), f.count)
@@ -144,6 +150,8 @@ class Evaluator(Generic[Key]):
         return to_cpu({key: sample for key, (_, sample) in self._waiting.items()})
 
     def _sample(self, f: Features) -> Sample:
+        for which in self._which:  # first: other metrics use the Gram matrix if it is there
+            f.singular_values(which)
         return Sample({metric.name: metric.value(f) for metric in self.metrics}, Flags.of(f), f.count)
 
 

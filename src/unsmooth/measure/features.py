@@ -100,8 +100,11 @@ class Features:
     @cached_property
     def unit_sum_square(self) -> Float[Tensor, "*batch"]:
         """‖Σ_i x_i/‖x_i‖‖², a token of zeros adding nothing."""
-        inverse = torch.where(self.norms > 0, 1 / torch.where(self.norms > 0, self.norms, 1.0), 0.0)
-        return (inverse[..., None, :] @ self.x).square().sum((-2, -1))
+        positive = self.norms > 0
+        inverse = torch.where(positive, 1 / torch.where(positive, self.norms, 1.0), 0.0)[..., None, :]
+        if self.tokens <= self.dim and "product" in self.__dict__:  # XXᵀ is there: no pass over X
+            return (inverse @ self.product @ inverse.mT)[..., 0, 0]
+        return (inverse @ self.x).square().sum((-2, -1))
 
     @cached_property
     def product(self) -> Float[Tensor, "*batch side side"]:

@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 
 
 def spread(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """`function` of each part, on as many threads as torch would use; results in order."""
+    """`function` of each part, a thread for each, up to as many as torch would use; results in order."""
     threads = torch.get_num_threads()
-    if threads == 1 or len(parts) < 2:
+    if threads == 1:
         return [function(part) for part in parts]
     return list(_pool(threads, os.getpid()).map(function, parts))
 
@@ -26,7 +26,8 @@ def spread(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
 @cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     """One pool per process: a forked child has none of its parent's threads."""
-    # LAPACK on one matrix of some hundred rows gains nothing from a second thread, and loses to its barriers.
+    # LAPACK on one matrix of some hundred rows gains nothing from a second thread, and loses to
+    # its barriers.
     return ThreadPoolExecutor(threads, "unsmooth", initializer=torch.set_num_threads, initargs=(1,))
 
 
