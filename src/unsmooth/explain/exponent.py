@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.explain.krylov import Ritz, Score, dominating
-from unsmooth.explain.operator import HeadMaps, Weights, arrange, centre, random_high_frequency, select
+from unsmooth.explain.operator import HeadMaps, Weights, arrange, centre, high_frequency, random_start, select
 from unsmooth.explain.stochastic import check_row_stochastic
 
 Which = Literal["modulus", "rightmost"]
@@ -27,6 +27,9 @@ class LayerExponent:
     rho_hfc   ρ of `Y ↦ Y + s Σ P A_h Y W_h`; for "rightmost" the map's largest real part
     exponent  γ = log ρ_H − log ρ_L in nats per layer ("rightmost": the difference, per unit of step)
     converged False where the Krylov search met its limit before its tolerance; the values are then estimates
+
+    The tolerance on the residual `‖Ty − θy‖` is `tol` times the size of T, or `tol/30` nats per layer where T is
+    small; tol is √eps of the dtype (float32: 3e-4, so 1e-5 nats) unless given.
     """
 
     rho_lfc: Float[Tensor, "*batch"]
@@ -65,8 +68,8 @@ def layer_exponent(
     parts = []
     for rows in torch.arange(len(flat)).split(_chunk(flat, maps, subspace)):
         chunk_mask = None if kept is None else kept[rows]
-        score = _score(which, steps[rows])
-        parts.append(_hfc(flat[rows], maps, chunk_mask, score, subspace, tol, max_products))
+        search = _Search(_score(which, steps[rows]), subspace, tol, max_products, tol / 30 / steps[rows])
+        parts.append(_hfc(flat[rows], maps, chunk_mask, search))
     theta = torch.cat([part.value for part in parts])
     low = lfc_values(maps, steps, which, max_products, lfc_spectrum)
     high = _with_null_space(theta, steps, which, maps)
@@ -83,7 +86,9 @@ def layer_exponent(
 
 def growth(theta: Complex[Tensor, " batch"], steps: Float[Tensor, " batch"], which: Which) -> Float[Tensor, " batch"]:
     """`|1 + sθ|`, or `Re θ` for the vanishing step."""
-    return theta.real if which == "rightmost" else (1 + steps * theta).abs()
+    if which == "rightmost":
+        return theta.real.broadcast_to(torch.broadcast_shapes(theta.shape, steps.shape))
+    return (1 + steps * theta).abs()
 
 
 def _with_null_space(theta: Tensor, steps: Tensor, which: Which, maps: HeadMaps) -> Tensor:
@@ -125,19 +130,38 @@ def _lfc_search(total: Tensor, steps: Tensor, which: Which, max_products: int) -
     )
 
 
-def _hfc(
-    attention: Tensor, maps: HeadMaps, mask: Tensor | None, score: Score, subspace: int, tol: float, max_products: int
-) -> Ritz:
+@dataclass(frozen=True)
+class _Search:
+    score: Score
+    subspace: int
+    tol: float
+    max_products: int
+    enough: Float[Tensor, " batch"]
+
+
+def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search) -> Ritz:
     count, _, token, _ = attention.shape
     centred = centre(attention, mask)
-    start = random_high_frequency(count, token, maps.width, mask, attention)
 
     def apply(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
         state = vectors.view(-1, token, maps.width)
         return maps.product(select(centred, rows), state).reshape(len(vectors), -1)
 
-    size = min(subspace, (token - 1) * maps.width)
-    return dominating(apply, start.reshape(count, -1), score, subspace=size, tol=tol, max_products=max_products)
+    def project(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
+        kept = None if mask is None else select(mask, rows)
+        return high_frequency(vectors.view(-1, token, maps.width), kept).reshape(len(vectors), -1)
+
+    start = project(random_start(count, token, maps.width, attention).reshape(count, -1), None)
+    return dominating(
+        apply,
+        start,
+        search.score,
+        subspace=min(search.subspace, (token - 1) * maps.width),
+        tol=search.tol,
+        max_products=search.max_products,
+        enough=search.enough,
+        project=project,
+    )
 
 
 def _score(which: Which, steps: Float[Tensor, " batch"]) -> Score:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 Apply = Callable[[Float[Tensor, "batch size"], Int[Tensor, " batch"] | None], Float[Tensor, "batch size"]]
+Project = Callable[[Float[Tensor, "batch size"], Int[Tensor, " batch"] | None], Float[Tensor, "batch size"]]
 Score = Callable[[Complex[Tensor, "batch ritz"], Int[Tensor, " batch"]], Float[Tensor, "batch ritz"]]
 
 
@@ -30,9 +31,21 @@ class Ritz:
 
 
 def dominating(
-    apply: Apply, start: Float[Tensor, "batch size"], score: Score, *, subspace: int, tol: float, max_products: int
+    apply: Apply,
+    start: Float[Tensor, "batch size"],
+    score: Score,
+    *,
+    subspace: int,
+    tol: float,
+    max_products: int,
+    enough: Float[Tensor, " batch"] | None = None,
+    project: Project | None = None,
 ) -> Ritz:
-    """For each map the eigenvalue with the largest `score`; `apply(v, rows)` gets the maps still at work."""
+    """For each map the eigenvalue with the largest `score`; `apply(v, rows)` gets the maps still at work.
+
+    A residual below `tol` of the map's size is converged, or one below `enough` where that is given.
+    `project` is the projection on the invariant space that the search must not leave, also not by rounding.
+    """
     total = start.shape[0]
     value = torch.zeros(total, dtype=torch.complex128)
     residual, norm = torch.full((total,), torch.inf, dtype=torch.float64), torch.zeros(total, dtype=torch.float64)
@@ -42,7 +55,7 @@ def dominating(
     kept, products = 0, 0
     while len(active):
         rows = None if len(active) == total else active.to(start.device)
-        _extend(apply, rows, basis, projected, dead, kept)
+        _extend(apply, project, rows, basis, projected, dead, kept)
         products += subspace - kept
         h = projected.cpu().double()
         theta, vectors = _ritz(h, dead.cpu())
@@ -54,7 +67,8 @@ def dominating(
         value[active] = theta[each, best]
         residual[active] = (h[:, -1, :].to(vectors.dtype)[:, None] @ vectors)[each, 0, best].abs()
         norm[active] = h[:, :-1].norm(dim=(-2, -1)) / subspace**0.5
-        converged[active] = residual[active] <= tol * torch.maximum(norm[active], theta[each, best].abs())
+        allowed = tol * torch.maximum(norm[active], theta[each, best].abs())
+        converged[active] = residual[active] <= (allowed if enough is None else torch.maximum(allowed, enough[active]))
         going = ~converged[active]
         if not bool(going.any()) or products >= max_products:
             break
@@ -74,7 +88,15 @@ def _first(start: Tensor, subspace: int) -> tuple[Tensor, Tensor, Tensor]:
     return basis, start.new_zeros(count, subspace + 1, subspace), dead
 
 
-def _extend(apply: Apply, rows: Tensor | None, basis: Tensor, projected: Tensor, dead: Tensor, kept: int) -> None:
+def _extend(
+    apply: Apply,
+    project: Project | None,
+    rows: Tensor | None,
+    basis: Tensor,
+    projected: Tensor,
+    dead: Tensor,
+    kept: int,
+) -> None:
     """Arnoldi steps `kept … m−1` in place, each orthogonalised twice."""
     eps = torch.finfo(basis.dtype).eps
     for step in range(kept, basis.shape[1] - 1):
@@ -84,14 +106,16 @@ def _extend(apply: Apply, rows: Tensor | None, basis: Tensor, projected: Tensor,
         known = basis[:, : step + 1]
         first = known @ new[..., None]
         new = new - (known.mT @ first)[..., 0]
+        new = new if project is None else project(new, rows)
         second = known @ new[..., None]
         new = new - (known.mT @ second)[..., 0]
         projected[:, : step + 1, step] = (first + second)[..., 0]
         left = new.norm(dim=-1)
         # nothing new: the space is invariant, what follows is zero and its slots are dead
-        alive = left > 10 * eps * before
+        alive = left > 100 * eps * before
         projected[:, step + 1, step] = torch.where(alive, left, 0)
-        basis[:, step + 1] = torch.where(alive[:, None], new / torch.where(alive, left, 1)[:, None], 0)
+        new = torch.where(alive[:, None], new / torch.where(alive, left, 1)[:, None], 0)
+        basis[:, step + 1] = new if project is None else project(new, rows)
 
 
 def _ritz(h: Float[Tensor, "batch more m"], dead: Bool[Tensor, "batch m"]) -> tuple[Tensor, Tensor]:

@@ -88,17 +88,22 @@ def centre(
     return inside - mean * kept[:, None, :, None]
 
 
-def random_high_frequency(
-    count: int, token: int, width: int, mask: Bool[Tensor, "batch token"] | None, like: Tensor
+def high_frequency(
+    state: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch token"] | None
 ) -> Float[Tensor, "batch token width"]:
-    """A reproducible random start inside the range of P, the same for every input."""
+    """`P state`; with a mask, over the kept tokens, the others zero."""
+    if mask is None:
+        return state - state.mean(-2, keepdim=True)
+    kept = mask[..., None]
+    state = torch.where(kept, state, 0)
+    return torch.where(kept, state - state.sum(-2, keepdim=True) / kept.sum(-2, keepdim=True), 0)
+
+
+def random_start(count: int, token: int, width: int, like: Tensor) -> Float[Tensor, "batch token width"]:
+    """A reproducible random state, the same for every input."""
     generator = torch.Generator().manual_seed(token * 1_000_003 + width)
     start = torch.randn(token, width, generator=generator, dtype=torch.float64).to(like)
-    start = start.expand(count, -1, -1)
-    if mask is None:
-        return start - start.mean(-2, keepdim=True)
-    kept = mask.to(like.dtype)[..., None]
-    return (start - (start * kept).sum(-2, keepdim=True) / kept.sum(-2, keepdim=True)) * kept
+    return start.expand(count, -1, -1)
 
 
 def select(tensor: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
