@@ -9,19 +9,18 @@ way; CUDA: ≤ 4× at all points.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
+import sys
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.clock import header, take_turns
 from unsmooth.measure import Measurer
 from unsmooth.models import hook_points, select_points, view
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Time the variants in turn, round after round, so that all see the same machine; print medians and ratios."""
+    """Time the variants in turn, so that all see the same machine; print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--model", default="vit_base_patch16_224")
@@ -31,32 +30,22 @@ def main(arguments: list[str] | None = None) -> None:
     import timm
 
     torch.manual_seed(0)
-    model = timm.create_model(asked.model, pretrained=False).eval().to(asked.device)
-    batch = torch.randn(asked.batch, *model.pretrained_cfg["input_size"], device=asked.device)
-    variants: dict[str, Callable[[], object]] = {
+    device = torch.device(asked.device)
+    model = timm.create_model(asked.model, pretrained=False).eval().to(device)
+    batch = torch.randn(asked.batch, *model.pretrained_cfg["input_size"], device=device)
+    variants = {
         "plain forward": lambda: plain(model, batch),
         "measured, residual points": lambda: measured(model, batch, "residual"),
         "measured, all points": lambda: measured(model, batch, "all"),
     }
-    times = {name: [] for name in variants}
-    for number in range(asked.rounds + 1):
-        for name, run in variants.items():
-            seconds = clock(run, asked.device)
-            if number:  # the first round warms up
-                times[name].append(seconds)
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    forward = medians["plain forward"]
-    print(
-        f"{asked.model}, batch {asked.batch}, {asked.device}, {torch.get_num_threads()} threads, {asked.rounds} rounds"
-    )
-    for name, median in medians.items():
-        spread = max(times[name]) - min(times[name])
-        print(f"  {name:28s} {median * 1e3:9.1f} ms  {median / forward:6.2f}×  (spread {spread * 1e3:.1f} ms)")
-    slow = clock(lambda: obvious(model, batch), asked.device) - forward
-    fast = medians["measured, all points"] - forward
-    print(
-        f"  metrics, the obvious way     {slow * 1e3:9.1f} ms more than the forward: ours is {slow / fast:.1f}× faster"
-    )
+    seconds = take_turns(variants, asked.rounds, device)
+    slow = take_turns({"obvious": lambda: obvious(model, batch)}, 1, device)["obvious"]
+    forward = seconds["plain forward"]
+    print(f"{asked.model}, batch {asked.batch}; {header(device)}")
+    for name, median in seconds.items():
+        print(f"  {name:28s} {median * 1e3:9.1f} ms  {median / forward:6.2f}×")
+    ratio = (slow - forward) / (seconds["measured, all points"] - forward)
+    print(f"  {'the obvious way, all points':28s} {slow * 1e3:9.1f} ms; its metrics take {ratio:.1f}× as long as ours")
 
 
 def plain(model: nn.Module, batch: Tensor) -> None:
@@ -67,7 +56,7 @@ def plain(model: nn.Module, batch: Tensor) -> None:
 
 def measured(model: nn.Module, batch: Tensor, points: str) -> None:
     """One batch through the measurer, set-up included."""
-    with Measurer(model, points=points, degenerate="keep") as measurer:
+    with Measurer(model, points=points) as measurer:
         measurer.update(batch)
 
 
@@ -78,33 +67,14 @@ def obvious(model: nn.Module, batch: Tensor) -> None:
     with torch.no_grad(), hook_points(v, select_points(v, "all"), lambda point, x: stored.setdefault(id(x), x)):
         model(batch)
     for x in stored.values():
-        mean = x.mean(1, keepdim=True)
-        _ = (x - mean).norm(dim=(1, 2)) / mean.expand_as(x).norm(dim=(1, 2))
-        s = torch.linalg.svd(x, full_matrices=False).S
-        p = s / s.sum(-1, keepdim=True)
-        _ = torch.special.entr(p).sum(-1).exp()
         n = x.shape[1]
-        cosine = gram(x)
-        _ = (cosine.sum((1, 2)) - n) / (n * (n - 1))
-
-
-def gram(x: Tensor) -> Tensor:
-    """The n × n cosine matrix."""
-    unit = nn.functional.normalize(x, dim=-1)
-    return unit @ unit.mT
-
-
-def clock(run: Callable[[], object], device: str) -> float:
-    """Seconds of one call, the device's work included."""
-    synchronise = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
-    synchronise()
-    start = time.perf_counter()
-    run()
-    synchronise()
-    return time.perf_counter() - start
+        mean = x.mean(1, keepdim=True).expand_as(x)
+        _ = (x - mean).norm(dim=(1, 2)) / mean.norm(dim=(1, 2))
+        unit = nn.functional.normalize(x, dim=-1)
+        _ = ((unit @ unit.mT).sum((1, 2)) - n) / (n * (n - 1))
+        s = torch.linalg.svd(x, full_matrices=False).S
+        _ = torch.special.entr(s / s.sum(-1, keepdim=True)).sum(-1).exp()
 
 
 if __name__ == "__main__":
-    import sys
-
     main(sys.argv[1:])
