@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+import reference
 import torch
 
 from unsmooth.errors import FeatureError
-from unsmooth.measure import device_spectra
-from unsmooth.measure.device_spectra import DeviceSpectra
+from unsmooth.measure import engine
 from unsmooth.measure.engine import Evaluator
 from unsmooth.measure.features import Features
 from unsmooth.measure.registry import METRICS, resolve
@@ -128,14 +128,43 @@ def test_too_few_tokens_name_the_key_and_leave_the_evaluator_empty(kept: int, me
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 30])
-def test_collected_eigenproblems_give_each_features_its_own_values(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_spectra, "PENDING_BYTES", limit)
-    spectra = DeviceSpectra()
-    inputs = [torch.randn(2, 5, 9), torch.randn(3, 9, 5), torch.randn(1, 7, 9), 1 + 1e-6 * torch.randn(2, 5, 9)]
-    asked = [Features(x) for x in inputs]
-    for features in asked:
-        spectra.ask(features, "problem")
-        features.release()
-    spectra.finish()
-    for features, x in zip(asked, inputs, strict=True):
-        torch.testing.assert_close(features.singular_values(), Features(x).singular_values(), rtol=1e-7, atol=1e-12)
+def test_deferred_evaluation_gives_the_same_values(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "PENDING_BYTES", limit)
+    now: Evaluator[int] = Evaluator(ALL, deferred=False)
+    later: Evaluator[int] = Evaluator(ALL, deferred=True)
+    inputs = [torch.randn(2, 5, 9), torch.randn(3, 9, 5), torch.randn(1, 5, 9), 1 + 1e-5 * torch.randn(2, 5, 9)]
+    inputs += [1 + 1e-5 * torch.randn(2, 9, 5), torch.zeros(2, 9, 5), torch.randn(2, 6, 6).bfloat16()]
+    for evaluator in (now, later):
+        for key, x in enumerate(inputs):
+            evaluator.add(key, x)
+            evaluator.add(-1 - key, x, torch.arange(x.shape[1]).expand(x.shape[:2]) != 2)
+    expected, values = now.flush(), later.flush()
+    assert list(values) == list(expected)
+    for key, by_metric in values.items():
+        assert list(by_metric) == [metric.name for metric in ALL]
+        for name, value in by_metric.items():
+            torch.testing.assert_close(value, expected[key][name], rtol=1e-7, atol=1e-11, equal_nan=True)
+        assert later.flags[key].message() == now.flags[key].message()
+
+
+@pytest.mark.parametrize("shape", [(2, 60, 90), (2, 90, 60), (2, 200, 300)])
+@pytest.mark.parametrize("collapse", [1.0, 1e-2, 1e-4, 1e-6, 0.0])
+def test_the_promise_holds_for_deferred_evaluation(shape: tuple[int, ...], collapse: float) -> None:
+    x = torch.randn(shape[0], 1, shape[2]) + collapse * torch.randn(shape)
+    evaluator: Evaluator[str] = Evaluator(resolve("paper,paper-spectral"), deferred=True)
+    evaluator.add("a", x)
+    values = evaluator.flush()["a"]
+    for i in range(len(x)):
+        assert float(values["effective_rank"][i]) == pytest.approx(
+            float(reference.entropy_rank(x[i].double())), rel=1e-4
+        )
+        if collapse:
+            for name, norm in (("hfc_lfc", "fro"), ("hfc_lfc_spectral", "spectral")):
+                truth = float(reference.high_low_ratio(x[i].double(), norm))
+                assert float(values[name][i]) == pytest.approx(truth, rel=1e-4)
+
+
+def test_deferred_rank_one_features_have_effective_rank_one() -> None:
+    evaluator: Evaluator[str] = Evaluator(resolve("effective_rank"), deferred=True)
+    evaluator.add("a", torch.randn(1, 200, 1).double() @ torch.randn(1, 1, 300).double())
+    assert float(evaluator.flush()["a"]["effective_rank"]) == pytest.approx(1, abs=1e-4)

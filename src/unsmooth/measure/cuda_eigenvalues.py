@@ -54,7 +54,7 @@ def cuda_eigenvalues(matrices: Float[Tensor, "matrix side side"]) -> Float[Tenso
     """Ascending eigenvalues of positive semidefinite matrices (lower triangles); None if the kernel cannot do it.
 
     Their square roots are exact to 1e-9 of the largest; a negative eigenvalue (rounding of a zero) gives 0, a
-    matrix with NaN gives NaN. Overwrites `matrices`. Does not wait for the device.
+    matrix with NaN gives NaN. Does not wait for the device.
     """
     side = matrices.shape[-1]
     kernel = _kernel(side, matrices.device.index) if matrices.dtype == torch.float64 else None
@@ -65,7 +65,8 @@ def cuda_eigenvalues(matrices: Float[Tensor, "matrix side side"]) -> Float[Tenso
     if len(matrices):
         with torch.cuda.device(matrices.device):
             grid, block = (len(matrices), 1, 1), (32 * shape.warps, 1, 1)
-            launch(grid, block, [matrices.contiguous(), values, side], shape.shared_bytes(side))
+            work = matrices.contiguous() if shape.in_shared else matrices.clone(memory_format=torch.contiguous_format)
+            launch(grid, block, [work, values, side], shape.shared_bytes(side))
     return values
 
 

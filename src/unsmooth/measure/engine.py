@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
@@ -11,12 +12,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unsmooth.errors import FeatureError
-from unsmooth.measure.device_spectra import DeviceSpectra
-from unsmooth.measure.features import Features
+from unsmooth.measure.features import Features, check_shapes
 from unsmooth.measure.metrics import check_count
 from unsmooth.measure.registry import Metric
+from unsmooth.measure.statistics import ReducedFeatures, Statistics
 from unsmooth.measure.workers import even_slices, spread
 
+PENDING_BYTES = 1 << 28  # of statistics that wait; more are settled before the forward goes on
 LAPACK_USES_THREADS = 512  # rows of a Gram matrix from which one eigenproblem gains from several threads
 Key = TypeVar("Key", bound=Hashable)
 Mask = Bool[Tensor, "batch token"] | None
@@ -58,43 +60,64 @@ class Sample:
     flags: Flags
     count: Float[Tensor, " batch"]
 
+    @classmethod
+    def of(cls, f: Features, metrics: Sequence[Metric]) -> Sample:
+        """Evaluate these metrics."""
+        for which in dict.fromkeys(metric.spectrum for metric in metrics if metric.spectrum):
+            f.singular_values(which)  # first: other metrics use the Gram matrix if it is there
+        return cls({metric.name: metric.value(f) for metric in metrics}, Flags.of(f), f.count)
+
+    def columns(self) -> list[Tensor]:
+        """All tensors, values first."""
+        return [*self.values.values(), *(getattr(self.flags, f.name) for f in fields(Flags)), self.count]
+
+    def like(self, columns: Sequence[Tensor]) -> Sample:
+        """A sample of the same metrics made of other columns."""
+        values = dict(zip(self.values, columns, strict=False))
+        flags = columns[len(values) : -1]
+        return Sample(values, Flags(*(flag.bool() for flag in flags)), columns[-1])
+
+    def split(self, sizes: list[int]) -> list[Sample]:
+        """Cut the batch."""
+        pieces = [column.split(sizes) for column in self.columns()]
+        return [self.like(columns) for columns in zip(*pieces, strict=True)]
+
 
 class Evaluator(Generic[Key]):
     """Reduces features to metric values: `add` inside a forward hook, `flush` after each forward.
 
-    On the CPU `add` computes the values at once, a part of the batch per thread. On CUDA it only enqueues
-    work and never waits; Gram matrices are collected up to a fixed size, so that their eigenvalues are
-    found by few, full launches. Neither keeps `x`, and nothing survives `flush`.
+    On the CPU `add` computes the values at once, a part of the batch per thread. On a GPU (`deferred`) it only
+    enqueues a reduction to statistics and does not wait; they collect up to PENDING_BYTES, so that the many small
+    steps and the eigenvalues run for many points together. Neither keeps `x`, and nothing survives `flush`.
     """
 
-    def __init__(self, metrics: Sequence[Metric]):
+    def __init__(self, metrics: Sequence[Metric], deferred: bool | None = None):
         self.metrics = tuple(metrics)
-        self._which = tuple(dict.fromkeys(metric.spectrum for metric in self.metrics if metric.spectrum))
         self.nonfinite: set[Key] = set()
         self.flags: dict[Key, Flags] = {}
+        self._deferred = deferred
         self._done: dict[Key, Sample] = {}
-        self._waiting: dict[Key, tuple[Features, Sample]] = {}
-        self._spectra = DeviceSpectra()
+        self._waiting: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
+        self._keys: dict[Key, int] = {}  # in order of add, with the number of samples
 
-    def add(
-        self,
-        key: Key,
-        x: Float[Tensor, "batch token dim"],
-        mask: Mask = None,
-    ) -> None:
+    def add(self, key: Key, x: Float[Tensor, "batch token dim"], mask: Mask = None) -> None:
         """Reduce the features of one point."""
         self.add_each(x, {key: mask})
 
     def add_each(self, x: Float[Tensor, "batch token dim"], masks: Mapping[Key, Mask]) -> None:
         """Reduce the same features under several masks, computing once what they share."""
-        for key in masks:
-            if key in self._done or key in self._waiting:
+        wide: dict[Key, Mask] = {}
+        for key, mask in masks.items():
+            if key in self._keys:
                 raise ValueError(f"{key!r} was added twice before flush()")
+            check_shapes(x, mask)
+            self._keys[key] = len(x)
+            wide[key] = None if mask is None else mask.expand(x.shape[:-1])
         with torch.no_grad():
-            if x.is_cuda:
-                self._enqueue(x.detach(), masks)
+            if x.is_cuda if self._deferred is None else self._deferred:
+                self._enqueue(x.detach(), wide)
             else:
-                self._reduce(x.detach(), masks)
+                self._reduce(x.detach(), wide)
 
     def flush(self) -> dict[Key, dict[str, Float[Tensor, " batch"]]]:
         """Values per key and metric, float64 on the CPU, in the order of `add`; then forget them.
@@ -103,14 +126,17 @@ class Evaluator(Generic[Key]):
         """
         try:
             with torch.no_grad():
-                done = self._done | (self._collect() if self._waiting else {})
-                for key, sample in done.items():
-                    self._check(key, sample)
+                self._settle()
+                arrived = to_cpu(self._done)
+            done = {key: arrived[key] for key in self._keys}
+            for key, sample in done.items():
+                self._check(key, sample)
         finally:
-            self._done, self._waiting, self._spectra = {}, {}, DeviceSpectra()
+            self._done, self._keys = {}, {}
+            self._waiting.clear()
         self.flags = {key: sample.flags for key, sample in done.items()}
         self.nonfinite = {key for key, flags in self.flags.items() if bool(flags.nonfinite.any())}
-        return {key: sample.values for key, sample in done.items()}
+        return {key: {m.name: sample.values[m.name] for m in self.metrics} for key, sample in done.items()}
 
     def _check(self, key: Key, sample: Sample) -> None:
         try:
@@ -118,13 +144,11 @@ class Evaluator(Generic[Key]):
         except FeatureError as error:
             raise FeatureError(f"{key}: {error}") from None
 
-    def _reduce(self, x: Tensor, masks: Mapping[Key, Mask]) -> None:
-        wide = {key: None if mask is None else mask.expand(x.shape[:-1]) for key, mask in masks.items()}
-
+    def _reduce(self, x: Tensor, masks: dict[Key, Mask]) -> None:
         @torch.no_grad()
         def part(rows: slice) -> dict[Key, Sample]:
-            chosen = {key: None if mask is None else mask[rows] for key, mask in wide.items()}
-            return {key: self._sample(f) for key, f in each_mask(x[rows], chosen).items()}
+            chosen = {key: None if mask is None else mask[rows] for key, mask in masks.items()}
+            return {key: Sample.of(f, self.metrics) for key, f in each_mask(x[rows], chosen).items()}
 
         threads = torch.get_num_threads()
         if len(x) < threads and min(x.shape[-2:]) >= LAPACK_USES_THREADS:
@@ -134,25 +158,26 @@ class Evaluator(Generic[Key]):
         for key in masks:
             self._done[key] = join([p[key] for p in parts])
 
-    def _enqueue(self, x: Tensor, masks: Mapping[Key, Mask]) -> None:
-        for key, f in each_mask(x, masks).items():
-            for which in self._which:
-                self._spectra.ask(f, which)
-            direct = {metric.name: metric.value(f) for metric in self.metrics if not metric.spectrum}
-            self._waiting[key] = f, Sample(direct, Flags.of(f), f.count)
-            f.release()
+    def _enqueue(self, x: Tensor, masks: dict[Key, Mask]) -> None:
+        direct = [metric for metric in self.metrics if metric.needs_tokens]
+        for key, mask in masks.items():
+            if direct:
+                self._done[key] = Sample.of(Features(x, mask), direct)
+            if len(direct) < len(self.metrics):
+                self._waiting[tuple(x.shape[1:])][key] = Statistics.of(x, mask)
+        if sum(s.nbytes for group in self._waiting.values() for s in group.values()) > PENDING_BYTES:
+            self._settle()
 
-    def _collect(self) -> dict[Key, Sample]:
-        self._spectra.finish()
-        for f, sample in self._waiting.values():
-            spectral = {m.name: m.value(f) for m in self.metrics if m.spectrum}
-            sample.values = {m.name: (spectral if m.spectrum else sample.values)[m.name] for m in self.metrics}
-        return to_cpu({key: sample for key, (_, sample) in self._waiting.items()})
-
-    def _sample(self, f: Features) -> Sample:
-        for which in self._which:  # first: other metrics use the Gram matrix if it is there
-            f.singular_values(which)
-        return Sample({metric.name: metric.value(f) for metric in self.metrics}, Flags.of(f), f.count)
+    def _settle(self) -> None:
+        """Turn the waiting statistics into values, all points of one shape together."""
+        metrics = [metric for metric in self.metrics if not metric.needs_tokens]
+        for group in self._waiting.values():
+            together = Sample.of(ReducedFeatures(Statistics.cat(list(group.values()))), metrics)
+            for key, sample in zip(group, together.split([self._keys[key] for key in group]), strict=True):
+                if key in self._done:
+                    sample.values.update(self._done[key].values)
+                self._done[key] = sample
+        self._waiting.clear()
 
 
 def each_mask(x: Float[Tensor, "batch token dim"], masks: Mapping[Key, Mask]) -> dict[Key, Features]:
@@ -165,27 +190,13 @@ def each_mask(x: Float[Tensor, "batch token dim"], masks: Mapping[Key, Mask]) ->
 
 def join(parts: Sequence[Sample]) -> Sample:
     """The samples of one key, computed in parts, in order."""
-    if len(parts) == 1:
-        return parts[0]
-    values = {name: torch.cat([p.values[name] for p in parts]) for name in parts[0].values}
-    flags = Flags(*(torch.cat([getattr(p.flags, f.name) for p in parts]) for f in fields(Flags)))
-    return Sample(values, flags, torch.cat([p.count for p in parts]))
+    return parts[0].like([torch.cat(c) for c in zip(*(part.columns() for part in parts), strict=True)])
 
 
-def to_cpu(samples: dict[Key, Sample]) -> dict[Key, Sample]:
-    """All samples with one transfer."""
-    columns = [
-        column
-        for s in samples.values()
-        for column in (*s.values.values(), *(getattr(s.flags, f.name) for f in fields(Flags)), s.count)
-    ]
-    moved = torch.cat([c.to(torch.float64) for c in columns]).cpu().split([len(c) for c in columns])
-    arrived = iter(moved)
-    return {
-        key: Sample(
-            {name: next(arrived) for name in s.values},
-            Flags(*(next(arrived).bool() for _ in fields(Flags))),
-            next(arrived),
-        )
-        for key, s in samples.items()
-    }
+def to_cpu(samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
+    """All samples, with one transfer if they are on a device."""
+    columns = [column for sample in samples.values() for column in sample.columns()]
+    if all(column.device.type == "cpu" for column in columns):
+        return dict(samples)
+    moved = iter(torch.cat([c.to(torch.float64) for c in columns]).cpu().split([len(c) for c in columns]))
+    return {key: sample.like([next(moved) for _ in sample.columns()]) for key, sample in samples.items()}

@@ -100,8 +100,7 @@ class Features:
     @cached_property
     def unit_sum_square(self) -> Float[Tensor, "*batch"]:
         """‖Σ_i x_i/‖x_i‖‖², a token of zeros adding nothing."""
-        positive = self.norms > 0
-        inverse = torch.where(positive, 1 / torch.where(positive, self.norms, 1.0), 0.0)[..., None, :]
+        inverse = inverse_or_zero(self.norms)[..., None, :]
         if self.tokens <= self.dim and "product" in self.__dict__:  # XXᵀ is there: no pass over X
             return (inverse @ self.product @ inverse.mT)[..., 0, 0]
         return (inverse @ self.x).square().sum((-2, -1))
@@ -171,6 +170,12 @@ def to_float64(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def keep(x: Float[Tensor, "*batch token dim"], mask: Bool[Tensor, "*batch token"] | None) -> Tensor:
     """`x` with zeros at the masked tokens; a product would keep their NaN."""
     return x if mask is None else torch.where(mask[..., None], x, 0.0)
+
+
+def inverse_or_zero(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """1/x, and 0 (gradient 0 too) where x is 0."""
+    zero = x == 0
+    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, x))
 
 
 def check_shapes(x: Tensor, mask: Tensor | None) -> None:

@@ -19,6 +19,7 @@ class Metric:
     """One number per sample: its name, what it is exactly, and how to get it.
 
     `spectrum` says whose singular values it needs: "" (none), "problem" (X) or "hfc_problem" (HFC[X]).
+    `needs_tokens` is for what lengths, mean and Gram matrix do not tell.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Metric:
     value: Callable[[Features], Tensor] = field(repr=False)
     spectrum: str = ""
     at_least: int = 1  # tokens it needs
+    needs_tokens: bool = False
 
 
 _ROWS = (
@@ -62,12 +64,14 @@ _ROWS = (
         "|cosine| (Wang et al. 2022)",
         f"|cosine|, mean over all n² ordered pairs, diagonal included; {PER_SAMPLE}",
         values.vita2022,
+        needs_tokens=True,
     ),
     Metric(
         "dong2021",
         "relative residual (Dong et al. 2021)",
         f"‖X − 1x̄ᵀ‖ / ‖X‖ with the norm √(‖·‖₁ ‖·‖_∞); {PER_SAMPLE}",
         values.dong2021,
+        needs_tokens=True,
     ),
     Metric(
         "rankme",

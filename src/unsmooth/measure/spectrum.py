@@ -14,6 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unsmooth.measure.cuda_eigenvalues import cuda_eigenvalues
+from unsmooth.measure.workers import even_slices, spread
+
 # Split off the leading pair when the rest holds less than this part of ‖X‖_F². What the split neglects
 # changes the other singular values by less than this part of themselves.
 NEARLY_RANK_ONE = 1e-6
@@ -105,7 +108,23 @@ def gram(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch side sid
 
 
 def eigenvalues(matrix: Float[Tensor, "*batch side side"]) -> Float[Tensor, "*batch side"]:
-    """Eigenvalues of symmetric matrices (lower triangles); NaN where a matrix is not finite."""
+    """Eigenvalues of positive semidefinite matrices (lower triangles); NaN where a matrix is not finite.
+
+    On a GPU by the kernel of cuda_eigenvalues, which does not wait for the device, or else on the CPU's threads.
+    """
+    if matrix.is_cuda and not matrix.requires_grad:
+        flat = matrix.flatten(0, -3) if matrix.ndim > 2 else matrix[None]
+        found = cuda_eigenvalues(flat)
+        if found is None:
+            host = flat.cpu()
+            parts = even_slices(len(host), 4 * torch.get_num_threads())
+            found = torch.cat(spread(lapack_eigenvalues, [host[rows] for rows in parts])).to(matrix.device)
+        return found.reshape(matrix.shape[:-1])
+    return lapack_eigenvalues(matrix)
+
+
+def lapack_eigenvalues(matrix: Float[Tensor, "*batch side side"]) -> Float[Tensor, "*batch side"]:
+    """The same by torch.linalg, which raises an error on NaN."""
     finite = matrix.detach().diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
     if bool(finite.all()):
         return torch.linalg.eigvalsh(matrix)
