@@ -135,6 +135,12 @@ def test_masked_tokens_change_nothing_whatever_they_hold(name: str, junk: float,
 
 
 @each_metric
+def test_one_mask_can_serve_a_whole_batch(name: str) -> None:
+    x, mask = torch.randn(3, 7, 9), torch.tensor([True, False, True, True, False, True, True])
+    torch.testing.assert_close(TWINS[name][0](x, mask=mask), TWINS[name][0](x[:, mask]))
+
+
+@each_metric
 def test_gradients_are_right_with_and_without_a_mask(name: str) -> None:
     fast = TWINS[name][0]
     for shape in ((2, 5, 7), (2, 7, 5)):

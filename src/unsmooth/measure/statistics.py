@@ -33,15 +33,14 @@ class Statistics:
     def of(cls, x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Statistics:
         """Reduce tokens of any float dtype, without a float64 copy of them beside HFC."""
         kept = keep(x, mask)
-        mask = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
+        known = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
         norms = torch.linalg.vector_norm(kept, dim=-1, dtype=torch.float64)
         inverse = inverse_or_zero(norms)[..., None, :]
-        mean = kept.sum(-2, dtype=torch.float64) / mask.sum(-1, keepdim=True)
-        high = torch.where(mask[..., None], kept - mean[..., None, :], 0.0)
+        mean = kept.sum(-2, dtype=torch.float64) / known.sum(-1, keepdim=True)
+        high = keep(kept - mean[..., None, :], mask)
         rows = high if x.shape[-2] <= x.shape[-1] else high.mT
-        # Two vectors against HFC in one product each: Σ x̂_i = Σ ĥ_i + (Σ 1/‖x_i‖) x̄.
-        unit_sum = (inverse @ high)[..., 0, :] + inverse.sum(-1) * mean
-        return cls(mask, norms, mean, rows @ rows.mT, (high @ mean[..., None])[..., 0], unit_sum)
+        unit_sum = (inverse @ high)[..., 0, :] + inverse.sum(-1) * mean  # x̂_i = (h_i + x̄)/‖x_i‖
+        return cls(known, norms, mean, rows @ rows.mT, (high @ mean[..., None])[..., 0], unit_sum)
 
     @classmethod
     def cat(cls, parts: Sequence[Statistics]) -> Statistics:
