@@ -26,8 +26,8 @@ Value = str | float | int | None
 class Context:
     """What the user gave; an item uses what it needs and falls back to what is there.
 
-    `models` are model references (`name=reference` gives one a name), `data` is a path as `unsmooth measure` takes
-    it, `runs` a folder of training runs or results, `limit` the most samples (or seeds) to use.
+    `models` are model references (`name=reference` gives one a name), `data` paths as `unsmooth measure` takes them
+    (one for all models, or one for each), `runs` a folder of training runs, `limit` the most samples to use.
     """
 
     models: tuple[str, ...] = ()

@@ -1,0 +1,83 @@
+"""`unsmooth check RUN.json --max cosine_similarity=0.95@blocks.11.post`: limits on a measurement, for CI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unsmooth.cli import options
+from unsmooth.errors import OptionError, UnsmoothError
+
+if TYPE_CHECKING:
+    from unsmooth.watch import Crossing, Limit
+
+Run = Annotated[Path, typer.Argument(metavar="RUN.json", help="A file that `unsmooth measure --out` wrote.")]
+Most = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max",
+        metavar="METRIC=VALUE[@POINTS]",
+        help="The most the metric's mean may be; POINTS is a name or pattern, the residual stream without it.",
+    ),
+]
+Least = Annotated[
+    list[str] | None,
+    typer.Option("--min", metavar="METRIC=VALUE[@POINTS]", help="The least the metric's mean may be."),
+]
+Tokens = Annotated[str | None, typer.Option(help="Token policies, with commas; all that were measured by default.")]
+
+
+def command(
+    run: Run, most: Most = None, least: Least = None, tokens: Tokens = None, as_json: options.Json = False
+) -> None:
+    """Hold a measurement against limits. Exit code 0: within; 1: crossed; 2: a bad limit, file or point."""
+    try:
+        crossed, limits, samples = _check(run, most or [], least or [], tokens)
+    except UnsmoothError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(json.dumps(_plain(crossed, limits, samples), indent=1))
+    else:
+        for crossing in crossed:
+            typer.echo(f"crossed: {crossing}")
+        if not crossed:
+            typer.echo(f"within {len(limits)} limit{'s' if len(limits) > 1 else ''} ({samples} samples)")
+    if crossed:
+        raise typer.Exit(1)
+
+
+def _check(run: Path, most: list[str], least: list[str], tokens: str | None) -> tuple[list[Crossing], list[Limit], int]:
+    from unsmooth.measure import load_measurement
+    from unsmooth.measure.tokens import resolve_policies
+    from unsmooth.watch import Limit, crossings
+
+    limits = [Limit.parse("max", text) for text in most] + [Limit.parse("min", text) for text in least]
+    if not limits:
+        raise OptionError("no limit was given: expected at least one --max or --min METRIC=VALUE[@POINTS]")
+    measurement = load_measurement(run)
+    if measurement.partial:
+        typer.echo(f"note: {run} is partial, its measurement was interrupted", err=True)
+    policies = None if tokens is None else resolve_policies(tokens)
+    return crossings(measurement, limits, policies), limits, measurement.samples
+
+
+def _plain(crossed: list[Crossing], limits: list[Limit], samples: int) -> dict[str, object]:
+    return {
+        "within": not crossed,
+        "samples": samples,
+        "limits": [vars(limit) for limit in limits],
+        "crossed": [
+            {
+                "limit": vars(c.limit),
+                "point": c.cell.point,
+                "metric": c.cell.metric,
+                "tokens": c.cell.tokens,
+                "value": c.value,
+            }
+            for c in crossed
+        ],
+    }
