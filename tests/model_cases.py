@@ -258,7 +258,14 @@ TEXT_CASES = [
     Case("qwen2", "hf-qwen", hf("Qwen2", **DECODER), padded, causal=True, norm_dtype=F32),
     Case("qwen3", "hf-qwen", hf("Qwen3", head_dim=12, **DECODER), padded, causal=True, norm_dtype=F32),
     Case("gemma", "hf-gemma", hf("Gemma", **GEMMA), padded, causal=True, norm_dtype=F32),
-    Case("gemma2", "hf-gemma2", hf("Gemma2", **GEMMA_MIXED), padded, causal=True, norm_dtype=F32),
+    Case(
+        "gemma2",
+        "hf-gemma2",
+        hf("Gemma2", attn_implementation="eager", **GEMMA_MIXED),
+        padded,
+        causal=True,
+        norm_dtype=F32,
+    ),
     Case(
         "gemma3",
         "hf-gemma2",

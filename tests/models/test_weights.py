@@ -122,6 +122,10 @@ def test_weights_of_another_shape_are_refused() -> None:
     ],
 )
 def test_attention_that_is_no_sum_over_heads_gives_no_weights(options: dict[str, Any], what: str) -> None:
+    from timm.models import vision_transformer
+
+    if "attn_layer" in options and not hasattr(vision_transformer, "DiffAttention"):
+        pytest.skip("this timm has no differential attention")
     layer = view(_timm(**options)()).layers[0]
     with pytest.raises(WeightsError, match=rf"family 'timm-vit': {what} stands between the heads and W_proj"):
         layer.weights()
@@ -150,3 +154,10 @@ def test_torchs_rms_norm_without_eps_takes_the_dtypes() -> None:
     norm = view(model).layers[0].weights().norm
     assert norm is not None
     assert norm.eps == torch.finfo(torch.float32).eps
+
+
+def test_quantised_weights_are_refused() -> None:
+    layer = view(BY_NAME["bert"].model()).layers[0]
+    layer.attention.value.weight = nn.Parameter(torch.zeros(512, 1, dtype=torch.uint8), requires_grad=False)
+    with pytest.raises(WeightsError, match=r"got torch\.uint8 of shape \(512, 1\) \(quantised\?\)"):
+        layer.weights()

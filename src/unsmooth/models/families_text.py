@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.models.family import AttentionRow, Family, Maps, Refusal, Slot
+from unsmooth.models.family import AttentionRow, Family, Maps, Refusal, Slot, eager_maps
 from unsmooth.models.taps import into, out
-
-
-def _eager(module: str) -> Maps:
-    """Hugging Face's attention returns its matrix as second output, under the eager implementation only."""
-    return Maps(
-        out(module, item=1),
-        settings={f"{module}.config._attn_implementation": "eager"},
-        backbone_settings={"config._attn_implementation": "eager"},
-    )
-
 
 _BERT = Family(
     name="hf-bert",
-    classes=("transformers.BertModel", "transformers.RobertaModel"),
+    classes=("transformers.BertModel",),
     placement="post",
     blocks="encoder.layer",
     embed=out("embeddings"),
@@ -37,12 +27,12 @@ _BERT = Family(
         heads="attention.self.num_attention_heads",
         post_norm="attention.output.LayerNorm",
         result=out("attention.output.dense"),
-        maps=_eager("attention.self"),
+        maps=eager_maps("attention.self"),
     ),
+    when={"crossattention": None},
     causal="attention.self.is_causal",
 )
 _ROBERTA = replace(_BERT, name="hf-roberta", classes=("transformers.RobertaModel", "transformers.XLMRobertaModel"))
-_BERT = replace(_BERT, classes=("transformers.BertModel",))
 
 _DISTILBERT = Family(
     name="hf-distilbert",
@@ -63,7 +53,7 @@ _DISTILBERT = Family(
         proj=Slot("attention.out_lin"),
         heads="attention.n_heads",
         post_norm="sa_layer_norm",
-        maps=_eager("attention"),
+        maps=eager_maps("attention"),
     ),
     width="config.dim",
 )
@@ -90,7 +80,7 @@ _ALBERT = Family(
         heads="attention.num_attention_heads",
         post_norm="attention.LayerNorm",
         result=out("attention.dense"),
-        maps=_eager("attention"),
+        maps=eager_maps("attention"),
     ),
 )
 
@@ -121,6 +111,7 @@ _GPT2 = Family(
     name="hf-gpt2",
     classes=("transformers.GPT2Model",),
     blocks="h",
+    when={"crossattention": None},
     embed=out("drop"),
     points={
         "norm1": out("ln_1"),
@@ -136,7 +127,7 @@ _GPT2 = Family(
         proj=Slot("attn.c_proj", transposed=True),
         heads="attn.num_heads",
         norm="ln_1",
-        maps=_eager("attn"),
+        maps=eager_maps("attn"),
     ),
     causal=True,
 )
@@ -161,23 +152,26 @@ _LLAMA = Family(
         heads="self_attn.config.num_attention_heads",
         kv_heads="self_attn.config.num_key_value_heads",
         norm="input_layernorm",
-        maps=_eager("self_attn"),
+        maps=eager_maps("self_attn"),
     ),
     causal="self_attn.is_causal",
 )
 assert _LLAMA.attention is not None
 
 _QWEN = replace(_LLAMA, name="hf-qwen", classes=("transformers.Qwen2Model", "transformers.Qwen3Model"))
+_SCALED = out("embed_tokens", needs="embed_scale")
 _GEMMA = replace(
     _LLAMA,
     name="hf-gemma",
     classes=("transformers.GemmaModel",),
+    embed=_SCALED,
     attention=replace(_LLAMA.attention, norm_offset=1.0),
 )
 _GEMMA2 = replace(
     _LLAMA,
     name="hf-gemma2",
     classes=("transformers.Gemma2Model", "transformers.Gemma3TextModel"),
+    embed=_SCALED,
     points={
         "norm1": out("input_layernorm"),
         "attn": out("post_attention_layernorm"),

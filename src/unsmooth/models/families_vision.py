@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.models.family import AttentionRow, Family, Maps, Refusal, Slot
+from unsmooth.models.family import AttentionRow, Family, Maps, Refusal, Slot, eager_maps
 from unsmooth.models.taps import into, out
 
 _TIMM_ATTENTION = AttentionRow(
@@ -124,15 +124,6 @@ _TORCH_POST = replace(
 )
 
 
-def _eager(module: str) -> Maps:
-    """Hugging Face's attention returns its matrix as second output, under the eager implementation only."""
-    return Maps(
-        out(module, item=1),
-        settings={f"{module}.config._attn_implementation": "eager"},
-        backbone_settings={"config._attn_implementation": "eager"},
-    )
-
-
 _HF_VIT = Family(
     name="hf-vit",
     classes=("transformers.ViTModel",),
@@ -153,7 +144,7 @@ _HF_VIT = Family(
         heads=("attention.num_attention_heads", "attention.attention.num_attention_heads"),
         norm="layernorm_before",
         result=(out("attention.output.dense"), out("attention")),
-        maps=_eager("attention"),
+        maps=eager_maps("attention.attention", "attention"),
     ),
     prefix=(1,),
 )
@@ -200,7 +191,7 @@ _HF_CLIP_VISION = Family(
         proj=Slot("self_attn.out_proj"),
         heads="self_attn.num_heads",
         norm="layer_norm1",
-        maps=_eager("self_attn"),
+        maps=eager_maps("self_attn"),
     ),
     prefix=(1,),
 )
@@ -223,7 +214,7 @@ _WHISPER_ENCODER = Family(
         proj=Slot("self_attn.out_proj"),
         heads="self_attn.num_heads",
         norm="self_attn_layer_norm",
-        maps=_eager("self_attn"),
+        maps=eager_maps("self_attn"),
     ),
     width="config.d_model",
     eval_only=("attn", "mlp"),

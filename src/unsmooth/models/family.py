@@ -9,7 +9,7 @@ from typing import Literal
 from torch import nn
 
 from unsmooth.errors import OptionError
-from unsmooth.models.taps import Paths, Tap, Taps
+from unsmooth.models.taps import Paths, Tap, Taps, out
 
 Placement = Literal["pre", "post"]
 
@@ -48,6 +48,15 @@ class Maps:
     call_with: Mapping[str, object] = field(default_factory=dict)  # arguments of the attention's call
 
 
+def eager_maps(*modules: str) -> Maps:
+    """Hugging Face's attention returns its matrix as second output, under the eager implementation only."""
+    return Maps(
+        tuple(out(module, item=1) for module in modules),
+        settings={f"{module}.config._attn_implementation": "eager" for module in modules},
+        backbone_settings={"config._attn_implementation": "eager"},
+    )
+
+
 @dataclass(frozen=True)
 class AttentionRow:
     """Where a block keeps its attention: weights per head, normalisations around it, matrices."""
@@ -74,9 +83,9 @@ class Family:
     `classes` are types, or "package.ClassName" (the file inside the package does not matter); a
     subclass matches too. `blocks` leads from the backbone to the list of blocks; with `passes` (an
     attribute that counts them) the list's entries are spread evenly over so many passes, as ALBERT
-    does, and `inner` names a list inside each entry. `when` are attributes a block must have, and
-    `block_classes` classes it must be one of. `points` gives taps relative to the block; `pre` and
-    `post` are the block's own input and output unless given.
+    does, and `inner` names a list inside each entry. `when` are attributes that a block must have with
+    that value (None: must lack), and `block_classes` classes it must be one of. `points` gives taps
+    relative to the block; `pre` and `post` are the block's own input and output unless given.
     """
 
     name: str

@@ -99,8 +99,7 @@ def _inferred(name: str, options: Mapping[str, Any], state: Mapping[str, Tensor]
     found: dict[str, Any] = {}
     heads = [state[key] for key in ("head.weight", "head.fc.weight") if key in state]
     found["num_classes"] = heads[0].shape[0] if heads else 0
-    with torch.device("meta"):
-        model = create(name, {**found, **options})
+    model = _outline(name, {**found, **options})
     patch = find(model, "patch_embed.patch_size")
     own, stored = find(model, "pos_embed"), state.get("pos_embed")
     if "img_size" in options or patch is None or stored is None or own is None or own.shape == stored.shape:
@@ -110,6 +109,15 @@ def _inferred(name: str, options: Mapping[str, Any], state: Mapping[str, Tensor]
     if side > 0 and side * side == stored.shape[1] - prefix:
         found["img_size"] = side * int(patch[0])
     return found
+
+
+def _outline(name: str, options: Mapping[str, Any]) -> nn.Module:
+    """The model without memory for its weights, where this timm can build one."""
+    try:
+        with torch.device("meta"):
+            return create(name, options)
+    except (RuntimeError, NotImplementedError):
+        return create(name, options)
 
 
 def _converted(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -100,8 +100,13 @@ def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
     return (
         f"{type(backbone).__name__}{f' at {path!r}' if path else ''} looks like "
         f"{' or '.join(row.name for row in rows)}, but its blocks do not: "
-        f"found {', '.join(kinds) or 'no blocks'}. Describe it with register_family(Family(...))"
+        f"found {', '.join(kinds) or 'no blocks'}{_unmet(rows)}. Describe it with register_family(Family(...))"
     )
+
+
+def _unmet(rows: list[Family]) -> str:
+    conditions = [f"{path} = {value}" for row in rows for path, value in row.when.items()]
+    return f", expected {' or '.join(conditions)}" if conditions else ""
 
 
 def _no_family(model: nn.Module) -> str:

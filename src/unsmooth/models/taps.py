@@ -17,7 +17,8 @@ class Tap:
     """One side of the module at `path` (relative to a block or backbone; "" is that module itself).
 
     A module that a block calls several times (one dropout for attention and MLP) is tapped at its
-    `call`-th of `of` calls. `item` picks from a tuple of outputs.
+    `call`-th of `of` calls. `item` picks from a tuple of outputs. `needs` is an attribute without which the
+    module does not carry the tensor (Gemma's embedding, in releases that scale it outside).
     """
 
     path: str
@@ -25,6 +26,7 @@ class Tap:
     call: int = 1
     of: int = 1
     item: int = 0
+    needs: str = ""
 
 
 Taps = Tap | tuple[Tap, ...]
@@ -35,9 +37,9 @@ def into(path: str, call: int = 1, of: int = 1) -> Tap:
     return Tap(path, "in", call, of)
 
 
-def out(path: str, call: int = 1, of: int = 1, item: int = 0) -> Tap:
+def out(path: str, call: int = 1, of: int = 1, item: int = 0, needs: str = "") -> Tap:
     """What comes out of a module."""
-    return Tap(path, "out", call, of, item)
+    return Tap(path, "out", call, of, item, needs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,7 @@ def find_spot(root: nn.Module, taps: Taps) -> Spot | None:
     """The first candidate tap whose module exists."""
     for tap in (taps,) if isinstance(taps, Tap) else taps:
         module = find(root, tap.path)
-        if isinstance(module, nn.Module):
+        if isinstance(module, nn.Module) and find(module, tap.needs) is not None:
             return Spot(module, tap)
     return None
 

@@ -127,6 +127,11 @@ def _read(
 ) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None]:
     slot, owner, name = _found(layer, slots)
     weight: Tensor = getattr(owner, name)
+    if weight.dim() != 2 or not weight.is_floating_point():
+        raise WeightsError(
+            f"{layer.name}: expected a plain matrix at {slot.path}.{slot.weight}, got {weight.dtype} of shape "
+            f"{tuple(weight.shape)} (quantised?): load the model without quantisation"
+        )
     weight = weight.t() if slot.transposed else weight
     bias = find(find(layer.block, slot.path), slot.bias)
     if bias is not None and slot.bias_fused:
