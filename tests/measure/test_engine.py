@@ -118,6 +118,14 @@ def test_a_key_added_twice_is_refused() -> None:
         evaluator.add("a", torch.randn(1, 3, 4))
 
 
+def test_a_refused_point_leaves_the_others_as_they_were() -> None:
+    evaluator: Evaluator[str] = Evaluator(ALL)
+    evaluator.add("a", torch.randn(1, 3, 4))
+    with pytest.raises(FeatureError, match="expected a mask of shape"):
+        evaluator.add("b", torch.randn(1, 3, 4), torch.ones(1, 5, dtype=torch.bool))
+    assert list(evaluator.flush()) == ["a"]
+
+
 @pytest.mark.parametrize(("kept", "message"), [(1, "a: expected at least 2 tokens"), (0, "a: .*nothing is left")])
 def test_too_few_tokens_name_the_key_and_leave_the_evaluator_empty(kept: int, message: str) -> None:
     evaluator: Evaluator[str] = Evaluator(resolve("paper"))

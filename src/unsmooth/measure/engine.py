@@ -98,7 +98,7 @@ class Evaluator(Generic[Key]):
         self._deferred = deferred
         self._done: dict[Key, Sample] = {}
         self._waiting: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
-        self._keys: dict[Key, int] = {}  # in order of add, with the number of samples
+        self._order: list[Key] = []
 
     def add(self, key: Key, x: Float[Tensor, "batch token dim"], mask: Mask = None) -> None:
         """Reduce the features of one point."""
@@ -108,16 +108,16 @@ class Evaluator(Generic[Key]):
         """Reduce the same features under several masks, computing once what they share."""
         wide: dict[Key, Mask] = {}
         for key, mask in masks.items():
-            if key in self._keys:
+            if key in self._order:
                 raise ValueError(f"{key!r} was added twice before flush()")
             check_shapes(x, mask)
-            self._keys[key] = len(x)
             wide[key] = None if mask is None else mask.expand(x.shape[:-1])
         with torch.no_grad():
             if x.is_cuda if self._deferred is None else self._deferred:
                 self._enqueue(x.detach(), wide)
             else:
                 self._reduce(x.detach(), wide)
+        self._order += wide
 
     def flush(self) -> dict[Key, dict[str, Float[Tensor, " batch"]]]:
         """Values per key and metric, float64 on the CPU, in the order of `add`; then forget them.
@@ -128,11 +128,11 @@ class Evaluator(Generic[Key]):
             with torch.no_grad():
                 self._settle()
                 arrived = to_cpu(self._done)
-            done = {key: arrived[key] for key in self._keys}
+            done = {key: arrived[key] for key in self._order}
             for key, sample in done.items():
                 self._check(key, sample)
         finally:
-            self._done, self._keys = {}, {}
+            self._done, self._order = {}, []
             self._waiting.clear()
         self.flags = {key: sample.flags for key, sample in done.items()}
         self.nonfinite = {key for key, flags in self.flags.items() if bool(flags.nonfinite.any())}
@@ -173,7 +173,7 @@ class Evaluator(Generic[Key]):
         metrics = [metric for metric in self.metrics if not metric.needs_tokens]
         for group in self._waiting.values():
             together = Sample.of(ReducedFeatures(Statistics.cat(list(group.values()))), metrics)
-            for key, sample in zip(group, together.split([self._keys[key] for key in group]), strict=True):
+            for key, sample in zip(group, together.split([len(s.norms) for s in group.values()]), strict=True):
                 if key in self._done:
                     sample.values.update(self._done[key].values)
                 self._done[key] = sample
