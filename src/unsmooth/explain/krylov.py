@@ -97,25 +97,28 @@ def _extend(
     dead: Tensor,
     kept: int,
 ) -> None:
-    """Arnoldi steps `kept … m−1` in place, each orthogonalised twice."""
+    """Arnoldi steps `kept … m−1` in place."""
     eps = torch.finfo(basis.dtype).eps
     for step in range(kept, basis.shape[1] - 1):
         dead[:, step] = basis[:, step].abs().amax(-1) == 0
         new = apply(basis[:, step], rows)
         before = new.norm(dim=-1)
-        known = basis[:, : step + 1]
-        first = known @ new[..., None]
-        new = new - (known.mT @ first)[..., 0]
-        new = new if project is None else project(new, rows)
-        second = known @ new[..., None]
-        new = new - (known.mT @ second)[..., 0]
-        projected[:, : step + 1, step] = (first + second)[..., 0]
+        new, known = _orthogonalise(new, basis[:, : step + 1])
         left = new.norm(dim=-1)
+        if bool((left < 0.7 * before).any()):  # cancellation: once more (Daniel, Gragg, Kaufman and Stewart)
+            new, rest = _orthogonalise(new if project is None else project(new, rows), basis[:, : step + 1])
+            known, left = known + rest, new.norm(dim=-1)
+        projected[:, : step + 1, step] = known
         # nothing new: the space is invariant, what follows is zero and its slots are dead
         alive = left > 100 * eps * before
         projected[:, step + 1, step] = torch.where(alive, left, 0)
         new = torch.where(alive[:, None], new / torch.where(alive, left, 1)[:, None], 0)
         basis[:, step + 1] = new if project is None else project(new, rows)
+
+
+def _orthogonalise(new: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    coefficients = known @ new[..., None]
+    return torch.baddbmm(new[..., None], known.mT, coefficients, alpha=-1)[..., 0], coefficients[..., 0]
 
 
 def _ritz(h: Float[Tensor, "batch more m"], dead: Bool[Tensor, "batch m"]) -> tuple[Tensor, Tensor]:
