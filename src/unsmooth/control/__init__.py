@@ -5,14 +5,17 @@ from unsmooth.control.baking import bake
 from unsmooth.control.fit import Fit
 from unsmooth.control.groups import parameter_groups
 from unsmooth.control.monitor import ControlMonitor, Reading
+from unsmooth.control.peers import PEERS, apply_fix
 from unsmooth.control.penalty import spectral_penalty
 from unsmooth.control.spectral import SpectralControl
 
 __all__ = [
+    "PEERS",
     "ControlMonitor",
     "Fit",
     "Reading",
     "SpectralControl",
+    "apply_fix",
     "bake",
     "control_of",
     "parameter_groups",

@@ -1,0 +1,23 @@
+"""AttnScale (Wang et al. 2022): amplify the high-pass part of each head's attention matrix."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, each
+
+
+class AttnScale(AttentionFix):
+    """A' = 11ᵀ/n + (1 + ω_h)(A − 11ᵀ/n), ω learned per head from 0."""
+
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__()
+        self.omega = nn.Parameter(torch.zeros(shape.heads, 1, 1))
+
+    def matrix(self, a: Maps, uniform: Maps) -> Maps:
+        """The low-pass part as it is, the high-pass part 1 + ω_h times."""
+        return uniform + (1 + self.omega) * (a - uniform)
+
+
+PEER = Peer("attnscale", "Wang et al. 2022", "attention", each(AttnScale))

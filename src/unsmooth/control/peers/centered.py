@@ -1,0 +1,19 @@
+"""Centred attention (Ali et al. 2023): take the mean over tokens out of the attention matrix."""
+
+from __future__ import annotations
+
+from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, each
+
+
+class Centered(AttentionFix):
+    """A' = A − 11ᵀ/n: rows sum to 0, so the type (1) direction of the residual-free update is gone."""
+
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__()
+
+    def matrix(self, a: Maps, uniform: Maps) -> Maps:
+        """A without its mean."""
+        return a - uniform
+
+
+PEER = Peer("centered", "Ali et al. 2023", "attention", each(Centered))

@@ -1,0 +1,33 @@
+"""NeuTRENO (Nguyen et al. 2023): pull every layer's attention output towards the first layer's values."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, Values
+
+
+class NeuTRENO(AttentionFix):
+    """A V + strength · (V⁰ − V); V⁰ are the values of the first selected layer in the same forward pass."""
+
+    def __init__(self, strength: float, first: list[Tensor], position: int, last: bool) -> None:
+        super().__init__()
+        self.strength, self.position, self.last = strength, position, last
+        self._first = first  # one list for all layers: written by the first, emptied by the last
+
+    def mix(self, a: Maps, v: Values) -> Values:
+        """The heads' outputs with the value residual."""
+        if self.position == 0:
+            self._first[:] = [v]
+        residual = self._first[0] - v
+        if self.last:
+            self._first.clear()
+        return a @ v + self.strength * residual
+
+
+def _build(shapes: list[LayerShape], strength: float = 0.6) -> list[nn.Module]:
+    first: list[Tensor] = []
+    return [NeuTRENO(strength, first, position, position == len(shapes) - 1) for position in range(len(shapes))]
+
+
+PEER = Peer("neutreno", "Nguyen et al. 2023", "attention", _build)

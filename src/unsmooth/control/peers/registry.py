@@ -1,0 +1,103 @@
+"""The published fixes by name, and `apply_fix`, which puts one into a model."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from unsmooth.control.layers import attention_layers
+from unsmooth.control.peers import attnscale, centered, contranorm, featscale, gfsa, neutreno
+from unsmooth.control.peers.base import AttentionFix, LayerShape, Peer
+from unsmooth.control.peers.explicit import open_attention
+from unsmooth.control.select import Layers, select_layers
+from unsmooth.errors import OptionError, WeightsError
+from unsmooth.models import LayerView, ModelView, view
+from unsmooth.models.taps import Spot, Tap, find_spot
+
+M = TypeVar("M", bound=nn.Module)
+
+PEERS: dict[str, Peer] = {
+    module.PEER.name: module.PEER for module in (attnscale, featscale, contranorm, neutreno, gfsa, centered)
+}
+
+
+def apply_fix(model: M, name: str, *, layers: Layers = "all", **options: Any) -> M:
+    """Put a published fix into the model's layers, in place; returns the same model.
+
+    The learned weights of a fix start where the model computes what it did before (`attnscale`, `featscale`,
+    `gfsa`); `contranorm`, `neutreno` and `centered` change it at once. Options: `order` (gfsa), `strength`
+    (neutreno), `scale` and `temperature` (contranorm).
+    """
+    if name not in PEERS:
+        raise OptionError.unknown("fix", name, PEERS)
+    peer, v = PEERS[name], view(model)
+    found = attention_layers(model)
+    chosen = select_layers(layers, list(found))
+    picked = [list(found.values())[index] for index in chosen]
+    if name == "neutreno" and len(found) != len(v.layers):
+        raise WeightsError("neutreno compares layers, but this model's layers share their weights")
+    shapes = [LayerShape(index, len(found), v.width, layer.heads) for index, layer in zip(chosen, picked, strict=True)]
+    parameter = next(model.parameters())
+    for layer, fix in zip(picked, _built(peer, shapes, options), strict=True):
+        _attach(v, layer, peer, fix.to(parameter.device, parameter.dtype))
+    return model
+
+
+def _built(peer: Peer, shapes: list[LayerShape], options: dict[str, Any]) -> list[nn.Module]:
+    try:
+        return peer.build(shapes, **options)
+    except TypeError as error:
+        taken = inspect.signature(type(peer.build(shapes)[0])).parameters
+        valid = [option for option in ("order", "strength", "scale", "temperature") if option in taken]
+        raise OptionError(f"{peer.name} takes {', '.join(valid) or 'no options'}, got {', '.join(options)}") from error
+
+
+def _attach(v: ModelView, layer: LayerView, peer: Peer, fix: nn.Module) -> None:
+    if hasattr(layer.attention, "fix"):
+        raise OptionError(f"{layer.name} already has the fix {type(layer.attention.fix).__name__}: apply one per model")
+    if isinstance(fix, AttentionFix):
+        open_attention(v, layer.attention, fix)
+        return
+    layer.attention.add_module("fix", fix)
+    acting = _Acting(fix, v.batch_first)
+    if peer.place == "output":
+        row = layer.attention_row
+        spot = find_spot(layer.block, row.result) if row.result else Spot(layer.attention, Tap("", "out"))
+        assert spot is not None, layer.name
+        spot.module.register_forward_hook(acting.on_output)
+        return
+    for spot in _norms(v, layer):
+        spot.module.register_forward_pre_hook(acting.on_input)
+
+
+def _norms(v: ModelView, layer: LayerView) -> list[Spot]:
+    """The block's normalisations; after the sums in a post-norm family."""
+    points = ("norm1", "norm2") if v.family.placement == "pre" else ("mid", "post")
+    spots = [spot for point in points if (spot := layer.spot(point)) is not None and spot.tap.side == "out"]
+    spots = [spot for spot in spots if "norm" in type(spot.module).__name__.lower()]
+    if not spots:
+        raise WeightsError(f"{layer.name} of family {v.family.name!r} has no normalisation to put a fix before")
+    return spots
+
+
+class _Acting:
+    """A fix as a hook: on the features (first item) of a module's output or input, batch first."""
+
+    def __init__(self, fix: nn.Module, batch_first: bool) -> None:
+        self.fix, self.batch_first = fix, batch_first
+
+    def on_output(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """After a module."""
+        if isinstance(output, Tensor):
+            return self._act(output)
+        return (self._act(output[0]), *output[1:])
+
+    def on_input(self, module: nn.Module, args: Any) -> Any:
+        """Before a module."""
+        return (self._act(args[0]), *args[1:])
+
+    def _act(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fix(x) if self.batch_first else self.fix(x.transpose(0, 1)).transpose(0, 1)
+        return out
