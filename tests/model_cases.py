@@ -174,7 +174,9 @@ VISION_CASES = [
         pixels,
         prefix=5,
     ),
+    Case("hf-dinov3", "hf-dinov3", hf("DINOv3ViT", num_register_tokens=4, **VISION), pixels, prefix=5),
     Case("hf-clip-vision", "hf-clip-vision", hf("CLIPVision", **VISION), pixels, prefix=1),
+    Case("hf-siglip-vision", "hf-siglip-vision", hf("SiglipVision", **VISION), pixels),
 ]
 
 SEQUENCE_CASES = [
@@ -238,6 +240,7 @@ TEXT_CASES = [
     ),
     Case("mpnet", "hf-mpnet", hf("MPNet", **TEXT), padded),
     Case("mpnet-mlm", "hf-mpnet", hf("MPNet", wrap="MPNetForMaskedLM", **TEXT), ids),
+    Case("modernbert", "hf-modernbert", hf("ModernBert", local_attention=8, pad_token_id=0, **TEXT), padded),
     Case(
         "gpt2",
         "hf-gpt2",

@@ -182,12 +182,37 @@ _GEMMA2 = replace(
     attention=replace(_LLAMA.attention, norm_offset=1.0, out_norm="post_attention_layernorm"),
 )
 
+# The first block has no attention norm (the embedding is already normalised): an Identity stands there.
+_MODERNBERT = Family(
+    name="hf-modernbert",
+    classes=("transformers.ModernBertModel",),
+    blocks="layers",
+    embed=out("embeddings"),
+    points={
+        "norm1": out("attn_norm"),
+        "attn": out("attn"),
+        "mid": into("mlp_norm"),
+        "norm2": out("mlp_norm"),
+        "mlp": out("mlp"),
+    },
+    final_norm=out("final_norm"),
+    attention=AttentionRow(
+        module="attn",
+        value=Slot("attn.Wqkv", part=2, of=3),
+        proj=Slot("attn.Wo"),
+        heads=("attn.config.num_attention_heads", "attn.num_heads"),
+        norm="attn_norm",
+        maps=replace(eager_maps("attn"), call_with={"output_attentions": True}),  # first releases ask for it
+    ),
+)
+
 FAMILIES: tuple[Family, ...] = (
     _BERT,
     _ROBERTA,
     _DISTILBERT,
     _ALBERT,
     _MPNET,
+    _MODERNBERT,
     _GPT2,
     _LLAMA,
     _QWEN,

@@ -1,4 +1,4 @@
-"""Rows for vision transformers (timm, torchvision, Hugging Face), Whisper's encoder and plain torch."""
+"""Rows for vision transformers (timm, Hugging Face) and Whisper's encoder."""
 
 from __future__ import annotations
 
@@ -50,80 +50,6 @@ _TIMM_RESPOST = replace(
     attention=replace(_TIMM_ATTENTION, norm=(), out_norm="norm1"),
 )
 
-_TORCHVISION_VIT = Family(
-    name="torchvision-vit",
-    classes=("torchvision.VisionTransformer",),
-    blocks="encoder.layers",
-    embed=out("encoder.dropout"),
-    points={
-        "norm1": out("ln_1"),
-        "attn": out("dropout"),
-        "mid": into("ln_2"),
-        "norm2": out("ln_2"),
-        "mlp": out("mlp"),
-    },
-    final_norm=out("encoder.ln"),
-    attention=AttentionRow(
-        module="self_attention",
-        value=Slot("self_attention", part=2, of=3, weight="in_proj_weight", bias="in_proj_bias"),
-        proj=Slot("self_attention.out_proj"),
-        heads="self_attention.num_heads",
-        norm="ln_1",
-        maps=Maps(
-            out("self_attention", item=1),
-            call_with={"need_weights": True, "average_attn_weights": False},
-        ),
-    ),
-    prefix=(1,),
-    width="hidden_dim",
-)
-
-_TORCH_PRE = Family(
-    name="torch-encoder-pre",
-    classes=("torch.TransformerEncoder",),
-    blocks="layers",
-    when={"norm_first": True},
-    points={
-        "norm1": out("norm1"),
-        "attn": out("dropout1"),
-        "mid": into("norm2"),
-        "norm2": out("norm2"),
-        "mlp": out("dropout2"),
-    },
-    final_norm=out("norm"),
-    attention=AttentionRow(
-        module="self_attn",
-        value=Slot("self_attn", part=2, of=3, weight="in_proj_weight", bias="in_proj_bias"),
-        proj=Slot("self_attn.out_proj"),
-        heads="self_attn.num_heads",
-        norm="norm1",
-        maps=Maps(
-            out("self_attn", item=1),
-            call_with={"need_weights": True, "average_attn_weights": False},
-        ),
-        nonlinear=("self_attn.bias_v",),
-    ),
-    width="layers.0.self_attn.embed_dim",
-    batch_first="self_attn.batch_first",
-)
-
-assert _TORCH_PRE.attention is not None
-_TORCH_POST = replace(
-    _TORCH_PRE,
-    name="torch-encoder-post",
-    placement="post",
-    when={"norm_first": False},
-    points={
-        "attn": out("dropout1"),
-        "attn_sum": into("norm1"),
-        "mid": out("norm1"),
-        "mlp": out("dropout2"),
-        "mlp_sum": into("norm2"),
-    },
-    attention=replace(_TORCH_PRE.attention, norm=(), post_norm="norm1"),
-)
-
-
 _HF_VIT = Family(
     name="hf-vit",
     classes=("transformers.ViTModel",),
@@ -155,7 +81,7 @@ assert _HF_VIT.attention is not None
 _HF_DINOV2 = replace(
     _HF_VIT,
     name="hf-dinov2",
-    classes=("transformers.Dinov2Model", "transformers.Dinov2Backbone"),
+    classes=("transformers.Dinov2Model",),
     points={
         "norm1": out("norm1"),
         "attn": out("drop_path", 1, of=2),
@@ -169,8 +95,18 @@ _HF_DINOV2 = replace(
 _HF_DINOV2_REGISTERS = replace(
     _HF_DINOV2,
     name="hf-dinov2-registers",
-    classes=("transformers.Dinov2WithRegistersModel", "transformers.Dinov2WithRegistersBackbone"),
+    classes=("transformers.Dinov2WithRegistersModel",),
     prefix=(1, "config.num_register_tokens"),
+)
+
+assert _HF_DINOV2.attention is not None
+_HF_DINOV3 = replace(
+    _HF_DINOV2_REGISTERS,
+    name="hf-dinov3",
+    classes=("transformers.DINOv3ViTModel",),
+    blocks=("model.layer", "layer"),
+    final_norm=out("norm"),
+    attention=replace(_HF_DINOV2.attention, heads="attention.num_heads"),
 )
 
 _HF_CLIP_VISION = Family(
@@ -194,6 +130,15 @@ _HF_CLIP_VISION = Family(
         maps=eager_maps("self_attn"),
     ),
     prefix=(1,),
+)
+
+_HF_SIGLIP_VISION = replace(
+    _HF_CLIP_VISION,
+    name="hf-siglip-vision",
+    classes=("transformers.SiglipVisionModel", "transformers.SiglipVisionTransformer"),
+    embed=(out("embeddings"), out("vision_model.embeddings")),
+    final_norm=(out("post_layernorm"), out("vision_model.post_layernorm")),
+    prefix=(),
 )
 
 _WHISPER_ENCODER = Family(
@@ -230,14 +175,13 @@ FAMILIES: tuple[Family, ...] = (
     _TIMM_RESPOST,
     _TIMM_EVA,
     _TIMM_EVA_POSTNORM,
-    _TORCHVISION_VIT,
-    _TORCH_PRE,
-    _TORCH_POST,
     _HF_VIT,
     _HF_DEIT,
     _HF_DINOV2,
     _HF_DINOV2_REGISTERS,
+    _HF_DINOV3,
     _HF_CLIP_VISION,
+    _HF_SIGLIP_VISION,
     _WHISPER_ENCODER,
 )
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from torch import nn
 
 from unsmooth.errors import UnknownModelError
-from unsmooth.models import families_text, families_vision
+from unsmooth.models import families_text, families_torch, families_vision
 from unsmooth.models.family import Family, Refusal, class_name, is_one_of
 from unsmooth.models.taps import find
 
-_FAMILIES: list[Family] = [*families_vision.FAMILIES, *families_text.FAMILIES]
+_FAMILIES: list[Family] = [*families_vision.FAMILIES, *families_torch.FAMILIES, *families_text.FAMILIES]
 _REFUSED: tuple[Refusal, ...] = (*families_vision.REFUSED, *families_text.REFUSED)
 
 
