@@ -197,9 +197,12 @@ def slow_measure(now: list[float], seconds: float) -> Callable[..., unsmooth.Mea
 def test_alarm_stops_with_the_numbers() -> None:
     model = vit()
     limit = Limit("max", "cosine_similarity", -2.0, "blocks.1.post")
-    with pytest.raises(
-        SmoothingAlarm, match=r"step 0: cosine_similarity at blocks.1.post \(all tokens\) is .*≤ -2"
-    ) as e, watch(model, probe(), alarm=limit):
+    with (
+        pytest.raises(
+            SmoothingAlarm, match=r"step 0: cosine_similarity at blocks.1.post \(all tokens\) is .*≤ -2"
+        ) as e,
+        watch(model, probe(), alarm=limit),
+    ):
         raise AssertionError("the alarm comes on entering")
     assert isinstance(e.value.reading, Reading)
 
@@ -222,9 +225,11 @@ def test_alarm_stops_from_within_the_optimiser_and_leaves_no_hook() -> None:
 def test_alarm_warns() -> None:
     model = vit()
     limits = [Limit("min", "effective_rank", 1e6, "blocks.0.post"), Limit("max", "hfc_lfc", 1e6)]
-    with pytest.warns(UserWarning, match="step [02]: effective_rank at blocks.0.post") as said:
-        with watch(model, probe(), every=2, alarm=limits, action="warn") as watcher:
-            train(model, 3)
+    with (
+        pytest.warns(UserWarning, match="step [02]: effective_rank at blocks.0.post") as said,
+        watch(model, probe(), every=2, alarm=limits, action="warn") as watcher,
+    ):
+        train(model, 3)
     assert [str(w.message).partition(":")[0] for w in said] == ["step 0", "step 2"]
     assert watcher.steps == 3
 

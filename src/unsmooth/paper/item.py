@@ -68,7 +68,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Result:
-    """What an item gives: tables, figures (plotly, by name), and an honest label.
+    """What an item gives: tables, figures (plotly, by name; None where plotly is not installed), an honest label.
 
     `label` says what the numbers are: the published setting, or what stood in for it ("shipped CIFAR-100 models
     instead of ImageNet ones"). `notes` are further sentences; `about` is provenance (models, data, versions, seeds).

@@ -1,0 +1,133 @@
+"""`unsmooth reproduce LIST|NAME|all`: the figures and tables of the paper and the poster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from unsmooth.cli import options
+from unsmooth.errors import MissingExtraError, UnsmoothError
+
+if TYPE_CHECKING:
+    from unsmooth.paper import Context, Item, Result
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="LIST|NAME|all", help="`list` shows the names and what each needs; `all` runs them all."),
+]
+About = Annotated[bool, typer.Option("--about", help="Only say what this one is and needs.")]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="[NAME=]REFERENCE", help="A model to use instead of the default; repeatable."),
+]
+DataPaths = Annotated[
+    list[str] | None, typer.Option("--data", help="Data for the models: one for all, or one for each; repeatable.")
+]
+Runs = Annotated[Path | None, typer.Option(help="A folder of training runs that `unsmooth train` wrote.")]
+Figures = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the figures there, as HTML.")]
+Out = Annotated[Path | None, typer.Option(help="Write tables, label and notes to this JSON file.")]
+Seed = Annotated[int, typer.Option(help="Where random weights or inputs are needed.")]
+
+
+def command(
+    name: Name,
+    about: About = False,
+    model: Models = None,
+    data: DataPaths = None,
+    runs: Runs = None,
+    limit: options.Limit = None,
+    batch_size: options.BatchSize = 8,
+    device: options.Device = "auto",
+    seed: Seed = 0,
+    figures: Figures = None,
+    out: Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Reproduce a figure or table, or say what it needs. Offline, what is there is used, and labelled."""
+    from unsmooth.paper import Context, find_item, items
+
+    console = Console()
+    wanted = items() if name in ("list", "all") else (find_item(name),)
+    if name == "list" or about:
+        if as_json:
+            typer.echo(json.dumps(_described(wanted), indent=1))
+        else:
+            _list(wanted, console)
+        return
+    context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed)
+    results, failed = _run(wanted, context, keep_going=name == "all")
+    if figures is not None:
+        for result in results.values():
+            _draw(result, figures)
+    found = {key: {"name": key, **result.to_json()} for key, result in results.items()}
+    found |= {key: {"name": key, "error": why} for key, why in failed.items()}
+    plain = list(found.values()) if name == "all" else found[name]
+    if out is not None:
+        from unsmooth.files import write_atomically
+
+        write_atomically(out, json.dumps(plain, indent=1) + "\n")
+    if as_json:
+        typer.echo(json.dumps(plain, indent=1))
+    else:
+        for item in wanted:
+            _show(item, results.get(item.name), failed.get(item.name), console)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _run(wanted: tuple[Item, ...], context: Context, keep_going: bool) -> tuple[dict[str, Result], dict[str, str]]:
+    """Each item's result, and why the others gave none; of one item alone, the error itself."""
+    results: dict[str, Result] = {}
+    failed: dict[str, str] = {}
+    for item in wanted:
+        try:
+            results[item.name] = item.run(context)
+        except UnsmoothError as error:
+            if not keep_going:
+                raise
+            failed[item.name] = str(error)
+    return results, failed
+
+
+def _described(wanted: tuple[Item, ...]) -> list[dict[str, str]]:
+    return [{"name": i.name, "source": i.source, "title": i.title, "needs": i.needs} for i in wanted]
+
+
+def _list(wanted: tuple[Item, ...], console: Console) -> None:
+    for item in wanted:
+        console.print(f"[bold]{item.name}[/]  {item.title}", highlight=False)
+        console.print(Padding(Text(f"needs: {item.needs}"), (0, 0, 0, 4)), style="dim")
+
+
+def _show(item: Item, result: Result | None, why: str | None, console: Console) -> None:
+    console.print(f"[bold]{item.name}[/]  {item.title}", highlight=False)
+    if result is None:
+        console.print(f"not run: {why}", style="red", markup=False, highlight=False)
+        return
+    console.print(result.label, style="italic", markup=False, highlight=False)
+    for table in result.tables:
+        shown = RichTable(title=table.title, title_justify="left")
+        for number, column in enumerate(table.columns):
+            shown.add_column(column, justify="left" if number == 0 else "right")
+        for row in table.cells():
+            shown.add_row(*row)
+        console.print(shown)
+    for note in result.notes:
+        console.print(f"note: {note}", style="dim", markup=False, highlight=False)
+
+
+def _draw(result: Result, folder: Path) -> None:
+    """Every figure as one HTML file that opens offline."""
+    from unsmooth.files import write_atomically
+
+    for name, figure in result.figures.items():
+        if figure is None:
+            raise MissingExtraError.needed("plotly", "report", f"drawing {name}")
+        write_atomically(folder / f"{name}.html", figure.to_html(include_plotlyjs=True))

@@ -1,0 +1,130 @@
+"""Measurements of several models along their depth, for the figures that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unsmooth.errors import MissingExtraError, OptionError
+from unsmooth.paper.item import Context, Table, Value
+
+if TYPE_CHECKING:
+    from unsmooth.measure import Measurement
+    from unsmooth.models import LoadedModel
+
+RANDOM = "timm:vit_tiny_patch16_224"
+
+
+def measured_models(context: Context, metrics: str = "paper") -> dict[str, Measurement]:
+    """The models that the user named, measured on their data; a RUN.json is taken as it is."""
+    references = [_named(text) for text in context.models]
+    data = _spread(context.data or ("bundled",), len(references))
+    return {
+        name: _measured(reference, path, context, metrics)
+        for (name, reference), path in zip(references, data, strict=True)
+    }
+
+
+def shipped_models() -> tuple[str, ...]:
+    """References of the models that come with the project, `NAME=zoo:NAME`; empty when there are none."""
+    from unsmooth.models.load import zoo_folder
+
+    names = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
+    return tuple(f"{name}=zoo:{name}" for name in names)
+
+
+def random_model(context: Context, metrics: str = "paper") -> Measurement:
+    """ViT-Ti with random weights: what there is before any training."""
+    import torch
+
+    from unsmooth.models import load_model
+
+    torch.manual_seed(context.seed)
+    loaded = load_model(RANDOM, random_init=True, device=_device(context))
+    return _measure(loaded, (context.data or ("bundled",))[0], context, metrics)
+
+
+def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
+    """Each metric at the input, halfway and at the end of the residual stream."""
+    from unsmooth.measure.measurement import Cell
+    from unsmooth.measure.registry import METRICS
+
+    rows: list[list[Value]] = []
+    for name, measurement in measurements.items():
+        layers = measurement.about["model"]["layers"]
+        policy = measurement.about["settings"]["tokens"][0]
+        measured = measurement.about["settings"]["points"]
+        start = next((p for p in ("embed", "blocks.0.pre") if p in measured), "blocks.0.post")
+        points = (start, f"blocks.{(layers - 1) // 2}.post", f"blocks.{layers - 1}.post")
+        for metric in measurement.about["settings"]["metrics"]:
+            begin, middle, end = (measurement.cells[Cell(point, metric, policy)].mean for point in points)
+            rows.append([name, layers, METRICS[metric].title, begin, middle, end, f"{end - begin:+.4g}"])
+    return Table(title, ["model", "layers", "metric", "input", "halfway", "end", "change"], rows)
+
+
+def curves(measurements: dict[str, Measurement]) -> Any:
+    """The figure; None where plotly is not installed, because the table is still worth having."""
+    from unsmooth.report.depth import depth_curves
+
+    try:
+        return depth_curves(measurements)
+    except MissingExtraError:
+        return None
+
+
+def about(measurements: dict[str, Measurement]) -> dict[str, object]:
+    """Where the numbers come from."""
+    return {
+        name: {
+            "model": m.about["model"],
+            "data": m.about["data"],
+            "samples": m.samples,
+            "versions": m.about["versions"],
+        }
+        for name, m in measurements.items()
+    }
+
+
+def data_names(measurements: dict[str, Measurement]) -> str:
+    """The data of all measurements, each once."""
+    return ", ".join(dict.fromkeys(str(m.about["data"].get("reference", "?")) for m in measurements.values()))
+
+
+def _measured(reference: str, data: str, context: Context, metrics: str) -> Measurement:
+    from unsmooth.measure import load_measurement
+    from unsmooth.models import load_model
+
+    if reference.endswith(".json"):
+        return load_measurement(reference)
+    return _measure(load_model(reference, device=_device(context)), data, context, metrics)
+
+
+def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str) -> Measurement:
+    from unsmooth.data import open_data
+    from unsmooth.measure import measure
+
+    batches = open_data(data, loaded, batch_size=context.batch_size, limit=context.limit)
+    found = measure(loaded.model, batches, metrics, points="residual")
+    found.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
+    found.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
+    return found
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, reference = text.partition("=")
+    return (name, reference) if equals else (Path(text).stem if text.endswith(".json") else text, text)
+
+
+def _spread(data: Sequence[str], models: int) -> Sequence[str]:
+    if len(data) not in (1, models):
+        raise OptionError(f"expected one --data for all models or one for each of {models}, got {len(data)}")
+    return data if len(data) == models else list(data) * models
+
+
+def _device(context: Context) -> str:
+    import torch
+
+    if context.device != "auto":
+        return context.device
+    return "cuda" if torch.cuda.is_available() else "cpu"

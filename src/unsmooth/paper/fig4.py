@@ -1,0 +1,57 @@
+"""Figure 4: the three metrics by depth, for different models and data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unsmooth.paper.depth import about, curves, data_names, ends_table, measured_models, random_model, shipped_models
+from unsmooth.paper.item import Context, Item, Result
+
+# The paper names the architectures, not the checkpoints; these are timm's best known ones.
+PUBLISHED = (
+    "ViT-B=timm:vit_base_patch16_224.augreg_in21k_ft_in1k",
+    "DeiT-B=timm:deit_base_patch16_224.fb_in1k",
+    "ViT-L=timm:vit_large_patch16_224.augreg_in21k_ft_in1k",
+    "DeiT3-L=timm:deit3_large_patch16_224.fb_in1k",
+)
+
+
+def run(context: Context) -> Result:
+    """Measure the models and draw their curves."""
+    asked = context.models
+    if asked == ("published",):
+        asked = PUBLISHED
+        context = replace(context, models=asked)
+        kind = "the paper's ImageNet architectures (timm's checkpoints)"
+    elif asked:
+        kind = "models that you named"
+    else:
+        asked = shipped_models()
+        context = replace(context, models=asked)
+        kind = "the models that ship with unsmooth, not the published ones"
+    if asked:
+        measurements = measured_models(context)
+    else:
+        measurements = {"ViT-Ti, random weights": random_model(context)}
+        kind = "one untrained model, because no weights are here: not the published ones"
+    return Result(
+        label=f"Figure 4's form with {kind}, on {data_names(measurements)}",
+        tables=[ends_table(measurements, "Along the residual stream")],
+        figures={"fig4": curves(measurements)},
+        notes=[
+            "the paper says: ImageNet models approach their oversmoothing values with depth, ViT-Ti on CIFAR-100 moves "
+            "away from them, Crammed BERT oscillates; it prints curves, not numbers"
+        ],
+        about=about(measurements),
+    )
+
+
+ITEM = Item(
+    "fig4",
+    "paper",
+    "Smoothing behaviour: HFC/LFC, cosine similarity and effective rank by depth",
+    needs="--model published --data IMAGES for the paper's ImageNet models: weights from the hub (about 3 GB) and "
+    "ImageNet validation images. Any --model [NAME=]REFERENCE or RUN.json with --data does as well. Without --model: the "
+    "models that ship with unsmooth, on the bundled pictures, seconds, no network.",
+    run=run,
+)

@@ -1,0 +1,102 @@
+"""`unsmooth check`: limits in CI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import unsmooth
+
+pytest.importorskip("timm")
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import timm
+
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=32, num_heads=2, depth=2)
+    return unsmooth.measure(model, [torch.randn(3, 3, 32, 32)], tokens="all,patches").save(
+        tmp_path_factory.mktemp("run") / "run.json"
+    )
+
+
+def value(run_file: Path, metric: str, point: str, tokens: str = "all") -> float:
+    frame = unsmooth.load_measurement(run_file).frame().set_index(["metric", "point", "tokens"])
+    return float(frame.loc[(metric, point, tokens), "mean"])
+
+
+def test_within_is_exit_code_0(cli: Callable[..., Any], run_file: Path) -> None:
+    high = value(run_file, "cosine_similarity", "blocks.1.post")
+    done = cli(
+        "check", run_file, "--tokens", "all", "--max", f"cosine_similarity={high + 1e-6}@blocks.1.post",
+        "--min", "effective_rank=1@blocks.*.post",
+    )  # fmt: skip
+    assert done.stdout == "within 2 limits (3 samples)\n"
+
+
+def test_crossed_is_exit_code_1_and_lists_what_crossed(cli: Callable[..., Any], run_file: Path) -> None:
+    high = value(run_file, "cosine_similarity", "blocks.1.post")
+    done = cli(
+        "check", run_file, "--tokens", "all", "--max", f"cosine_similarity={high - 1e-6}@blocks.1.post",
+        "--min", "effective_rank=1e3@blocks.*.mlp", code=1,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"crossed: cosine_similarity at blocks.1.post (all tokens) is {high:.4g}, limit ")
+    assert [line.split()[3] for line in lines] == ["blocks.1.post", "blocks.0.mlp", "blocks.1.mlp"]
+
+
+def test_policies_are_checked_all_or_as_asked(cli: Callable[..., Any], run_file: Path) -> None:
+    limit = ("--min", "effective_rank=1e3@embed")
+    assert len(cli("check", run_file, *limit, code=1).stdout.splitlines()) == 2
+    assert "(patches tokens)" in cli("check", run_file, *limit, "--tokens", "patches", code=1).stdout
+
+
+def test_json_lists_limits_and_crossings(cli: Callable[..., Any], run_file: Path) -> None:
+    limit = ("--min", "effective_rank=1e3@embed", "--tokens", "all")
+    found = json.loads(cli("check", run_file, *limit, "--json", code=1).stdout)
+    assert found["within"] is False
+    assert found["limits"] == [{"bound": "min", "metric": "effective_rank", "value": 1000.0, "points": "embed"}]
+    assert found["crossed"][0]["value"] == value(run_file, "effective_rank", "embed")
+
+
+def test_partial_runs_are_pointed_out(cli: Callable[..., Any], run_file: Path, tmp_path: Path) -> None:
+    measurement = unsmooth.load_measurement(run_file)
+    measurement.partial = True
+    done = cli("check", measurement.save(tmp_path / "half.json"), "--min", "effective_rank=1")
+    assert "is partial" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no limit was given"),
+        (["--max", "cosine_similarity"], "expected METRIC=VALUE"),
+        (["--max", "cosin=1"], "unknown metric 'cosin'"),
+        (["--max", "rankme=1"], "unknown metric of this measurement 'rankme'"),
+        (
+            ["--max", "hfc_lfc=1@blocks.11.post"],
+            "no measured point matches 'blocks.11.post': this measurement has embed",
+        ),
+        (["--max", "hfc_lfc=1", "--tokens", "content"], "unknown token policy of this measurement 'content'"),
+        (["--max", "hfc_lfc=1", "--tokens", "some"], "unknown token policy 'some'"),
+        (["--most", "hfc_lfc=1"], "No such option"),
+    ],
+)
+def test_bad_usage_is_exit_code_2(cli: Callable[..., Any], run_file: Path, arguments: list[str], message: str) -> None:
+    assert message in cli("check", run_file, *arguments, code=2).stderr
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "no file at"), ("{", "truncated"), ("{}", "is not ours")])
+def test_an_unreadable_file_is_exit_code_2(
+    cli: Callable[..., Any], tmp_path: Path, content: str | None, message: str
+) -> None:
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_text(content)
+    assert message in cli("check", path, "--max", "hfc_lfc=1", code=2).stderr

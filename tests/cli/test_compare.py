@@ -1,0 +1,147 @@
+"""`unsmooth compare`: two runs or two models, as table, JSON and page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import unsmooth
+from unsmooth.report.comparison import comparison_page, finding
+
+pytest.importorskip("timm")
+
+
+def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
+    import timm
+
+    torch.manual_seed(seed)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=32, num_heads=2, depth=depth)
+    return unsmooth.measure(model, [torch.randn(samples, 3, 32, 32)], **options)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return measured().save(folder / "a.json"), measured(depth=3, seed=1, samples=5).save(folder / "b.json")
+
+
+def test_table_shows_the_differences_of_compare(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
+    shown = cli("compare", *files).stdout
+    frame = unsmooth.compare(*map(unsmooth.load_measurement, files)).set_index(["point", "metric"])
+    row = frame.loc[("blocks.1.post", "effective_rank")]
+    assert f"{row['difference']:+.3g} ± {(row['high'] - row['low']) / 2:.2g}" in shown
+    assert "blocks.1.mid" in shown
+    assert "blocks.1.attn" not in shown
+    assert "blocks.1.pre" not in shown
+    assert "7 points are in b only and left out" in shown
+    assert "Welch" in shown
+
+
+def test_points_choose_what_is_shown(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
+    found = json.loads(cli("compare", *files, "--points", "blocks.*.attn,embed", "--json").stdout)
+    assert {row["point"] for row in found["rows"]} == {"embed", "blocks.0.attn", "blocks.1.attn"}
+    assert (found["a"]["name"], found["b"]["name"], found["b"]["samples"]) == ("a", "b", 5)
+    everything = json.loads(cli("compare", *files, "--points", "all", "--json").stdout)
+    assert len(everything["rows"]) == len(unsmooth.load_measurement(files[0]).cells)
+
+
+def test_models_are_measured_first(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    model, *options = tiny
+    page = tmp_path / "page.html"
+    done = cli("compare", model, model, *options, "--data", "bundled", "--limit", 3, "--out", page)
+    assert f"written to {page}" in done.stdout
+    assert "vit_tiny_patch16_224 against timm:vit_tiny" in page.read_text()
+
+
+def test_a_run_against_itself_differs_nowhere(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
+    shown = cli("compare", files[0], files[0]).stdout
+    assert shown.count("No difference beyond its interval at any of 5 points.") == 3
+
+
+class Strict(HTMLParser):
+    """Every tag that opens is closed; remembers tags and addresses."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_whole_needs_nothing_and_escapes_names() -> None:
+    a, b = measured(), measured(seed=1)
+    evil = "<script>alert(1)</script>"
+    b.about["model"]["reference"] = evil
+    b.about["data"]["reference"] = '"><img src=x>'
+    page = comparison_page(a, b, ("plain", evil))
+    parsed = Strict(page)
+    assert parsed.open == []
+    assert parsed.addresses == []
+    assert not {"script", "img", "link"} & set(parsed.seen)
+    assert parsed.seen.count("svg") == 3
+    assert parsed.seen.count("circle") == len(a.cells)
+    assert "&lt;script&gt;" in page
+
+
+def test_one_sample_has_no_interval_and_the_page_still_draws() -> None:
+    page = comparison_page(measured(samples=1), measured(seed=1, samples=1), ("a", "b"), ["embed"])
+    assert "at any of 1 points" in page
+    assert Strict(page).seen.count("circle") == 3
+
+
+def test_finding_counts_and_names_the_largest() -> None:
+    import pandas as pd
+
+    rows = pd.DataFrame(
+        [("p", 1.0, 0.5, 1.5, True), ("q", -3.0, -4.0, -2.0, True), ("r", 9.0, -9.0, 27.0, False)],
+        columns=["point", "difference", "low", "high", "differs"],
+    )
+    assert finding(rows, ("A", "B")) == (
+        "B differs from A at 2 of 3 points (1 higher, 1 lower), most at q: -3 [-4, -2]."
+    )
+
+
+def test_differing_data_and_partial_runs_are_noted(cli: Callable[..., Any], tmp_path: Path) -> None:
+    a, b = measured(), measured()
+    a.about["data"]["reference"], b.about["data"]["reference"], b.partial = "x", "y", True
+    shown = cli("compare", a.save(tmp_path / "a.json"), b.save(tmp_path / "b.json")).stdout
+    assert "the data differ: a on x, b on y" in shown
+    assert "b is partial" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{a}", "timm:vit_tiny_patch16_224"], "timm:vit_tiny_patch16_224 is a model, not a measurement"),
+        (["{a}", "nowhere.json"], "no file at nowhere.json"),
+        (["{a}", "{b}", "--points", "blocks.9.post"], "no point that both hold matches 'blocks.9.post'"),
+    ],
+)
+def test_errors_are_one_message_and_nothing_is_written(
+    cli: Callable[..., Any], files: tuple[Path, Path], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    page = tmp_path / "page.html"
+    given = [text.format(a=files[0], b=files[1]) for text in arguments]
+    done = cli("compare", *given, "--out", page, code=1)
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert not page.exists()

@@ -1,0 +1,79 @@
+"""`unsmooth reproduce`: what there is, what it needs, and running it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unsmooth.errors import DataError
+from unsmooth.paper import Context, Item, Result, Table, items
+
+
+def fake(name: str, error: str = "") -> Item:
+    def run(context: Context) -> Result:
+        if error:
+            raise DataError(error)
+        table = Table("numbers", ["who", "value"], [["me", 0.123456], ["seed", context.seed]])
+        return Result(f"stand-in for {name}", [table], notes=["a [note]"])
+
+    return Item(name, "paper", f"Title of {name}", f"needs of {name}", run)
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One item that works and one that cannot."""
+    known = (fake("fine"), fake("stuck", "no weights here"))
+    monkeypatch.setattr("unsmooth.paper.items", lambda: known)
+    monkeypatch.setattr("unsmooth.paper.index.items", lambda: known)
+
+
+def test_list_names_everything_and_its_needs(cli: Callable[..., Any]) -> None:
+    shown = cli("reproduce", "list").stdout
+    for item in items():
+        assert item.name in shown
+        assert item.title in shown
+    found = json.loads(cli("reproduce", "list", "--json").stdout)
+    assert [row["name"] for row in found] == [item.name for item in items()]
+    assert all(row["needs"] for row in found)
+
+
+@pytest.mark.usefixtures("two")
+def test_about_says_what_one_needs_without_running_it(cli: Callable[..., Any]) -> None:
+    assert "needs of stuck" in cli("reproduce", "stuck", "--about").stdout
+
+
+@pytest.mark.usefixtures("two")
+def test_one_item_is_labelled_shown_and_written(cli: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "fine.json"
+    shown = cli("reproduce", "fine", "--seed", 7, "--out", out).stdout
+    for text in ("Title of fine", "stand-in for fine", "0.1235", "note: a [note]"):
+        assert text in shown
+    found = json.loads(out.read_text())
+    assert found["tables"][0]["rows"] == [["me", 0.123456], ["seed", 7]]
+    assert found == json.loads(cli("reproduce", "fine", "--seed", 7, "--json").stdout)
+
+
+@pytest.mark.usefixtures("two")
+def test_all_goes_on_after_a_failure_and_says_so_by_its_exit_code(cli: Callable[..., Any]) -> None:
+    shown = cli("reproduce", "all", code=1).stdout
+    assert "stand-in for fine" in shown
+    assert "not run: no weights here" in shown
+    found = json.loads(cli("reproduce", "all", "--json", code=1).stdout)
+    assert found[1] == {"name": "stuck", "error": "no weights here"}
+
+
+@pytest.mark.usefixtures("two")
+def test_one_failure_is_one_message(cli: Callable[..., Any], tmp_path: Path) -> None:
+    done = cli("reproduce", "stuck", "--out", tmp_path / "x.json", code=1)
+    assert done.stderr == "error: no weights here\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_name_gets_the_list_and_the_nearest(cli: Callable[..., Any]) -> None:
+    done = cli("reproduce", "fgi4", code=1)
+    assert "unknown figure or table 'fgi4': expected one of " in done.stderr
+    assert "did you mean fig4?" in done.stderr
