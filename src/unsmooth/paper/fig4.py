@@ -51,7 +51,7 @@ ITEM = Item(
     "paper",
     "Smoothing behaviour: HFC/LFC, cosine similarity and effective rank by depth",
     needs="--model published --data IMAGES for the paper's ImageNet models: weights from the hub (about 3 GB) and "
-    "ImageNet validation images. Any --model [NAME=]REFERENCE or RUN.json with --data does as well. Without --model: the "
-    "models that ship with unsmooth, on the bundled pictures, seconds, no network.",
+    "ImageNet validation images. Any --model [NAME=]REFERENCE or RUN.json with --data does as well. "
+    "Without --model: the models that ship with unsmooth, on the bundled pictures, seconds, no network.",
     run=run,
 )
