@@ -1,0 +1,133 @@
+"""`unsmooth explain MODEL --data PATH`: why attention smooths or sharpens, and whether it does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from unsmooth.cli import options
+
+if TYPE_CHECKING:
+    from unsmooth.data import Data
+    from unsmooth.explain import Explanation
+    from unsmooth.models import LoadedModel
+
+Layers = Annotated[str | None, typer.Option(help="Layers, with commas (0,5,11); all by default.")]
+Spectra = Annotated[
+    int, typer.Option(min=0, help="Inputs whose attention spectra are computed: O(n³) a head, free if causal.")
+]
+MaxProducts = Annotated[int, typer.Option(min=1, help="The longest Krylov search for a layer's exponent.")]
+Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step 1: norms and LayerScale left out.")]
+Figures = Annotated[Path | None, typer.Option(help="Write the figures as HTML files into this folder.")]
+
+
+def command(
+    model: options.Model,
+    data: options.DataPath,
+    layers: Layers = None,
+    spectra: Spectra = 8,
+    max_products: MaxProducts = 240,
+    no_fold: Bare = False,
+    limit: options.Limit = 16,
+    batch_size: options.BatchSize = 8,
+    weights: options.Weights = None,
+    random_init: options.RandomInit = False,
+    model_option: options.ModelOption = None,
+    column: options.Column = None,
+    max_length: options.MaxLength = 128,
+    whole_records: options.WholeRecords = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    figures: Figures = None,
+    out: options.Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
+    from unsmooth.data import open_data
+
+    chosen = layer_list(layers)
+    loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
+    batches = open_data(
+        data,
+        loaded,
+        batch_size=batch_size,
+        limit=limit,
+        column=column,
+        max_length=max_length,
+        whole_records=whole_records,
+    )
+    found = run(loaded, batches, chosen, spectra, max_products, not no_fold)
+    if out is not None:
+        found.save(out)
+    if figures is not None:
+        write_figures(found, figures)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        from unsmooth.cli.tables_explain import show
+
+        show(found, Console())
+        for path in (out, figures):
+            if path is not None:
+                typer.echo(f"written to {path}")
+    if found.partial:
+        sys.exit(130)
+
+
+def run(
+    loaded: LoadedModel,
+    batches: Data,
+    layers: list[int] | None = None,
+    spectra: int = 8,
+    max_products: int = 240,
+    folded: bool = True,
+) -> Explanation:
+    """Explain with a progress bar; Ctrl-C ends it early and marks the result partial."""
+    from unsmooth.cli.progress import interruptible, track
+    from unsmooth.explain import Explainer
+
+    with (
+        Explainer(loaded.model, folded=folded, layers=layers, spectra=spectra, max_products=max_products) as explainer,
+        interruptible() as interrupted,
+    ):
+        for batch in track(batches, "explaining", batches.samples):
+            if interrupted:
+                break
+            explainer.update(batch)
+    result = explainer.result(partial=bool(interrupted))
+    result.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
+    result.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
+    return result
+
+
+def write_figures(found: Explanation, folder: Path) -> None:
+    """Eigenvalue distributions, and predicted against measured, as HTML that opens offline."""
+    from unsmooth.files import write_atomically
+    from unsmooth.report.figures_explain import eigenvalue_distribution, predicted_against_measured
+
+    for name, figure in (
+        ("eigenvalues", eigenvalue_distribution(found)),
+        ("agreement", predicted_against_measured(found)),
+    ):
+        write_atomically(folder / f"{name}.html", figure.to_html(include_plotlyjs=True))
+
+
+def layer_list(text: str | None) -> list[int] | None:
+    """`"0,5,11"` as numbers.
+
+    >>> layer_list("0, 5"), layer_list(None)
+    ([0, 5], None)
+    """
+    from unsmooth.errors import OptionError
+
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"expected layer numbers with commas (0,5,11), got {text!r}") from None

@@ -1,0 +1,150 @@
+"""`unsmooth simulate`: Figure 3 and section 5's table from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from unsmooth.cli import options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unsmooth.explain.section5 import Cell
+
+Seeds = Annotated[int, typer.Option(min=1, help="Random layers to average over.")]
+Layers = Annotated[int, typer.Option(min=1, help="Iterations of the layer.")]
+Tokens = Annotated[int, typer.Option(min=2, help="Tokens of the random start.")]
+Dim = Annotated[int, typer.Option(min=1, help="Features of the random start.")]
+Picture = Annotated[Path | None, typer.Option("--image", help="Start from this image's 8×8 patches instead.")]
+Whole = Annotated[bool, typer.Option("--table", help="All cells, beside the documented ones (the default).")]
+Form = Annotated[str | None, typer.Option(help="One cell only: symmetric or general.")]
+Norm = Annotated[str, typer.Option(help="With --form: none, pre or post.")]
+Mode = Annotated[str, typer.Option(help="With --form: sharpening or smoothing.")]
+Sign = Annotated[int, typer.Option(help="With --form: sign of the LayerNorm weights, 1 or -1.")]
+Figure = Annotated[Path | None, typer.Option(help="Write Figure 3 to this HTML file.")]
+
+
+def command(
+    table: Whole = False,
+    form: Form = None,
+    norm: Norm = "none",
+    mode: Mode = "sharpening",
+    sign: Sign = 1,
+    seeds: Seeds = 20,
+    layers: Layers = 128,
+    tokens: Tokens = 64,
+    dim: Dim = 32,
+    image: Picture = None,
+    figure: Figure = None,
+    out: options.Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Iterate one attention layer: does it smooth or sharpen, with no norm, Pre-LN or Post-LN?"""
+    start = None if image is None else _patches(image)
+    found: dict[str, Any]
+    if form is not None and not table:
+        found = _one(form, norm, mode, sign, seeds, layers, tokens, dim, start)
+        shown = _curve_table(found)
+    else:
+        from unsmooth.explain.section5 import section5_table
+
+        cells = section5_table(range(seeds), layers, start, tokens, dim)
+        found = {"layers": layers, "seeds": seeds, "cells": [_cell(cell) for cell in cells]}
+        shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
+    text = json.dumps({"schema": "unsmooth.simulation/1", **found}, indent=1)
+    if out is not None:
+        from unsmooth.files import write_atomically
+
+        write_atomically(out, text + "\n")
+    if figure is not None:
+        from unsmooth.files import write_atomically
+        from unsmooth.report.figures_explain import norm_impact
+
+        drawn = norm_impact(seeds=range(seeds), layers=layers, x=start, tokens=tokens, dim=dim)
+        write_atomically(figure, drawn.to_html(include_plotlyjs=True))
+    if as_json:
+        typer.echo(text)
+        return
+    Console().print(shown)
+    for path in (out, figure):
+        if path is not None:
+            typer.echo(f"written to {path}")
+
+
+def _one(
+    form: str, norm: str, mode: str, sign: int, seeds: int, layers: int, tokens: int, dim: int, start: Tensor | None
+) -> dict[str, Any]:
+    import torch
+
+    from unsmooth.errors import OptionError
+    from unsmooth.explain.scenario import FORMS, MODES, Scenario, curve
+
+    given = {
+        "form": (form, FORMS),
+        "mode": (mode, MODES),
+        "norm": (norm, ("none", "pre", "post")),
+        "sign": (sign, (1, -1)),
+    }
+    for what, (got, valid) in given.items():
+        if got not in valid:
+            raise OptionError.unknown(what, got, valid)
+    scenario = Scenario(form, None if norm == "none" else norm, mode, sign)  # type: ignore[arg-type]
+    curves = torch.stack([curve(scenario, seed, layers, start, tokens, dim).log10() for seed in range(seeds)])
+    spread = curves.std(0) if seeds > 1 else torch.zeros_like(curves[0])
+    return {
+        "scenario": scenario.label, "seeds": seeds, "layers": layers,
+        "log10_hfc_lfc": curves.mean(0).tolist(), "std": spread.tolist(),
+    }  # fmt: skip
+
+
+def _patches(path: Path) -> Tensor:
+    from unsmooth.explain.patches import image_patches
+
+    return image_patches(path)
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    s = cell.scenario
+    return {
+        "form": s.form, "norm": s.norm or "none", "mode": s.mode, "sign": s.sign, "mean": cell.mean, "std": cell.std,
+        "smoothed": cell.smoothed, "documented": cell.documented, "agrees": cell.agrees,
+    }  # fmt: skip
+
+
+def _curve_table(found: dict[str, Any]) -> Table:
+    table = Table(title=f"{found['scenario']}: log10 HFC/LFC, {found['seeds']} seeds", title_justify="left")
+    table.add_column("iteration", justify="right")
+    table.add_column("mean ± std", justify="right")
+    marks = sorted({0, found["layers"], *(2**i for i in range(20) if 2**i < found["layers"])})
+    for mark in marks:
+        table.add_row(str(mark), f"{found['log10_hfc_lfc'][mark]:+.2f} ± {found['std'][mark]:.2f}")
+    return table
+
+
+def _cell_table(cells: list[Cell], seeds: int, layers: int, comparable: bool) -> Table:
+    caption = "mean ± std over seeds"
+    if comparable:
+        caption += "; ≠: not the sign, or not within ±0.6, of theory.md, section 5 (5 seeds), which is given"
+    table = Table(
+        title=f"log10 HFC/LFC after {layers} iterations, {seeds} seeds", title_justify="left", caption=caption
+    )
+    table.add_column("H, LN")
+    columns = [("sharpening", 1), ("sharpening", -1), ("smoothing", 1), ("smoothing", -1)]
+    for mode, sign in columns:
+        table.add_column(f"{mode}, {'+' if sign > 0 else '−'}γ", justify="right")
+    found = {(c.scenario.form, c.scenario.norm, c.scenario.mode, c.scenario.sign): c for c in cells}
+    for form, norm in dict.fromkeys((c.scenario.form, c.scenario.norm) for c in cells):
+        row = [found.get((form, norm, mode, sign)) for mode, sign in columns]  # type: ignore[arg-type]
+        table.add_row(f"{form}, {norm or 'none'}", *("" if c is None else _text(c, comparable) for c in row))
+    return table
+
+
+def _text(cell: Cell, comparable: bool) -> str:
+    differs = f" ≠ {cell.documented:+.1f}" if comparable and not cell.agrees else ""
+    return f"{cell.mean:+.2f} ± {cell.std:.2f}{differs}"
