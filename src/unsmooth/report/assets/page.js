@@ -1,0 +1,55 @@
+// Downloads, theme, and the sections in their order.
+async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+function download(name, type, text) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = h("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+function downloads() {
+  for (const button of document.querySelectorAll("[data-download]")) {
+    button.addEventListener("click", async () => {
+      const name = button.dataset.download;
+      download(`unsmooth-${name}`, name.endsWith("csv") ? "text/csv" : "application/json", await unpack(find(`#file-${name.replace(".", "-")}`).textContent));
+    });
+  }
+}
+
+// Follows the system until somebody chooses.
+function theme() {
+  const button = find("#theme");
+  const dark = () => document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const say = () => { button.textContent = dark() ? "Light" : "Dark"; };
+  button.addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; say(); });
+  say();
+}
+
+const SECTIONS = {
+  depth: depthSection, steps: stepsSection, spectra: spectraSection, histograms: histogramSection, shares: sharesSection,
+  exponents: exponentsSection, heads: headsSection, tokens: tokensSection, playground: playgroundSection,
+};
+
+function start() {
+  document.body.append(tip);
+  const bar = find("#legend");
+  const key = legend();
+  if (key) bar.append(key);
+  for (const [name, mount] of Object.entries(SECTIONS)) {
+    const root = find(`#${name} .live`);
+    if (root) mount(root);
+  }
+  downloads();
+  theme();
+  window.addEventListener("scroll", hideTip, { passive: true });
+  document.documentElement.dataset.ready = "yes";
+}
+
+window.unsmooth = { simulate, randomLayer, data };
+start();

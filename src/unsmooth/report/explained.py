@@ -1,0 +1,111 @@
+"""An explanation as the page draws it: eigenvalues by layer, shares, exponents, heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unsmooth.report.encode import number, numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from unsmooth.explain.explanation import Explanation
+
+# The page's names for columns of the explanation's frame.
+MEASURED = "measured_ratio"
+PREDICTORS = {"exponent": "exponent", "small_step": "small_step", "frozen": "frozen_ratio"}
+_SHARES = ("re_negative", "re_positive", "re_outside")
+
+
+def explained(explanation: Explanation) -> dict[str, Any]:
+    """Everything the page shows of an explanation."""
+    frame = explanation.frame()
+    predictors = {ours: theirs for ours, theirs in PREDICTORS.items() if theirs in frame}
+    return {
+        "inputs": explanation.inputs,
+        "spectra": _spectra(explanation, frame),
+        "types": _types(explanation),
+        "exponents": _by_layer(frame, {"measured": MEASURED, **predictors}),
+        "rows": _rows(frame, {"measured": MEASURED, **predictors}),
+        "agreement": {name: _agreement(explanation, column) for name, column in predictors.items()},
+        "heads": _heads(explanation.head_frame()),
+    }
+
+
+def _spectra(explanation: Explanation, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Per layer: eigenvalues before and after folding, their shares, the step and the eigenvectors' condition."""
+    steps = frame.groupby("layer")["step"].mean()
+    weights = explanation.weight_frame()
+    whole = weights[weights["head"] == -1].set_index(["layer", "folded"])
+    layers: dict[int, dict[str, Any]] = {}
+    for row in explanation.spectra:
+        key = (row["layer"], row["folded"])
+        found = layers.setdefault(row["layer"], {"layer": row["layer"], "step": number(steps[row["layer"]])})
+        found["folded" if row["folded"] else "raw"] = {
+            "layer": _values(row["layer_values"]) | {"share": {n: number(whole.at[key, n], 4) for n in _SHARES}},
+            "heads": _values(row["head_values"].flatten()),
+        }
+        if row["folded"] or "condition" not in found:
+            found["condition"] = number(float(whole.at[key, "condition"]), 3)
+    return [layers[index] for index in sorted(layers)]
+
+
+def _values(values: Any) -> dict[str, Any]:
+    return {"re": numbers(values.real.tolist(), 4), "im": numbers(values.imag.tolist(), 4)}
+
+
+def _types(explanation: Explanation) -> dict[str, Any]:
+    """Shares of type (1) and (2); the interval is the one of type (2)."""
+    if "kind" not in explanation.head_frame():
+        return {}
+    found = {}
+    for name, column in (("acting", "kind"), ("paper", "paper_kind")):
+        table = explanation.type_shares(column).set_index("kind")
+        found[name] = {
+            "share": {kind: number(table.at[kind, "share"], 4) for kind in table.index},
+            "interval": [number(table.at["sharpening", "low"], 3), number(table.at["sharpening", "high"], 3)],
+            "count": int(table["count"].iloc[0]),
+        }
+    return found
+
+
+def _by_layer(frame: pd.DataFrame, columns: dict[str, str]) -> dict[str, Any]:
+    groups = frame.replace([np.inf, -np.inf], np.nan).groupby("layer")
+    found: dict[str, Any] = {"layer": [int(layer) for layer in groups.groups]}
+    for ours, theirs in columns.items():
+        found[ours] = {"mean": numbers(groups[theirs].mean(), 4), "std": numbers(groups[theirs].std(), 3)}
+    return found
+
+
+def _rows(frame: pd.DataFrame, columns: dict[str, str]) -> dict[str, Any]:
+    finite = frame[np.isfinite(frame[list(columns.values())]).all(axis=1)]
+    return {
+        "layer": [int(v) for v in finite["layer"]],
+        "input": [int(v) for v in finite["input"]],
+        **{ours: numbers(finite[theirs], 4) for ours, theirs in columns.items()},
+    }
+
+
+def _agreement(explanation: Explanation, column: str) -> dict[str, Any]:
+    found = explanation.agreement(column, MEASURED)
+    return {
+        "count": found.count,
+        "accuracy": number(found.accuracy, 4),
+        "majority": number(found.majority, 4),
+        "spearman": number(found.spearman, 3),
+        "low": number(found.spearman_low, 3),
+        "high": number(found.spearman_high, 3),
+    }
+
+
+def _heads(frame: pd.DataFrame) -> dict[str, Any]:
+    """Means over inputs, layers × heads."""
+    found = {}
+    for ours, theirs in (("exponent", "exponent"), ("entropy", "relative_entropy")):
+        if theirs in frame:
+            clean = frame.replace([np.inf, -np.inf], np.nan)
+            table = clean.pivot_table(index="layer", columns="head", values=theirs, aggfunc="mean", dropna=False)
+            found[ours] = [numbers(row, 4) for row in table.to_numpy()]
+    return found

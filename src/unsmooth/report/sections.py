@@ -1,0 +1,82 @@
+"""The page's sections in order: heading, how to read the figure, and what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Section:
+    """One figure of the page. `prose` is our own HTML; nothing a user wrote stands in it."""
+
+    name: str
+    short: str
+    title: str
+    prose: str
+    needs: Literal["measure", "explain", "tokens", "nothing"] = "measure"
+
+
+SECTIONS = (
+    Section(
+        "depth", "Depth", "Smoothness by depth",
+        "Each metric along the residual stream, from the input of the first layer to the output of the last; the half "
+        "steps lie between attention and MLP. The band is one standard deviation over samples. Hover, or focus a chart "
+        "and use the arrow keys, to read layer, point and value.",
+    ),
+    Section(
+        "steps", "Sub-layers", "What each sub-layer does",
+        "Every bar is one sub-layer’s step, starting where the one before ended. <em>Residual</em> compares the stream "
+        "before and after a sub-layer; <em>chain</em> follows each module from its own input, so that the "
+        "normalisation’s share is seen too.",
+    ),
+    Section(
+        "spectra", "Spectra", "Eigenvalues of H",
+        "H = (W<sub>V</sub>W<sub>proj</sub>)<sup>⊤</sup> acts on features. On the real axis, the orange interval "
+        "[−1, 0) guarantees sharpening and the blue half-line (0, ∞) smoothing for a single head (Corollary 3). Inside "
+        "the dashed circle the layer shrinks the mean token, |1 + sλ| &lt; 1, where s is the step that the "
+        "normalisation leaves; right of zero it grows it. Hollow dots are the bare weights, filled ones include what "
+        "normalisation and LayerScale fold in: where the two clouds differ, the bare weights mislead.",
+        "explain",
+    ),
+    Section(
+        "histograms", "Distribution", "How the eigenvalues are distributed",
+        "Real parts over all layers, the form of the paper’s Figure 5. Mass left of zero pushes towards sharpening, "
+        "mass right of it towards smoothing.",
+        "explain",
+    ),
+    Section(
+        "shares", "Types", "Which type dominates",
+        "Over layers, heads and inputs: how often the dominating eigenvalue belongs to the mean direction (type 1, "
+        "tokens become equal) or to another one (type 2, tokens stay apart). The whisker is the 95 % interval of the "
+        "share of type 2. A tie means that neither moves: a head of low rank leaves most directions as they are.",
+        "explain",
+    ),
+    Section(
+        "exponents", "Exponents", "Predicted and measured exponents",
+        "For every attention sub-layer, the rate at which theory says HFC/LFC changes, beside what it did on the same "
+        "inputs. γ describes a layer repeated for ever and is not bound to fit a single step; where it fails, the plot "
+        "below shows how. Points in the shaded quadrants have the predicted sign.",
+        "explain",
+    ),
+    Section(
+        "heads", "Heads", "Layers and heads",
+        "The single-head exponent of every head, and the entropy of its attention: 0 looks at one token, 1 at all "
+        "tokens alike. Flat attention has little to sharpen with.",
+        "explain",
+    ),
+    Section(
+        "tokens", "Tokens", "The tokens themselves",
+        "One example on its way through the layers. Left, each token’s distance from the mean token: its square "
+        "averages to (HFC/LFC)². Right, the cosine similarity of every pair. Press play and see smoothing, or "
+        "sharpening, happen.",
+        "tokens",
+    ),
+    Section(
+        "playground", "Playground", "A layer to play with",
+        "One attention layer with a random H, repeated 128 times, computed in this page. Drag the handle, or move the "
+        "sliders: where do eigenvalues and temperature make it smooth? Then put the normalisation before or after, and "
+        "flip its sign. Try V Λ V⁻¹ with Pre-LN: the eigenvalues of H say sharpening, and the layer does not obey.",
+        "nothing",
+    ),
+)  # fmt: skip
