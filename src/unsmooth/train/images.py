@@ -48,7 +48,9 @@ class ImageSet:
 
 
 def load_images(path: str | Path, split: str) -> ImageSet:
-    """Read one split (`train` or `test`) from any of the layouts we know."""
+    """Read one split (`train` or `test`) from any of the layouts we know, or `hub:NAME` through `datasets`."""
+    if str(path).startswith("hub:"):
+        return _canonical(_from_hub(str(path).removeprefix("hub:"), split))
     path = Path(path).expanduser()
     if not path.exists():
         raise DataError(f"no data at {path}: expected {EXPECTED}")
@@ -125,6 +127,21 @@ def _from_parquet(files: list[Path]) -> ImageSet:
             arrays.append(_decode(blob, f"{file}, row {row}"))
         labels += table.column(label).to_pylist()
     return _stack(arrays, labels, names, fraction)
+
+
+def _from_hub(name: str, split: str) -> ImageSet:
+    """A data set of the Hugging Face hub, for example uoft-cs/cifar100."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError.needed("datasets", "data", "downloading data") from error
+    try:
+        found = datasets.load_dataset(name, split=split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"cannot load {split} of hub:{name} ({error}): check the name, or give a local path") from error
+    image, label = (_pick(found.column_names, c, Path(name)) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
+    arrays = [np.asarray(row.convert("RGB")).transpose(2, 0, 1) for row in found[image]]
+    return _stack(arrays, list(found[label]), tuple(getattr(found.features[label], "names", ())))
 
 
 def _pick(columns: list[str], wanted: tuple[str, ...], file: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unsmooth.control import parameter_groups
 from unsmooth.errors import CheckpointError, OptionError, UnsmoothError
 from unsmooth.train import journal
 from unsmooth.train.augment import draw_epoch
@@ -25,7 +26,7 @@ from unsmooth.train.recipes import Recipe
 from unsmooth.train.schedule import learning_rates
 from unsmooth.train.step import Speed, Trainer
 from unsmooth.train.subset import load_splits
-from unsmooth.train.variants import apply_variant, baked, parameter_groups
+from unsmooth.train.variants import apply_variant, baked
 
 Progress = Callable[[int, int, dict[str, Any]], None]
 
@@ -90,7 +91,7 @@ def train(
     model = apply_variant(build_model(recipe, run.seed), run.variant, run.std, run.seed).to(device)
     trainer = Trainer(
         model,
-        parameter_groups(model, run.variant, recipe),
+        parameter_groups(model, recipe.weight_decay),
         images.pixels.to(device),
         images.labels.to(device),
         recipe,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from unsmooth.control import PEERS, apply_fix
 from unsmooth.errors import CheckpointError, MissingExtraError
 from unsmooth.files import read_json, write_atomically
 from unsmooth.train.recipes import Recipe
@@ -79,6 +80,8 @@ def load_trained(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     folder = Path(folder)
     config = read_json(folder / CONFIG, SCHEMA)
     model = _create(config["name"], config["arguments"])
+    if config["variant"] in PEERS:  # its learned weights are part of the model
+        apply_fix(model, config["variant"])
     try:
         weights = load_file(folder / WEIGHTS)
         model.load_state_dict({name: t.float() for name, t in weights.items()})

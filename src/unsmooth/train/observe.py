@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,11 @@ from unsmooth.models import view
 from unsmooth.train.augment import Colours, normalise
 from unsmooth.train.recipes import Recipe
 
-METRICS = {"hfc_lfc": hfc_lfc_ratio, "cosine_similarity": cosine_similarity, "effective_rank": effective_rank}
+METRICS: dict[str, Callable[[Tensor], Tensor]] = {
+    "hfc_lfc": hfc_lfc_ratio,
+    "cosine_similarity": cosine_similarity,
+    "effective_rank": effective_rank,
+}
 
 
 def observe(model: nn.Module, pixels: UInt8[Tensor, "image channel height width"], recipe: Recipe) -> dict[str, Any]:
@@ -69,8 +74,7 @@ def monitor(model: nn.Module) -> dict[str, Any]:
     """Conditioning of a reparametrised model, from the control monitor; nothing for a plain one."""
     if not hasattr(model, "spectral_control"):
         return {}
-    from unsmooth import control
+    from unsmooth.control import ControlMonitor
 
-    if not hasattr(control, "ControlMonitor"):
-        return {}
-    return {"control": {key: float(value) for key, value in control.ControlMonitor(model).scalars().items()}}
+    found = ControlMonitor(model).read().as_dict("")
+    return {"control": {key.strip("/"): value for key, value in found.items() if key.count("/") == 1}}

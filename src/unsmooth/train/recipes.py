@@ -96,7 +96,8 @@ class Recipe:
         known = {item.name for item in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
             raise OptionError.unknown("recipe key", unknown[0], sorted(known))
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+        plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        return cls(**plain)
 
 
 def _split(item: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from unsmooth.control import PEERS
 from unsmooth.errors import OptionError
 from unsmooth.train.journal import RECORD
 from unsmooth.train.loop import Run, train
@@ -37,6 +38,8 @@ def run_list(name: str) -> list[Run]:
         "half": [Run(recipe, variant, 0, 0.5) for variant in POSTER],
         "forms": others,
         "initialisation": [Run(recipe, "sharpening-eigen", 0, 0.1, std=s) for s in (0.01, 0.1, 0.3, 1.0)],
+        "ratio": [Run(recipe, f"sharpening@{part}", 0, 0.1) for part in ("first-half", "second-half", "alternate")],
+        "peers": [Run(recipe, name, 0, 0.1) for name in PEERS],
     }
     if name not in lists:
         raise OptionError.unknown("list of runs", name, lists)
@@ -74,7 +77,9 @@ def _say(epoch: int, epochs: int, row: dict[str, Any]) -> None:
 def main() -> None:
     """Parse arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", required=True, help="all-data, ten-percent, half, forms, initialisation")
+    parser.add_argument(
+        "--list", required=True, help="all-data, ten-percent, half, forms, initialisation, ratio, peers"
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--records", type=Path, default=Path("zoo/records"))

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
+from unsmooth.models import view
 from unsmooth.train.augment import BatchPlan, Colours, EpochPlan, augment
 from unsmooth.train.recipes import Recipe
 
@@ -60,7 +61,8 @@ class Trainer:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._augment, self._loss = augment, self._forward
         if self.cuda and recipe.precision == "bf16-stream":
-            model.blocks[0].register_forward_pre_hook(lambda _m, args: (args[0].to(torch.bfloat16), *args[1:]))
+            first = view(model).layers[0].block
+            first.register_forward_pre_hook(lambda _module, args: (args[0].to(torch.bfloat16), *args[1:]))
         if self.cuda and self.speed.compile_mode is not None:
             mode = None if self.speed.compile_mode == "default" else self.speed.compile_mode
             self._augment = torch.compile(augment, dynamic=False, fullgraph=True)

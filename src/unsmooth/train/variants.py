@@ -1,56 +1,75 @@
-"""Variants of a run: the plain model, or one of the forms of `control` with its sign."""
+"""Variants of a run, named on the command line: plain, a form of `control` with its sign, or a peer fix.
+
+plain                            the recipe's model
+sharpening, smoothing            the poster's symmetric form
+sharpening-eigen, …-split        the other forms
+sharpening@first-half            in some layers only (any pattern that `control` takes), the others plain
+attnscale, contranorm, …         a published fix
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from unsmooth.errors import OptionError
-from unsmooth.train.recipes import Recipe
 
+PLAIN = "plain"
 MODES = ("sharpening", "smoothing")
-FORMS = ("symmetric", "split", "eigen")
-# ψ's standard deviation: appendix A says 0.1; the poster's form squares ψ, and 0.3² is its 0.1.
+# ψ's standard deviation: appendix A says 0.1; the poster's form squares ψ, and 0.3² is about that.
 STANDARD_DEVIATION = {"symmetric": 0.3, "split": 0.1, "eigen": 0.1}
-VARIANTS = ("plain", *(f"{mode}-{form}" for form in FORMS for mode in MODES), *MODES)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is done to the plain model before training."""
+
+    mode: str | None = None
+    form: str = "symmetric"
+    layers: str = "all"
+    fix: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Variant:
+        """The variant of this name.
+
+        >>> Variant.parse("smoothing-split@0:6")
+        Variant(mode='smoothing', form='split', layers='0:6', fix=None)
+        """
+        from unsmooth.control import PEERS
+
+        name, at, layers = text.partition("@")
+        mode, dash, form = name.partition("-")
+        if mode in MODES and (not dash or form in STANDARD_DEVIATION):
+            return cls(mode, form or "symmetric", layers if at else "all")
+        if name in PEERS:
+            return cls(fix=name, layers=layers if at else "all")
+        if text == PLAIN:
+            return cls()
+        forms = [f"{m}-{f}" for f in STANDARD_DEVIATION for m in MODES]
+        raise OptionError.unknown("variant", text, [PLAIN, *MODES, *forms, *PEERS])
 
 
 def apply_variant(model: nn.Module, variant: str, std: float | None = None, seed: int = 0) -> nn.Module:
-    """Reparametrise in place; `sharpening` alone means the poster's symmetric form."""
-    if variant not in VARIANTS:
-        raise OptionError.unknown("variant", variant, VARIANTS)
-    if variant == "plain":
-        return model
-    from unsmooth.control import reparametrize
+    """Change the model in place; the same seed gives the same Θ and ψ."""
+    from unsmooth.control import apply_fix, reparametrize
 
-    mode, _, form = variant.partition("-")
-    form = form or "symmetric"
-    state = torch.get_rng_state()
-    torch.manual_seed(seed + 1)
-    try:
-        reparametrize(model, mode, form=form, std=STANDARD_DEVIATION[form] if std is None else std)
-    finally:
-        torch.set_rng_state(state)
+    what = Variant.parse(variant)
+    if what.fix is not None:
+        apply_fix(model, what.fix, layers=what.layers)
+    if what.mode is not None:
+        std = STANDARD_DEVIATION[what.form] if std is None else std
+        rng = torch.Generator().manual_seed(seed + 1)
+        reparametrize(model, what.mode, form=what.form, layers=what.layers, std=std, generator=rng)
     return model
 
 
 def baked(model: nn.Module, variant: str) -> nn.Module:
-    """Plain weights again; a plain model is returned as it is."""
-    if variant == "plain":
+    """Plain weights again where the variant reparametrised them; any other model as it is."""
+    if Variant.parse(variant).mode is None:
         return model
     from unsmooth.control import bake
 
-    bake(model)
-    return model
-
-
-def parameter_groups(model: nn.Module, variant: str, recipe: Recipe) -> list[dict[str, Any]]:
-    """Weight decay on matrices only: not on biases, norms, ψ, the class token and positions."""
-    exempt = set(getattr(model, "no_weight_decay", set)())
-    decay, free = [], []
-    for name, parameter in model.named_parameters():
-        bare = parameter.ndim <= 1 or name in exempt or name.endswith(".psi")
-        (free if bare else decay).append(parameter)
-    return [{"params": decay, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return bake(model)

@@ -86,9 +86,7 @@ def mix_images(
     return torch.where(cut, torch.where(patch, other, x), blended)
 
 
-def mix_targets(
-    labels: Int64[Tensor, batch], lam: Float[Tensor, ""], recipe: Recipe
-) -> Float[Tensor, "batch classes"]:
+def mix_targets(labels: Int64[Tensor, batch], lam: Float[Tensor, ""], recipe: Recipe) -> Float[Tensor, "batch classes"]:
     """Smoothed one-hot labels, mixed as the images are."""
     off = recipe.label_smoothing / recipe.classes
     one_hot = (labels[:, None] == torch.arange(recipe.classes, device=labels.device)).to(torch.float32)

@@ -1,0 +1,58 @@
+"""One process or several: `launch` is `train` with the rank, world size and device that accelerate gives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unsmooth.errors import MissingExtraError, OptionError
+from unsmooth.train.loop import Progress, Run, train
+from unsmooth.train.step import Speed
+
+
+def launch(
+    run: Run,
+    data: str | Path,
+    out: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    speed: Speed | None = None,
+    progress: Progress | None = None,
+    tensorboard: bool = True,
+) -> dict[str, Any]:
+    """Train in this process, or as one of the processes that `accelerate launch` started.
+
+    Every process draws the same plan and takes its share of each batch, mixing partners together, so the
+    gradient is that of one process with the whole batch. The first process logs, checkpoints and returns
+    the record; the others return an empty one.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return train(run, data, out, device=device, speed=speed, progress=progress, tensorboard=tensorboard)
+    if run.recipe.batch_size % (2 * world):
+        raise OptionError(f"batch_size {run.recipe.batch_size} does not divide into pairs among {world} processes")
+    try:
+        from accelerate import Accelerator
+    except ImportError as error:
+        raise MissingExtraError.needed("accelerate", "train", "training in several processes") from error
+    accelerator = Accelerator(cpu=device is not None and torch.device(device).type == "cpu")
+    try:
+        return train(
+            run,
+            data,
+            out,
+            device=accelerator.device,
+            speed=speed,
+            progress=progress if accelerator.is_main_process else None,
+            tensorboard=tensorboard,
+            rank=accelerator.process_index,
+            world=world,
+        )
+    finally:
+        accelerator.wait_for_everyone()
+        accelerator.end_training()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()

@@ -1,0 +1,61 @@
+"""Accuracy and calibration, against the obvious way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import expected_calibration_error
+from torch import nn
+
+from unsmooth.train.evaluate import calibration_error, evaluate, logits_of
+from unsmooth.train.images import load_images
+from unsmooth.train.model import build_model
+from unsmooth.train.recipes import Recipe
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+@settings(deadline=None, max_examples=60)
+def test_calibration_error_equals_the_loop_over_bins(pairs: list[tuple[float, bool]]) -> None:
+    confidence, right = (torch.tensor(v) for v in zip(*pairs, strict=True))
+    confidence = confidence.double()
+    assert calibration_error(confidence, right) == pytest.approx(
+        expected_calibration_error(confidence.tolist(), right.tolist()), abs=1e-9
+    )
+
+
+def test_a_sure_and_right_model_is_calibrated() -> None:
+    assert calibration_error(torch.ones(5), torch.ones(5, dtype=torch.bool)) == 0
+    assert calibration_error(torch.ones(5), torch.zeros(5, dtype=torch.bool)) == 1
+
+
+class Oracle(nn.Module):
+    """Names the class that the mean colour tells, or always the first."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        self.right = nn.Parameter(torch.tensor(float(right)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        red, green, blue = x.mean((2, 3)).unbind(-1)
+        tints = torch.stack([blue - red, red - blue, green - red, red - green], -1)
+        return tints * self.right * 50 + (1 - self.right) * torch.eye(4)[0]
+
+
+def test_accuracy_counts_what_is_right(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    test = load_images(tiny_data, "test")
+    assert evaluate(Oracle(True), test.pixels, test.labels, tiny_recipe).accuracy > 0.7
+    blind = evaluate(Oracle(False), test.pixels, test.labels, tiny_recipe)
+    assert blind.accuracy == 0.25
+    assert blind.images == len(test)
+
+
+def test_batches_do_not_change_the_scores_and_the_mode_is_kept(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    model = build_model(tiny_recipe, 0).train()
+    pixels = load_images(tiny_data, "test").pixels
+    a, b = (logits_of(model, pixels, tiny_recipe, batch_size=n) for n in (3, 100))
+    torch.testing.assert_close(a, b)
+    assert model.training

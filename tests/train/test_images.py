@@ -1,0 +1,154 @@
+"""Reading labelled images from every layout, checking them, and nested class-balanced subsets."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from train.conftest import CLASSES, PER_CLASS, make_images, write_parquet
+
+from unsmooth.errors import DataError, OptionError
+from unsmooth.train.images import ImageSet, load_images
+from unsmooth.train.recipes import Recipe
+from unsmooth.train.subset import check_images, keep_fraction, load_splits, write_subset
+
+
+def test_parquet_gives_every_image_with_its_label(tiny_data: Path) -> None:
+    found = load_images(tiny_data, "train")
+    pixels, labels = make_images(PER_CLASS, 0)
+    wanted = {(p.transpose(2, 0, 1).tobytes(), int(y)) for p, y in zip(pixels, labels, strict=True)}
+    assert {(p.numpy().tobytes(), int(y)) for p, y in zip(found.pixels, found.labels, strict=True)} == wanted
+    assert found.class_names == tuple(f"class {c}" for c in range(CLASSES))
+
+
+def test_shards_and_their_order_do_not_change_the_set(tiny_data: Path, tmp_path: Path) -> None:
+    pixels, labels = make_images(PER_CLASS, 0)
+    write_parquet(tmp_path, "train", pixels[::-1], labels[::-1], shards=3)
+    a, b = load_images(tiny_data, "train"), load_images(tmp_path, "train")
+    assert torch.equal(a.pixels, b.pixels)
+    assert torch.equal(a.labels, b.labels)
+
+
+def test_class_folders_read_the_same_images(tiny_data: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    pixels, labels = make_images(PER_CLASS, 0)
+    for number, (image, label) in enumerate(zip(pixels, labels, strict=True)):
+        path = tmp_path / "train" / f"class {label}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+    a, b = load_images(tiny_data, "train"), load_images(tmp_path, "train")
+    assert torch.equal(a.pixels, b.pixels)
+    assert a.class_names == b.class_names
+
+
+def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pickle
+
+    from torchvision.datasets import CIFAR100
+
+    pixels, labels = make_images(PER_CLASS, 0)
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    flat = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
+    (folder / "train").write_bytes(pickle.dumps({"data": flat, "fine_labels": labels.tolist()}))
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"class {c}" for c in range(CLASSES)]}))
+    with pytest.raises(DataError, match=r"not torchvision's CIFAR-100.*download it again"):
+        load_images(tmp_path, "train")
+    monkeypatch.setattr(CIFAR100, "_check_integrity", lambda self: True)  # ours are not the published files
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
+    assert len(load_images(tmp_path, "train")) == len(labels)
+
+
+def test_the_datasets_library_reads_the_same_images(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    a, b = load_images(tiny_data, "test"), load_images(f"hub:{tiny_data}", "test")
+    assert torch.equal(a.pixels, b.pixels)
+    assert torch.equal(a.labels, b.labels)
+    with pytest.raises(DataError, match=r"cannot load test of hub:.*nowhere.*local path"):
+        load_images(f"hub:{tmp_path}/nowhere", "test")
+
+
+def test_missing_and_broken_data_say_what_was_expected(tmp_path: Path, tiny_data: Path) -> None:
+    with pytest.raises(DataError, match="no data at .*nowhere.*HF-layout parquet"):
+        load_images(tmp_path / "nowhere", "train")
+    with pytest.raises(DataError, match="no train split"):
+        load_images(tmp_path, "train")
+    whole = next(tiny_data.glob("train-*")).read_bytes()
+    (tmp_path / "train-00000-of-00001.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="truncated or not parquet"):
+        load_images(tmp_path, "train")
+
+
+def test_images_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for size in (8, 9):
+        path = tmp_path / "train" / "a" / f"{size}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((size, size, 3), np.uint8)).save(path)
+    with pytest.raises(DataError, match=r"must have one size"):
+        load_images(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_images": 50}, r"expected 50 train images, found 48: is a shard missing"),
+        ({"classes": 3}, r"expected train labels in 0…2, found 0…3"),
+        ({"classes": 5}, r"expected 5 classes in train, found 4: --set classes=4"),
+        ({"image_size": 64}, r"expected train images of 3×64×64"),
+        ({"mean": (0.4409, 0.4865, 0.5071)}, r"channel means of train are .* channels in another order"),
+    ],
+)
+def test_data_that_the_recipe_does_not_mean_is_refused(
+    tiny_data: Path, tiny_recipe: Recipe, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        check_images(load_images(tiny_data, "train"), dataclasses.replace(tiny_recipe, **change), "train")
+
+
+@given(st.floats(0.1, 1), st.floats(0.1, 1))
+@settings(deadline=None, max_examples=30)
+def test_subsets_are_balanced_and_nested(a: float, b: float) -> None:
+    small, large = sorted((a, b))
+    labels = torch.arange(400) % 4
+    images = ImageSet(torch.arange(400, dtype=torch.int64).view(-1, 1, 1, 1), labels)
+    inner, outer = keep_fraction(images, small), keep_fraction(images, large)
+    assert set(inner.pixels.flatten().tolist()) <= set(outer.pixels.flatten().tolist())
+    assert (inner.labels.bincount(minlength=4) == round(100 * small)).all()
+
+
+def test_fractions_outside_the_data_are_refused(tiny_data: Path) -> None:
+    images = load_images(tiny_data, "train")
+    with pytest.raises(OptionError, match=r"fraction must lie in \(0, 1\], got 1.5"):
+        keep_fraction(images, 1.5)
+    with pytest.raises(DataError, match=r"hold 0.1 of the data set, fewer than the 0.5 asked for"):
+        keep_fraction(dataclasses.replace(images, fraction=0.1), 0.5)
+
+
+def test_a_written_subset_loads_as_the_same_images(tiny_data: Path, tmp_path: Path, tiny_recipe: Recipe) -> None:
+    assert write_subset(tiny_data, tmp_path / "train-00000-of-00001.parquet", 0.5) == 24
+    write_parquet(tmp_path, "test", *make_images(4, 1))
+    half, _ = load_splits(tmp_path, tiny_recipe, 0.5)
+    quarter, _ = load_splits(tmp_path, tiny_recipe, 0.25)
+    for found, fraction in ((half, 0.5), (quarter, 0.25)):
+        wanted, _ = load_splits(tiny_data, tiny_recipe, fraction)
+        assert torch.equal(found.pixels, wanted.pixels)
+        assert torch.equal(found.labels, wanted.labels)
+
+
+@pytest.mark.shared
+def test_the_real_cifar100_passes_its_checks(shared_data: Path) -> None:
+    from unsmooth.train.recipes import find_recipe
+
+    test = load_images(shared_data / "cifar100", "test")
+    check_images(test, find_recipe("cifar100"), "test")
+    assert test.class_names[:2] == ("apple", "aquarium_fish")

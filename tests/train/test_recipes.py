@@ -1,0 +1,94 @@
+"""Recipes are typed, frozen and strict."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from unsmooth.errors import OptionError
+from unsmooth.train.loop import Run, command_of
+from unsmooth.train.recipes import RECIPES, Recipe, find_recipe
+from unsmooth.train.schedule import learning_rates
+
+
+def test_the_paper_recipe_is_park_and_kims() -> None:
+    r = find_recipe("cifar100")
+    assert (r.image_size, r.patch_size, r.depth, r.width, r.heads, r.qkv_bias) == (32, 2, 12, 192, 3, False)
+    assert (r.epochs, r.batch_size, r.lr, r.weight_decay, r.warmup_epochs, r.clip_norm) == (
+        300, 96, 1.25e-4, 0.05, 5, 5.0,
+    )  # fmt: skip
+    assert (r.rand_augment_magnitude, r.rand_augment_layers, r.rand_augment_std) == (9, 2, 1.0)
+    assert (r.mixup, r.cutmix, r.label_smoothing, r.drop_path, r.precision) == (1.0, 0.8, 0.1, 0.1, "bf16")
+
+
+def test_an_unknown_key_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(OptionError, match=r"unknown recipe key 'learning_rate'.*'lr'.*'mixup'"):
+        find_recipe("cifar100").override(["learning_rate=1"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("lr=fast", r"lr='fast'.*expected float"),
+        ("epochs=1.5", r"epochs='1.5'.*expected int"),
+        ("lr=nan", r"expected float"),
+        ("flip=perhaps", r"expected bool"),
+        ("mean=0.5,0.5", r"expected 3 numbers"),
+        ("precision=fp8", r"unknown precision 'fp8'.*'float32', 'bf16'"),
+        ("batch_size=7", r"batch_size must be even"),
+        ("patch_size=5", r"not a multiple"),
+        ("lr", r"expected key=value"),
+        ("name=other", r"unknown recipe key 'name'"),
+    ],
+)
+def test_a_wrong_value_is_refused(change: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        find_recipe("cifar100").override([change])
+
+
+def test_overrides_keep_the_type_and_leave_the_original_alone() -> None:
+    changed = find_recipe("cifar100").override({"epochs": "3e1", "flip": "no", "mean": "0.1,0.2,0.3"})
+    assert (changed.epochs, changed.flip, changed.mean) == (30, False, (0.1, 0.2, 0.3))
+    assert find_recipe("cifar100").epochs == 300
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        changed.epochs = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_survives_its_dictionary(name: str) -> None:
+    assert Recipe.from_dict(RECIPES[name].as_dict()) == RECIPES[name]
+    with pytest.raises(OptionError, match="unknown recipe key 'tomorrow'"):
+        Recipe.from_dict({**RECIPES[name].as_dict(), "tomorrow": 1})
+
+
+def test_an_unknown_recipe_lists_the_known_ones() -> None:
+    with pytest.raises(OptionError, match="unknown recipe 'imagenet'.*'cifar100', 'cifar100-fast'"):
+        find_recipe("imagenet")
+
+
+def test_the_rate_warms_up_then_falls_to_zero() -> None:
+    rates = learning_rates(find_recipe("cifar100"), steps_per_epoch=10, epochs=300)
+    assert len(rates) == 3000
+    assert rates[49] == pytest.approx(1.25e-4)
+    assert (rates[:50].diff() > 0).all()
+    assert (rates[50:].diff() <= 0).all()
+    assert rates[-1] < 1e-3 * rates.max()
+    middle = 50 + (3000 - 50) // 2
+    assert rates[middle] == pytest.approx(1.25e-4 / 2, rel=1e-3)
+
+
+def test_the_command_of_a_run_names_what_differs() -> None:
+    run = Run(find_recipe("cifar100").override(["lr=0.001", "mean=0.5,0.5,0.5"]), "smoothing", 3, 0.1, std=0.2)
+    assert command_of(run) == (
+        "unsmooth train cifar100 --variant smoothing --seed 3 --fraction 0.1 --std 0.2 "
+        "--set mean=0.5,0.5,0.5 --set lr=0.001 --data PATH"
+    )
+
+
+def test_same_steps_keeps_the_number_of_steps() -> None:
+    recipe = find_recipe("cifar100")
+    few, all_ = Run(recipe, fraction=0.1, same_steps=True), Run(recipe)
+    assert few.epochs * 5_000 == all_.epochs * 50_000
+    assert torch.isclose(learning_rates(recipe, 52, 10).max(), torch.tensor(recipe.lr))

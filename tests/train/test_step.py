@@ -1,0 +1,137 @@
+"""The step on a CPU does what the usual eager loop does; models and variants are what they say."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from reference import plain_training
+
+from unsmooth.control import parameter_groups
+from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.train import load_images, load_trained, save_model
+from unsmooth.train.augment import Colours, augment, draw_epoch
+from unsmooth.train.model import build_model
+from unsmooth.train.observe import observe, spectrum_shares
+from unsmooth.train.recipes import Recipe
+from unsmooth.train.schedule import learning_rates
+from unsmooth.train.step import Trainer, attention_backend
+from unsmooth.train.variants import Variant, apply_variant, baked
+
+
+def make_trainer(model: torch.nn.Module, data: Path, recipe: Recipe) -> Trainer:
+    images = load_images(data, "train")
+    rates = learning_rates(recipe, len(images) // recipe.batch_size, recipe.epochs)
+    groups = parameter_groups(model, recipe.weight_decay)
+    return Trainer(model, groups, images.pixels, images.labels, recipe, rates)
+
+
+@pytest.mark.parametrize("variant", ["plain", "sharpening", "smoothing-split"])
+def test_an_epoch_equals_the_eager_loop(variant: str, tiny_data: Path, tiny_recipe: Recipe) -> None:
+    recipe = tiny_recipe.override(["drop_path=0"])
+    model = apply_variant(build_model(recipe, 0), variant)
+    twin = copy.deepcopy(model)
+    trainer = make_trainer(model, tiny_data, recipe)
+    plans = [draw_epoch(48, recipe, seed=0, epoch=e) for e in (0, 1)]
+    losses = [float(trainer.run_epoch(plan, seed=0)) for plan in plans]
+    images, colours = load_images(tiny_data, "train"), Colours.of(recipe, "cpu")
+    batches = [augment(images.pixels, images.labels, p.batch(s), recipe, colours) for p in plans for s in range(6)]
+    rates = trainer.rates[: len(batches)].tolist()
+    groups = parameter_groups(twin, recipe.weight_decay)
+    expected = plain_training(twin.train(), groups, batches, rates, recipe.clip_norm)
+    assert losses == pytest.approx([sum(expected[:6]) / 6, sum(expected[6:]) / 6], rel=1e-5)
+    for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_training_learns_the_tiny_classes(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    recipe = tiny_recipe.override(["mixup=0", "cutmix=0", "rand_augment_prob=0", "drop_path=0", "epochs=12"])
+    trainer = make_trainer(build_model(recipe, 0), tiny_data, recipe)
+    losses = [float(trainer.run_epoch(draw_epoch(48, recipe, 0, e), seed=e)) for e in range(12)]
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_the_same_seed_builds_the_same_model(tiny_recipe: Recipe) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    a, b, c = (apply_variant(build_model(tiny_recipe, s), "sharpening", seed=s) for s in (0, 0, 1))
+    assert torch.equal(torch.rand(1), expected)  # the caller's random state is left alone
+    for (name, x), y, z in zip(a.named_parameters(), b.parameters(), c.parameters(), strict=True):
+        assert torch.equal(x, y)
+        if name.endswith(("theta", "psi", "head.weight")):
+            assert not torch.equal(x, z)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", Variant()),
+        ("sharpening", Variant("sharpening", "symmetric")),
+        ("smoothing-eigen", Variant("smoothing", "eigen")),
+        ("sharpening-split@alternate", Variant("sharpening", "split", "alternate")),
+        ("centered", Variant(fix="centered")),
+    ],
+)
+def test_variants_are_read_from_their_names(text: str, expected: Variant) -> None:
+    assert Variant.parse(text) == expected
+
+
+@pytest.mark.parametrize("text", ["sharp", "sharpening-cubic", "plain@all", ""])
+def test_an_unknown_variant_lists_the_known_ones(text: str) -> None:
+    with pytest.raises(OptionError, match=r"unknown variant .*'plain', 'sharpening'.*'centered'"):
+        Variant.parse(text)
+
+
+def test_some_layers_stay_plain(tiny_recipe: Recipe) -> None:
+    model = apply_variant(build_model(tiny_recipe, 0), "sharpening@first-half")
+    shares = spectrum_shares(model)["positive"]
+    assert shares[0] == 0
+    assert shares[1] > 0.2
+
+
+def test_a_saved_model_reloads_with_the_same_outputs(tmp_path: Path, tiny_recipe: Recipe) -> None:
+    x = torch.randn(2, 3, 32, 32)
+    for variant in ("plain", "smoothing", "attnscale"):
+        model = apply_variant(build_model(tiny_recipe, 0), variant).eval()
+        expected = model(x)
+        save_model(baked(model, variant), tmp_path / variant, tiny_recipe, {"variant": variant}, half=False)
+        loaded, config = load_trained(tmp_path / variant)
+        torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-5)
+        assert config["variant"] == variant
+
+
+def test_half_precision_weights_take_half_the_space(tmp_path: Path, tiny_recipe: Recipe) -> None:
+    model = build_model(tiny_recipe, 0)
+    sizes = []
+    for half in (True, False):
+        save_model(model, tmp_path / str(half), tiny_recipe, {"variant": "plain"}, half=half)
+        sizes.append((tmp_path / str(half) / "model.safetensors").stat().st_size)
+    assert sizes[0] < 0.6 * sizes[1]
+
+
+def test_a_truncated_model_is_refused(tmp_path: Path, tiny_recipe: Recipe) -> None:
+    save_model(build_model(tiny_recipe, 0), tmp_path, tiny_recipe, {"variant": "plain"})
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"model.safetensors is truncated or does not fit"):
+        load_trained(tmp_path)
+
+
+def test_what_is_observed_fits_the_variant(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    pixels = load_images(tiny_data, "test").pixels[:3]
+    plain = observe(build_model(tiny_recipe, 0), pixels, tiny_recipe)
+    assert set(plain) == {"spectrum", "smoothing"}
+    assert all(len(v) == tiny_recipe.depth for v in plain["smoothing"].values())
+    smooth = observe(apply_variant(build_model(tiny_recipe, 0), "smoothing"), pixels, tiny_recipe)
+    assert smooth["spectrum"]["positive"] == [1.0, 1.0]
+    assert set(smooth["control"]) == {"condition", "saturated", "smallest", "largest"}
+
+
+def test_one_attention_backend_can_be_forced() -> None:
+    q = torch.randn(1, 2, 5, 8)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    with attention_backend("MATH"):
+        torch.testing.assert_close(torch.nn.functional.scaled_dot_product_attention(q, q, q), expected)
