@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unsmooth.report.encode import number, numbers
+from unsmooth.report.subject import MEASURED, PREDICTORS
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from unsmooth.explain.agreement import Agreement
     from unsmooth.explain.explanation import Explanation
-
-# The page's names for columns of the explanation's frame.
-MEASURED = "measured_ratio"
-PREDICTORS = {"exponent": "exponent", "small_step": "small_step", "frozen": "frozen_ratio"}
-_SHARES = ("re_negative", "re_positive", "re_outside")
+    from unsmooth.report.subject import Subject
 
 
-def explained(explanation: Explanation) -> dict[str, Any]:
-    """Everything the page shows of an explanation."""
+def explained(subject: Subject) -> dict[str, Any] | None:
+    """Everything the page shows of a model's explanation."""
+    explanation = subject.explanation
+    if explanation is None:
+        return None
     frame = explanation.frame()
     predictors = {ours: theirs for ours, theirs in PREDICTORS.items() if theirs in frame}
     return {
@@ -29,26 +30,26 @@ def explained(explanation: Explanation) -> dict[str, Any]:
         "types": _types(explanation),
         "exponents": _by_layer(frame, {"measured": MEASURED, **predictors}),
         "rows": _rows(frame, {"measured": MEASURED, **predictors}),
-        "agreement": {name: _agreement(explanation, column) for name, column in predictors.items()},
+        "agreement": {name: _agreement(found) for name, found in subject.agreements.items()},
         "heads": _heads(explanation.head_frame()),
     }
 
 
 def _spectra(explanation: Explanation, frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Per layer: eigenvalues before and after folding, their shares, the step and the eigenvectors' condition."""
+    """Per layer: λ of the bare weights, sλ of the folded ones (s is the step the norm leaves), condition of V."""
     steps = frame.groupby("layer")["step"].mean()
     weights = explanation.weight_frame()
-    whole = weights[weights["head"] == -1].set_index(["layer", "folded"])
+    conditions = weights[weights["head"] == -1].set_index(["layer", "folded"])["condition"]
     layers: dict[int, dict[str, Any]] = {}
     for row in explanation.spectra:
-        key = (row["layer"], row["folded"])
-        found = layers.setdefault(row["layer"], {"layer": row["layer"], "step": number(steps[row["layer"]])})
-        found["folded" if row["folded"] else "raw"] = {
-            "layer": _values(row["layer_values"]) | {"share": {n: number(whole.at[key, n], 4) for n in _SHARES}},
-            "heads": _values(row["head_values"].flatten()),
+        index, folded = row["layer"], row["folded"]
+        found = layers.setdefault(index, {"layer": index, "step": number(steps[index])})
+        scale = float(steps[index]) if folded else 1.0
+        found["folded" if folded else "raw"] = {
+            "layer": _values(row["layer_values"] * scale),
+            "heads": _values(row["head_values"].flatten() * scale),
+            "condition": number(float(conditions[index, folded]), 3),
         }
-        if row["folded"] or "condition" not in found:
-            found["condition"] = number(float(whole.at[key, "condition"]), 3)
     return [layers[index] for index in sorted(layers)]
 
 
@@ -88,8 +89,7 @@ def _rows(frame: pd.DataFrame, columns: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _agreement(explanation: Explanation, column: str) -> dict[str, Any]:
-    found = explanation.agreement(column, MEASURED)
+def _agreement(found: Agreement) -> dict[str, Any]:
     return {
         "count": found.count,
         "accuracy": number(found.accuracy, 4),

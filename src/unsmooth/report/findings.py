@@ -38,9 +38,9 @@ def findings(subjects: Sequence[Subject]) -> list[Finding]:
               "layer’s output, "),
         _join(subjects, lambda s: _where(s, metrics[0], policy), "steps"),
         _join(subjects, lambda s: _driver(s, metrics[0], policy), "steps", "Averaged over layers, "),
-        _join(subjects, _spectrum, "spectra", "In the weights, with the normalisation folded in, "),
-        _join(subjects, _types, "shares"),
-        _join(subjects, _agreement, "exponents", "Does theory say so? "),
+        _join(subjects, _spectrum, "histograms", "Once the normalisation is folded in, "),
+        _join(subjects, _types, "shares", "Head by head, as the paper counts, the sharpening type dominates "),
+        _join(subjects, _agreement, "exponents", "The predicted exponent γ has the sign of the measured step "),
         _certainty(subjects),
     ]  # fmt: skip
     return [finding for finding in found if finding is not None]
@@ -64,11 +64,24 @@ def ends(measurement: Measurement, metric: str, policy: str) -> tuple[Moments, M
 
 
 def vote(measurement: Measurement, metric: str, policy: str) -> int:
-    """+1 smoother at the end than at the start, −1 sharper, 0 when the 95 % intervals of the two means meet."""
-    start, end = ends(measurement, metric, policy)
-    half = sum(1.96 * m.std / math.sqrt(m.count) if m.count > 1 else 0.0 for m in (start, end))
-    change = end.mean - start.mean
-    return 0 if abs(change) <= half or change == 0 else int(math.copysign(1, change)) * SMOOTHER[metric]
+    """+1 smoother at the end than at the start, −1 sharper, 0 where the 95 % interval of the change holds 0.
+
+    The change of a sample is the sum of what attention and MLP change, so the half-widths of the two intervals,
+    added, bound the half-width for the sum whatever their correlation is.
+    """
+    parts = [measurement.changes.get(Change("residual", kind, metric, policy)) for kind in ("Attention", "MLP")]
+    known = [part for part in parts if part is not None]
+    if len(known) == 2:
+        change, half = sum(part.mean for part in known), sum(_half(part) for part in known)
+    else:
+        start, end = ends(measurement, metric, policy)
+        change, half = end.mean - start.mean, _half(start) + _half(end)
+    return 0 if not abs(change) > half else int(math.copysign(1, change)) * SMOOTHER[metric]
+
+
+def _half(moments: Moments) -> float:
+    low, high = moments.interval
+    return (high - low) / 2 if math.isfinite(high - low) else 0.0
 
 
 def verdict(measurement: Measurement, metrics: Sequence[str], policy: str) -> str:
@@ -167,13 +180,10 @@ def _driver(subject: Subject, metric: str, policy: str) -> str | None:
 def _spectrum(subject: Subject) -> str | None:
     if subject.explanation is None:
         return None
-    weights = subject.explanation.weight_frame()
-    whole = weights[(weights["head"] == -1) & (weights["folded"] == weights["folded"].max())]
-    negative, positive = float(whole["re_negative"].mean()), float(whole["re_positive"].mean())
-    return (
-        f"{negative:.0%} of the eigenvalues of H in {{name}} have a real part in [−1, 0), the sharpening side, and "
-        f"{positive:.0%} a positive one"
-    )
+    folded = max(row["folded"] for row in subject.explanation.spectra)
+    values = [row["layer_values"] for row in subject.explanation.spectra if row["folded"] == folded]
+    negative = sum(int((v.real < 0).sum()) for v in values) / sum(len(v) for v in values)
+    return f"{negative:.0%} of the eigenvalues of H have a negative real part, the sharpening side, in {{name}}"
 
 
 def _types(subject: Subject) -> str | None:
@@ -181,21 +191,18 @@ def _types(subject: Subject) -> str | None:
         return None
     table = subject.explanation.type_shares("paper_kind").set_index("kind")
     low, high, share = (float(table.at["sharpening", name]) for name in ("low", "high", "share"))
-    return (
-        "taken alone as in the paper, "
-        f"{share:.0%} of {{name}}’s heads are dominated by the sharpening type (95 % interval {low:.0%} to {high:.0%})"
-    )
+    return f"in {share:.0%} of cases in {{name}} (95 % interval {low:.0%} to {high:.0%})"
 
 
 def _agreement(subject: Subject) -> str | None:
     if subject.explanation is None:
         return None
-    found = subject.explanation.agreement("exponent", "measured_ratio")
+    found = subject.agreements["exponent"]
     gain = found.accuracy - found.majority
-    judged = "better than" if gain > 0.02 else "no better than" if gain > -0.02 else "worse than"
+    judged = "more than" if gain > 0.02 else "no more than" if gain > -0.02 else "less than"
     return (
-        f"in {{name}} the exponent has the sign of the measured step in {found.accuracy:.0%} of {found.count} cases, "
-        f"{judged} always saying the commoner sign ({found.majority:.0%})"
+        f"in {found.accuracy:.0%} of {found.count} cases in {{name}}, {judged} always saying the commoner sign would "
+        f"({found.majority:.0%})"
     )
 
 

@@ -83,6 +83,8 @@ def _headline(subjects: Sequence[Subject]) -> str:
     names = [subject.name for subject in subjects]
     if len(names) == 1:
         return f"How smooth are the features of {names[0]}?"
+    if len(names) > 4:
+        return f"How smooth are the features of {len(names)} models?"
     return f"How smooth are the features of {', '.join(names[:-1])} and {names[-1]}?"
 
 

@@ -83,7 +83,7 @@ def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) ->
             policy: {metric: _column(measurement, points, metric, policy) for metric in metrics} for policy in policies
         },
         "changes": _changes(measurement, metrics, policies),
-        "explain": None if subject.explanation is None else explained(subject.explanation),
+        "explain": explained(subject),
         "tokens": None if subject.tokens is None else subject.tokens.to_page(),
     }
 

@@ -34,9 +34,9 @@ SECTIONS = (
         "spectra", "Spectra", "Eigenvalues of H",
         "H = (W<sub>V</sub>W<sub>proj</sub>)<sup>⊤</sup> acts on features. On the real axis, the orange interval "
         "[−1, 0) guarantees sharpening and the blue half-line (0, ∞) smoothing for a single head (Corollary 3). Inside "
-        "the dashed circle the layer shrinks the mean token, |1 + sλ| &lt; 1, where s is the step that the "
-        "normalisation leaves; right of zero it grows it. Hollow dots are the bare weights, filled ones include what "
-        "normalisation and LayerScale fold in: where the two clouds differ, the bare weights mislead.",
+        "the dashed circle, |1 + λ| &lt; 1, the mean token shrinks; right of zero it grows. Small dots are the bare "
+        "weights; large ones are what acts, with the normalisation’s weight, centring and step and any LayerScale "
+        "folded in. Where the two clouds differ, the bare weights mislead.",
         "explain",
     ),
     Section(

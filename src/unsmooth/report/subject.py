@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from unsmooth.explain.agreement import Agreement
 from unsmooth.explain.explanation import Explanation
 from unsmooth.measure import Measurement
 from unsmooth.report.tokens import TokenView
+
+MEASURED = "measured_ratio"
+# The page's names for the columns of an explanation that predict the measured one.
+PREDICTORS = {"exponent": "exponent", "small_step": "small_step", "frozen": "frozen_ratio"}
 
 
 @dataclass(frozen=True)
@@ -17,3 +23,13 @@ class Subject:
     measurement: Measurement
     explanation: Explanation | None = None
     tokens: TokenView | None = None
+
+    @cached_property
+    def agreements(self) -> dict[str, Agreement]:
+        """Every prediction against the measured change of log HFC/LFC; its bootstrap is done once."""
+        if self.explanation is None:
+            return {}
+        have = self.explanation.frame().columns
+        return {
+            ours: self.explanation.agreement(theirs, MEASURED) for ours, theirs in PREDICTORS.items() if theirs in have
+        }

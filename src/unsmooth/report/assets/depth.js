@@ -39,7 +39,7 @@ function depthPanel(family, width, state, redraw) {
   walkable(chart, depthStops(chart, curves));
   const picker = select("Definition", family.metrics.map((name) => [name, metricTitle(name)]), metric, (value) => { state.metric[at] = value; redraw(); });
   return h("div", { class: "panel", "data-metric": metric },
-    h("div", { class: "panel-head" }, h("h4", {}, metricTitle(metric)), picker),
+    h("div", { class: "panel-head" }, picker || h("h4", {}, metricTitle(metric))),
     chart.svg,
     h("p", { class: "reading" }, family.reading, log !== (state.log === "log") ? " (Not all values are positive: drawn on a linear scale.)" : ""));
 }

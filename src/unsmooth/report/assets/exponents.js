@@ -25,7 +25,8 @@ function exponentsSection(root) {
 function exponentPanel(model, width) {
   const found = model.explain.exponents;
   const series = PREDICTIONS.filter(([key]) => found[key]);
-  const all = series.flatMap(([key]) => found[key].mean);
+  // The small-step exponent may lie far outside where steps are large; it does not set the frame.
+  const all = series.filter(([key]) => key !== "small_step").flatMap(([key]) => found[key].mean);
   const chart = frame({
     width, height: 230, x: { domain: [-0.4, found.layer.length - 0.6], label: "layer", ticks: layerTicks(found.layer.length, width) }, y: { domain: extent([...all, 0], 0.1), label: "nats per layer" },
     label: `Predicted and measured exponents by layer, ${model.name}`, margin: { top: 8 },

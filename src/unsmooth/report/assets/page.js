@@ -41,14 +41,18 @@ function start() {
   const bar = find("#legend");
   const key = legend();
   if (key) bar.append(key);
-  for (const [name, mount] of Object.entries(SECTIONS)) {
-    const root = find(`#${name} .live`);
-    if (root) mount(root);
-  }
   downloads();
   theme();
   window.addEventListener("scroll", hideTip, { passive: true });
-  document.documentElement.dataset.ready = "yes";
+  mountNext(Object.entries(SECTIONS));
+}
+
+// One section per task: the text and the first figure are there at once, and the page never freezes.
+function mountNext([first, ...rest]) {
+  const root = find(`#${first[0]} .live`);
+  if (root) first[1](root);
+  if (rest.length) setTimeout(() => mountNext(rest));
+  else document.documentElement.dataset.ready = "yes";
 }
 
 window.unsmooth = { simulate, randomLayer, data };

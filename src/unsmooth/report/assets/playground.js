@@ -1,23 +1,23 @@
 // A layer to play with: its regime over eigenvalues and temperature, and 128 repetitions of it, computed here.
 const LAYERS = 128;
-const GRID = { across: 21, down: 11, centre: [-1.5, 1.5], temperature: [0.1, 10] };
+const GRID = { across: 19, down: 9, centre: [-1.5, 1.5], temperature: [0.1, 10] };
 const SMALL = { n: 24, d: 12, layers: 48, seed: 7 };
 
 function playgroundSection(root) {
   const state = { low: -1, high: 0, temperature: 1, norm: "none", sign: 1, form: "symmetric", seed: 1 };
   const curves = h("div", { class: "figure-body", id: "play-curve" });
-  const phase = h("div", { class: "figure-body", id: "play-phase" });
+  const diagram = h("div", { class: "figure-body", id: "play-phase" });
   const verdict = h("p", { class: "verdict", role: "status", id: "play-verdict" });
   const update = () => { redrawCurve(); redrawPhase(); };
   const redrawCurve = responsive(curves, (width) => playCurve(state, width, verdict));
-  const redrawPhase = responsive(phase, (width) => phaseDiagram(state, width, (centre, temperature) => {
+  const redrawPhase = responsive(diagram, (width) => phaseDiagram(state, width, (centre, temperature) => {
     const half = (state.high - state.low) / 2;
     [state.low, state.high, state.temperature] = [centre - half, centre + half, temperature];
     controls.sync();
     update();
-  }));
+  }, () => redrawPhase()));
   const controls = playControls(state, update);
-  append(root, [controls.box, h("div", { class: "play-pair" }, h("div", {}, phase), h("div", {}, curves, verdict))]);
+  append(root, [controls.box, h("div", { class: "play-pair" }, h("div", {}, diagram), h("div", {}, curves, verdict))]);
 }
 
 function playControls(state, update) {
@@ -67,23 +67,30 @@ function playCurve(state, width, verdict) {
 }
 
 // Each cell is the same kind of layer, smaller (24 tokens, 12 features, 48 layers); only its sign is read off.
-let phaseCache = { key: "" };
-function phaseCells({ low, high, norm, sign, form }) {
-  const half = (high - low) / 2;
-  const key = [half.toFixed(3), norm, sign, form].join();
-  if (phaseCache.key === key) return phaseCache.cells;
-  const cells = range(GRID.down).map((row) => range(GRID.across).map((column) => {
+// Cells depend on the width of the range, not on its centre, so dragging the handle computes nothing.
+let phase = { key: "", cells: [], timer: 0 };
+function phaseCells(state, done) {
+  const half = (state.high - state.low) / 2;
+  const key = [half.toFixed(3), state.norm, state.sign, state.form].join();
+  if (phase.key !== key) {
+    clearTimeout(phase.timer);
+    phase.timer = setTimeout(() => { phase = { key, cells: computeCells(state, half), timer: 0 }; done(); }, phase.cells.length ? 60 : 0);
+  }
+  return phase.cells;
+}
+
+function computeCells({ norm, sign, form }, half) {
+  return range(GRID.down * GRID.across).map((i) => {
+    const [row, column] = [Math.floor(i / GRID.across), i % GRID.across];
     const centre = GRID.centre[0] + ((GRID.centre[1] - GRID.centre[0]) * column) / (GRID.across - 1);
     const temperature = GRID.temperature[0] * (GRID.temperature[1] / GRID.temperature[0]) ** (row / (GRID.down - 1));
     const curve = simulate({ ...layerOf({ norm, sign, form, low: centre - half, high: centre + half, temperature }, SMALL), layers: SMALL.layers });
     return { centre, temperature, rate: (Math.log(Math.max(curve[SMALL.layers], 1e-17)) - Math.log(curve[0])) / SMALL.layers };
-  }));
-  phaseCache = { key, cells };
-  return cells;
+  });
 }
 
-function phaseDiagram(state, width, moved) {
-  const cells = phaseCells(state);
+function phaseDiagram(state, width, moved, done) {
+  const cells = phaseCells(state, done);
   const stepX = (GRID.centre[1] - GRID.centre[0]) / (GRID.across - 1);
   const chart = frame({
     width, height: 300, label: "Phase diagram: does the layer smooth or sharpen", margin: { top: 8 },
@@ -92,7 +99,7 @@ function phaseDiagram(state, width, moved) {
   const { svg, x, y, marks, plot } = chart;
   const [wide, tall] = [plot.width / GRID.across + 0.6, plot.height / GRID.down + 0.6];
   const most = 0.06;
-  for (const { centre, temperature, rate } of cells.flat()) {
+  for (const { centre, temperature, rate } of cells) {
     marks.append(s("rect", { x: x(centre) - wide / 2, y: y(Math.log10(temperature)) - tall / 2, width: wide, height: tall, fill: css(diverging(Math.sign(rate) * Math.sqrt(Math.min(1, Math.abs(rate) / most)), 1)) }));
   }
   const centre = (state.low + state.high) / 2;

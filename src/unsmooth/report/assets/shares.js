@@ -16,25 +16,23 @@ function sharesSection(root) {
 }
 
 function shareRow(model, types, width) {
-  const [tall, label] = [22, narrow() ? 0 : Math.min(240, width * 0.3)];
-  const wide = width - label;
-  const svg = s("svg", { class: "chart", width, height: narrow() ? 44 : 30, role: "img", "aria-label": `${model.name}: ${TYPES.map(([kind, text]) => `${percent(types.share[kind])} ${text}`).join(", ")}` });
-  const top = narrow() ? 18 : 4;
-  svg.append(s("text", { class: "chart-title", x: 0, y: narrow() ? 12 : 20 }, model.name.length > 34 ? `${model.name.slice(0, 33)}…` : model.name));
-  let from = label;
+  const [tall, top, height] = [20, 19, 46];
+  const said = TYPES.map(([kind, text]) => `${percent(types.share[kind])} ${text}`).join(", ");
+  const svg = s("svg", { class: "chart", width, height, role: "img", "aria-label": `${model.name}: ${said}` });
+  const [low, high] = types.interval || [];
+  append(svg, [
+    s("text", { class: "chart-title", x: 0, y: 12 }, model.name),
+    !narrow() && s("text", { x: width, y: 12, "text-anchor": "end" }, `type (2) in ${percent(types.share.sharpening)} of ${types.count} cases${known(low) ? `, 95 % interval ${percent(low)} to ${percent(high)}` : ""}`),
+  ]);
+  let from = 0;
   for (const [kind, text, fill] of TYPES) {
     const share = types.share[kind] || 0;
     if (!share) continue;
     append(svg, [
-      s("rect", { class: fill, x: from, y: top, width: wide * share, height: tall }, s("title", {}, `${text}: ${percent(share)}`)),
-      wide * share > 46 && s("text", { class: "on-bar", x: from + 7, y: top + 15 }, percent(share)),
+      s("rect", { class: fill, x: from, y: top, width: Math.max(0, width * share - 1), height: tall }, s("title", {}, `${text}: ${percent(share)}`)),
+      width * share > 46 && s("text", { class: "on-bar", x: from + 7, y: top + 14 }, percent(share)),
     ]);
-    from += wide * share;
-  }
-  const [low, high] = types.interval || [];
-  if (known(low)) {
-    const at = (share) => label + wide * share;
-    append(svg, [s("path", { class: "whisker", d: `M${at(low)} ${top + 7}V${top + 15}M${at(low)} ${top + 11}H${at(high)}M${at(high)} ${top + 7}V${top + 15}` }, s("title", {}, `95 % interval of type (2): ${percent(low)} to ${percent(high)}`))]);
+    from += width * share;
   }
   return svg;
 }

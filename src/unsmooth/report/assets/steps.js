@@ -14,7 +14,8 @@ function stepsSection(root) {
   const chart = h("div", { class: "figure-body", id: "steps-chart" });
   const table = h("div", { class: "figure-body scroll", id: "kinds-table" });
   const redrawChart = responsive(chart, (width) => waterfall(models[state.model], state, width));
-  const redraw = () => { redrawChart(); table.replaceChildren(kindsTable(state)); };
+  const key = h("p", { class: "key" });
+  const redraw = () => { redrawChart(); table.replaceChildren(kindsTable(state)); key.replaceChildren(...kindsKey(state)); };
   const set = (name) => (value) => { state[name] = name === "model" ? Number(value) : value; redraw(); };
   append(root, [
     toolbar(
@@ -22,11 +23,13 @@ function stepsSection(root) {
       segmented("Tokens", data.tokens.map((name) => [name, name, data.policies[name]]), state.tokens, set("tokens")),
       select("Metric", metrics.map((name) => [name, metricTitle(name)]), state.metric, set("metric")),
       select("Model", models.map((model) => [model.index, model.name]), 0, set("model"))),
-    chart, h("p", { class: "key" }, KINDS.map((kind, i) => h("span", {}, h("i", { class: `swatch kind-${i}` }), kind))), table,
+    chart, key, table,
   ]);
-  table.replaceChildren(kindsTable(state));
+  redraw();
   onModels(redraw);
 }
+
+const kindsKey = ({ reading }) => KINDS.map((kind, i) => h("span", {}, h("i", { class: `swatch kind-${i}` }), kind)).slice(reading === "residual" ? 1 : 0);
 
 function stepsOf(model, { tokens, metric, reading }) {
   const values = (model.values[tokens] || {})[metric];

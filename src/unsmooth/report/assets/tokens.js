@@ -5,12 +5,15 @@ function tokensSection(root) {
   const state = { layer: 0, scale: "shared" };
   const box = h("div", { class: "figure-body", id: "token-views" });
   const decoded = new Map(viewed.map((model) => [model.index, decodeTokens(model.tokens)]));
-  const redraw = responsive(box, (width) => panels(width, shown().filter((model) => model.tokens), 330, (model, each) => tokenPanel(model, decoded.get(model.index), state, each)));
+  const picture = viewed.map((model) => model.tokens.picture).find(Boolean);
+  const farthest = quantile(viewed.flatMap((model) => model.tokens.distance.flat()), 0.98) || 1;
+  const redraw = responsive(box, (width) => panels(width, shown().filter((model) => model.tokens), 330, (model, each) => tokenPanel(model, decoded.get(model.index), state, farthest, each)));
   append(root, [
     toolbar(
       slider("After layer", { min: 0, max: deepest - 1, value: 0, play: true, show: (at) => (at ? String(at - 1) : "input") }, (value) => { state.layer = value; redraw(); }),
-      segmented("Colours", [["shared", "one scale for all layers"], ["own", "each layer its own"]], state.scale, (v) => { state.scale = v; redraw(); })),
+      segmented("Colours", [["shared", "one scale for all"], ["own", "each layer its own"]], state.scale, (v) => { state.scale = v; redraw(); })),
     h("div", { class: "bars" },
+      picture && h("img", { src: picture, alt: "the example", class: "thumbnail" }),
       h("div", {}, "distance from the mean token, ", h("span", {}, "‖x − x̄‖ / ‖x̄‖"), colourBar(SEQUENTIAL, "near", "far")),
       h("div", {}, "cosine similarity", colourBar(DIVERGING.slice().reverse(), "−1", "1", "0"))),
     box,
@@ -21,14 +24,14 @@ function tokensSection(root) {
 function decodeTokens(view) {
   const bytes = Uint8Array.from(atob(view.cosine), (c) => c.charCodeAt(0));
   const size = (view.size * (view.size + 1)) / 2;
-  return { bytes, size, most: quantile(view.distance.flat(), 0.98) || 1 };
+  return { bytes, size };
 }
 
-function tokenPanel(model, decoded, state, width) {
+function tokenPanel(model, decoded, state, farthest, width) {
   const view = model.tokens;
   const at = Math.min(state.layer, view.points.length - 1);
   const distance = view.distance[at];
-  const most = state.scale === "shared" ? decoded.most : Math.max(...distance) || 1;
+  const most = state.scale === "shared" ? farthest : Math.max(...distance) || 1;
   const least = state.scale === "shared" ? 0 : Math.min(...distance);
   const share = (value) => (value - least) / (most - least || 1);
   const half = Math.floor((width - 12) / 2);
@@ -43,14 +46,12 @@ function tokenPanel(model, decoded, state, width) {
 // Squares of (distance from the mean token / its length) average to (HFC/LFC)².
 function patchMap(view, distance, share, side) {
   const [rows, across] = view.grid;
-  const canvas = h("canvas", { width: across, height: rows, class: "pixels", role: "img", "aria-label": "patches coloured by their distance from the mean token" });
+  const canvas = h("canvas", { width: across, height: rows, class: "pixels", style: { width: `${side}px`, height: `${side}px` }, role: "img", "aria-label": "patches coloured by their distance from the mean token" });
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(across, rows);
   range(rows * across).forEach((i) => image.data.set([...sequential(share(distance[i + view.prefix])), 255], i * 4));
   pen.putImageData(image, 0, 0);
-  const box = h("div", { class: "stack", style: { width: `${side}px`, height: `${side}px` } }, canvas);
-  if (view.picture) box.append(h("img", { src: view.picture, alt: "the example", class: "thumbnail" }));
-  return box;
+  return canvas;
 }
 
 function tokenText(view, distance, share, side) {

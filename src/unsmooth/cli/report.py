@@ -1,0 +1,140 @@
+"""`unsmooth report MODEL… --data PATH --out report.html`: one page to send to a colleague."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unsmooth.cli import options
+from unsmooth.errors import OptionError
+
+if TYPE_CHECKING:
+    from unsmooth.models import LoadedModel
+    from unsmooth.report import Subject
+
+Models = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL…", help="One or several: zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER, or a checkpoint."),
+]
+Page = Annotated[Path, typer.Option("--out", help="Where the page is written.")]
+Figures = Annotated[
+    Path | None, typer.Option(help="Also write every figure here, as SVG and (where a Chromium is found) PNG.")
+]
+Names = Annotated[str | None, typer.Option(help="What the page calls the models, in their order, with commas.")]
+Metrics = Annotated[str | None, typer.Option(help="Presets and metric names, with commas; all by default.")]
+Tokens = Annotated[str | None, typer.Option(help="Token policies, with commas; all that fit the data by default.")]
+Inputs = Annotated[
+    int,
+    typer.Option(min=0, help="How many inputs are explained (spectra, exponents, heads); 0 leaves those sections out."),
+]
+Example = Annotated[int, typer.Option(min=0, help="Which sample of the first batch the token view shows.")]
+Degenerate = Annotated[str, typer.Option(help="Samples a metric has no meaning on: `error` stops, `keep` counts them.")]
+
+
+def command(
+    models: Models,
+    data: options.DataPath,
+    out: Page = Path("report.html"),
+    figures: Figures = None,
+    names: Names = None,
+    metrics: Metrics = None,
+    tokens: Tokens = None,
+    explain_inputs: Inputs = 4,
+    example: Example = 0,
+    limit: options.Limit = 64,
+    batch_size: options.BatchSize = 8,
+    weights: options.Weights = None,
+    random_init: options.RandomInit = False,
+    model_option: options.ModelOption = None,
+    column: options.Column = None,
+    max_length: options.MaxLength = 128,
+    whole_records: options.WholeRecords = False,
+    degenerate: Degenerate = "error",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    as_json: options.Json = False,
+) -> None:
+    """Measure and explain models, and write one HTML page about them that opens without a network."""
+    from unsmooth.cli.progress import track
+    from unsmooth.data import open_data
+    from unsmooth.files import write_atomically
+    from unsmooth.report import build_report, collect
+    from unsmooth.report.collect import METRICS
+
+    called = page_names(models, names)
+    reading: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "column": column, "max_length": max_length,
+                               "whole_records": whole_records}  # fmt: skip
+    subjects = []
+    for name, loaded in zip(called, _open(models, weights, random_init, model_option, device, dtype), strict=True):
+        subjects.append(
+            collect(
+                loaded, open_data(data, loaded, **reading), name, metrics=metrics or METRICS, tokens=tokens,
+                explain_inputs=explain_inputs, example=example, degenerate=degenerate, track=track,
+            )
+        )  # fmt: skip
+    page = build_report(subjects, command=shlex.join(["unsmooth", *sys.argv[1:]]))
+    write_atomically(out, page)
+    drawn = write_figures(subjects, figures)
+    _tell(out, drawn, subjects, as_json)
+
+
+def page_names(references: Sequence[str], names: str | None) -> list[str]:
+    """What the page calls each model: the names given, or the references without what they share.
+
+    >>> page_names(["zoo:plain", "hf:models/mpnet"], None)
+    ['plain', 'mpnet']
+    """
+    if names is not None:
+        called = [name.strip() for name in names.split(",")]
+        if len(called) != len(references):
+            raise OptionError(f"--names must name every model: expected {len(references)} names, got {len(called)}")
+        return called
+    short = [reference.partition(":")[2].rstrip("/").rsplit("/", 1)[-1] or reference for reference in references]
+    return short if len(set(short)) == len(short) else list(references)
+
+
+def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path]:
+    """Every figure as a file; a note on stderr when PNG could not be made."""
+    if folder is None:
+        return []
+    from unsmooth.report.browser import find_browser
+    from unsmooth.report.figures import save_figures
+
+    formats = ("svg", "png") if find_browser() else ("svg",)
+    if "png" not in formats:
+        typer.echo("no Chromium was found, so the figures are SVG only (name a browser in UNSMOOTH_BROWSER)", err=True)
+    return save_figures(subjects, folder, formats)
+
+
+def _open(
+    references: Sequence[str], weights: Path | None, random_init: bool, given: list[str] | None, device: str, dtype: str
+) -> list[LoadedModel]:
+    """The models; weights and constructor options are for those that come from a library, not from the zoo."""
+    bare = [reference for reference in references if reference.startswith(("timm:", "hf:"))] or list(references)
+    if weights is not None and len(bare) > 1:
+        raise OptionError(f"--weights is for one model, got {len(bare)} it could belong to: {', '.join(bare)}")
+    return [
+        options.open_model(reference, weights, random_init, given, device, dtype)
+        if reference in bare
+        else options.open_model(reference, None, False, None, device, dtype)
+        for reference in references
+    ]
+
+
+def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json: bool) -> None:
+    size = out.stat().st_size
+    if as_json:
+        typer.echo(json.dumps({
+            "page": str(out), "bytes": size, "figures": [str(path) for path in drawn],
+            "models": [{"name": s.name, "samples": s.measurement.samples} for s in subjects],
+        }))  # fmt: skip
+        return
+    typer.echo(f"{out} ({size / 1e6:.1f} MB): open it in a browser")
+    if drawn:
+        typer.echo(f"{len(drawn)} figures in {drawn[0].parent}")
