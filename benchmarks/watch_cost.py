@@ -1,0 +1,77 @@
+"""What `unsmooth.watch` costs at its default rate, as a share of the training time.
+
+    python -m benchmarks.watch_cost [--device cuda] [--batch 96] [--steps 2000 --every 0]
+
+Target: ≤ 2 %. A ViT-Ti for 32 × 32 images (patch 4) trains on noise with AdamW; the probe is one training batch, read
+at `blocks.*.post` with the paper's three metrics. `cost` is the share that the readings after the first one took;
+`against plain` is the watched time over that of as many plain steps, half of them before and half after. To be quick it
+reads every 10 steps, and says what one reading costs at the default rate of 500; `--every 0` really uses that rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.clock import header, synchronize
+from unsmooth.watch import watch
+from unsmooth.watch.watcher import DEFAULT_EVERY
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train twice in turn, once watched, and print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--every", type=int, default=10, help="0: the default rate")
+    asked = parser.parse_args(arguments or [])
+    device = torch.device(asked.device)
+    print(header(device))
+    import timm
+
+    torch.manual_seed(0)
+    options = {"img_size": 32, "patch_size": 4, "num_classes": 100}
+    model = timm.create_model("vit_tiny_patch16_224", **options).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    images = torch.randn(asked.batch, 3, 32, 32, device=device)
+    labels = torch.randint(100, (asked.batch,), device=device)
+    train(model, optimizer, images, labels, 5)  # warm-up
+    half = asked.steps // 2
+    plain = train(model, optimizer, images, labels, half)
+    with watch(model, images, asked.every or None) as watcher:
+        watched = train(model, optimizer, images, labels, 2 * half)
+        cost = watcher.cost
+    plain += train(model, optimizer, images, labels, half)
+    readings, step = watcher.history[1:], plain / (2 * half)
+    print(f"ViT-Ti, 65 tokens, batch {asked.batch}, {2 * half} steps of {1e3 * step:.1f} ms")
+    print(
+        f"  read after steps {[r.step for r in readings]}: cost {100 * cost:.2f} %; against plain {watched / plain:.3f}×"
+    )
+    if readings:
+        each = statistics.median(reading.seconds for reading in readings)
+        share = 100 * each / (DEFAULT_EVERY * step)
+        print(f"  one reading takes {1e3 * each:.0f} ms, {each / step:.2f} steps: {share:.2f} % at the default rate")
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int) -> float:
+    """Seconds of so many steps."""
+    model.train()
+    synchronize(x.device)
+    start = time.perf_counter()
+    for _ in range(steps):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    synchronize(x.device)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])
