@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
     readings, step = watcher.history[1:], plain / (2 * half)
     print(f"ViT-Ti, 65 tokens, batch {asked.batch}, {2 * half} steps of {1e3 * step:.1f} ms")
     print(
-        f"  read after steps {[r.step for r in readings]}: cost {100 * cost:.2f} %; against plain {watched / plain:.3f}×"
+        f"  read after steps {[r.step for r in readings]}: cost {100 * cost:.2f} %; "
+        f"against plain {watched / plain:.3f}×"
     )
     if readings:
         each = statistics.median(reading.seconds for reading in readings)
