@@ -83,10 +83,10 @@ class SpectralControl(nn.Module):
                 f"{self.names[layer]}: expected W_V and W_proj of shape {(self.dim, self.dim)} with the heads side by "
                 f"side, got {tuple(w_v.shape)} and {tuple(w_proj.shape)}"
             )
-        heads = self.heads[layer]
-        w_v, w_proj = w_v.detach().double().cpu(), w_proj.detach().double().cpu()
-        h = (w_v.unflatten(1, (heads, -1)).transpose(0, 1) @ w_proj.unflatten(0, (heads, -1))).mT
-        found = fit_layer(h, self.form, self.bound, self.sign[layer].double().cpu())
+        shape = (self.heads[layer], self.dim // self.heads[layer])
+        per_v = w_v.detach().double().cpu().unflatten(1, shape).transpose(0, 1)
+        per_proj = w_proj.detach().double().cpu().unflatten(0, shape)
+        found = fit_layer(per_v, per_proj, self.form, self.bound, self.sign[layer].double().cpu())
         self.theta[layer].copy_(found.theta)
         self.psi[layer].copy_(found.psi)
         return Fit(self.names[layer], found.heads, found.total)
