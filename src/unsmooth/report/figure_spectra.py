@@ -1,0 +1,103 @@
+"""Static figures of an explanation: eigenvalues, their distribution, exponents, prediction against measurement."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from unsmooth.report.drawing import MODEL_COLOURS, SHARP, SMOOTH, SOFT, ZERO, Drawing, Panel, span
+
+Indexed = list[tuple[int, dict[str, Any]]]
+SERIES = (
+    ("measured", "measured", "#1c1d20", ""),
+    ("frozen", "exact linear step", "#9a958a", "2 2.5"),
+    ("exponent", "exponent γ", "#7a4fb5", "7 3"),
+    ("small_step", "small-step exponent", "#11866f", "9 3 2 3"),
+)
+
+
+def spectra_figure(model: dict[str, Any]) -> Drawing:
+    """Eigenvalues of Σ_h H_h of every layer, as they act: folded where that is known."""
+    layers = model["explain"]["spectra"]
+    across = min(4, len(layers))
+    rows = math.ceil(len(layers) / across)
+    drawing = Drawing(20 + 220 * across, 40 + 222 * rows)
+    drawing.text(20, 20, f"{model['name']}: eigenvalues of H by layer", size=13, weight="bold", colour="#1c1d20")
+    for i, layer in enumerate(layers):
+        values = layer.get("folded", layer["raw"])["layer"]
+        re, im = np.array(values["re"]), np.array(values["im"])
+        most = float(np.quantile(np.hypot(re, im), 0.995)) * 1.15 or 1.0
+        panel = Panel(
+            drawing, 50 + 220 * (i % across), 56 + 222 * (i // across), 160, 160, (-most, most), (-most, most)
+        )
+        drawing.rect(panel.x(0), panel.top, panel.width / 2, panel.height, SMOOTH, 0.08)
+        panel.axes(f"layer {layer['layer']}")
+        drawing.line([(panel.x(0), panel.top), (panel.x(0), panel.top + panel.height)], SOFT)
+        inside = (np.abs(re) <= most) & (np.abs(im) <= most)
+        for colour, chosen in ((SHARP, re < 0), (SMOOTH, re >= 0)):
+            kept = inside & chosen
+            drawing.dots([(panel.x(a), panel.y(b)) for a, b in zip(re[kept], im[kept], strict=True)], colour, 3)
+    return drawing
+
+
+def histograms_figure(models: Indexed) -> Drawing:
+    """Figure 5's form: real parts of the heads' eigenvalues over all layers, bare weights."""
+    drawing = Drawing(30 + 330 * len(models), 270)
+    for column, (_, model) in enumerate(models):
+        values = np.array([v for layer in model["explain"]["spectra"] for v in layer["raw"]["heads"]["re"]])
+        most = float(np.quantile(np.abs(values), 0.99)) or 1.0
+        counts, edges = np.histogram(np.clip(values, -most, most), bins=41, range=(-most, most))
+        shares = counts / len(values)
+        panel = Panel(drawing, 60 + 330 * column, 32, 260, 180, (-most, most), (0.0, float(shares.max()) * 1.05))
+        panel.axes(model["name"], "Re λ", percent=True)
+        for i, share in enumerate(shares):
+            left, right = panel.x(edges[i]), panel.x(edges[i + 1])
+            colour = ZERO if i == 20 else SHARP if i < 20 else SMOOTH
+            drawing.rect(left + 0.5, panel.y(share), right - left - 1, panel.y(0) - panel.y(share), colour)
+    return drawing
+
+
+def exponents_figure(models: Indexed) -> Drawing:
+    """Predicted and measured exponents by layer."""
+    drawing = Drawing(30 + 360 * len(models), 300)
+    for column, (_, model) in enumerate(models):
+        found = model["explain"]["exponents"]
+        lines = {key: [math.nan if v is None else v for v in found[key]["mean"]] for key, *_ in SERIES if key in found}
+        # The small-step exponent may lie far outside; it does not set the frame.
+        framed = [v for key, line in lines.items() if key != "small_step" for v in line]
+        panel = Panel(
+            drawing, 65 + 360 * column, 32, 285, 200, (-0.4, len(found["layer"]) - 0.6), span([*framed, 0.0], 0.1)
+        )
+        panel.axes(model["name"], "layer", "nats per layer")
+        drawing.line([(panel.left, panel.y(0)), (panel.left + panel.width, panel.y(0))], SOFT)
+        for key, _, colour, dash in SERIES:
+            low, high = panel.y_domain
+            kept = [v if low <= v <= high else math.nan for v in lines.get(key, [])]
+            drawing.line([(panel.x(i), panel.y(v)) for i, v in enumerate(kept)], colour, 2, dash)
+    for i, (_, said, colour, dash) in enumerate(SERIES):
+        x, y = 65 + 160 * (i % 2 if len(models) == 1 else i), 280 + (15 * (i // 2) if len(models) == 1 else 0)
+        drawing.line([(x, y - 4), (x + 26, y - 4)], colour, 2, dash)
+        drawing.text(x + 32, y, said)
+    return drawing
+
+
+def agreement_figure(models: Indexed) -> Drawing:
+    """γ against the measured step, one dot per layer and input."""
+    drawing = Drawing(30 + 300 * len(models), 330)
+    for column, (index, model) in enumerate(models):
+        rows = model["explain"]["rows"]
+        x, y = np.array(rows["exponent"], dtype=float), np.array(rows["measured"], dtype=float)
+        far = [float(np.abs(v).max(initial=0.0)) * 1.08 or 1.0 for v in (x, y)]
+        panel = Panel(drawing, 65 + 300 * column, 32, 220, 220, (-far[0], far[0]), (-far[1], far[1]))
+        panel.axes(model["name"], "predicted γ, nats", "measured, nats")
+        for a, b in (((panel.left, panel.y(0)), (panel.left + panel.width, panel.y(0))),
+                     ((panel.x(0), panel.top), (panel.x(0), panel.top + panel.height))):  # fmt: skip
+            drawing.line([a, b], SOFT)
+        dots = [(panel.x(a), panel.y(b)) for a, b in zip(x, y, strict=True)]
+        drawing.dots(dots, MODEL_COLOURS[index % 6], 5, 0.6)
+        found = model["explain"]["agreement"].get("exponent")
+        if found:
+            drawing.text(panel.left, 305, f"same sign in {found['accuracy']:.0%} of {found['count']}")
+    return drawing
