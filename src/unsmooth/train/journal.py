@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,14 @@ def _tensorboard(folder: Path, first_epoch: int) -> Any:
     return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch + 1 if first_epoch else None)
 
 
-def _scalars(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+def _scalars(row: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, float]]:
     found: list[tuple[str, float]] = []
     for key, value in row.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
             found += _scalars(value, f"{name}/")
+        elif isinstance(value, list):
+            found += _scalars(dict(enumerate(value)), f"{name}/")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             found.append((name, float(value)))
     return found

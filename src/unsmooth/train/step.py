@@ -59,6 +59,7 @@ class Trainer:
         self.loss_sum = torch.zeros((), device=self.device)
         self.plan: EpochPlan | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
+        torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
         self._augment, self._loss = augment, self._forward
         if self.cuda and recipe.precision == "bf16-stream":
             first = view(model).layers[0].block

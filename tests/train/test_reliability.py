@@ -1,0 +1,173 @@
+"""A run that is killed, meets a full disk, a cut checkpoint or a NaN: it goes on, or says what to do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.train import Run, TrainingError, checkpoint, train
+from unsmooth.train.journal import Journal, read_log
+from unsmooth.train.recipes import Recipe
+
+SCRIPT = """
+import json, sys, time, torch
+torch.set_num_threads(1)
+from unsmooth.train import Recipe, Run, train
+recipe = Recipe.from_dict(json.loads(sys.argv[1]))
+def progress(done, total, row):
+    print(done, flush=True)
+    time.sleep(float(sys.argv[5]))
+train(Run(recipe, sys.argv[4]), sys.argv[2], sys.argv[3], device="cpu", tensorboard=False, progress=progress)
+"""
+
+
+def start(recipe: Recipe, data: Path, out: Path, variant: str, pause: float) -> subprocess.Popen[str]:
+    arguments = [json.dumps(recipe.as_dict()), str(data), str(out), variant, str(pause)]
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("variant", ["plain", "sharpening"])
+def test_a_killed_run_ends_in_the_same_weights(
+    variant: str, tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path
+) -> None:
+    """A real kill -9 after the second of four epochs, with dropped paths and all augmentation on."""
+    train(Run(tiny_recipe, variant), tiny_data, tmp_path / "whole", device="cpu", tensorboard=False)
+    process = start(tiny_recipe, tiny_data, tmp_path / "killed", variant, pause=0.4)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == "2":
+            process.send_signal(signal.SIGKILL)
+            break
+    assert process.wait() == -signal.SIGKILL
+    process.stdout.close()
+    assert process.stderr is not None
+    process.stderr.close()
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    done = checkpoint.read_checkpoint(tmp_path / "killed" / checkpoint.CURRENT)[1]["epoch"]
+    assert done in (1, 2, 3)
+    record = train(Run(tiny_recipe, variant), tiny_data, tmp_path / "killed", device="cpu", tensorboard=False)
+    whole, again = (load_file(tmp_path / name / checkpoint.CURRENT) for name in ("whole", "killed"))
+    assert whole.keys() == again.keys()
+    for name, value in whole.items():
+        assert torch.equal(value, again[name]), name
+    assert [row["epoch"] for row in record["epochs"]] == [1, 2, 3, 4]
+
+
+def test_the_same_command_after_the_end_trains_no_more(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    run = Run(tiny_recipe.override(["epochs=1"]))
+    first = train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
+    epochs: list[int] = []
+    again = train(run, tiny_data, tmp_path, device="cpu", tensorboard=False, progress=lambda e, *_: epochs.append(e))
+    assert not epochs
+    assert again["final"] == first["final"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = tiny_recipe.override(["epochs=1"])
+    train(Run(recipe), tiny_data, tmp_path, device="cpu", tensorboard=False)
+    with pytest.raises(CheckpointError, match=r"belongs to another run: its seed is 0, not 1; choose another --out"):
+        train(Run(recipe, seed=1), tiny_data, tmp_path, device="cpu", tensorboard=False)
+    with pytest.raises(CheckpointError, match=r"its recipe is with lr=0.001, not 0.002"):
+        train(Run(recipe.override(["lr=2e-3"])), tiny_data, tmp_path, device="cpu", tensorboard=False)
+
+
+def test_a_truncated_checkpoint_is_named_and_the_previous_one_used(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path
+) -> None:
+    run = Run(tiny_recipe.override(["epochs=2"]))
+    expected = train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
+    current = tmp_path / checkpoint.CURRENT
+    current.write_bytes(current.read_bytes()[:5000])
+    with pytest.raises(CheckpointError, match=r"checkpoint.safetensors is truncated.*remove it to go on from previous"):
+        train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
+    current.unlink()
+    assert train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)["final"] == expected["final"]
+
+
+def test_a_foreign_file_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.zeros(1)}, tmp_path / checkpoint.CURRENT)
+    with pytest.raises(CheckpointError, match=r"not ours: expected schema 'unsmooth-checkpoint/1', got None"):
+        checkpoint.read_checkpoint(tmp_path / checkpoint.CURRENT)
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(Run(tiny_recipe.override(["epochs=1"])), tiny_data, tmp_path, device="cpu", tensorboard=False)
+    good = (tmp_path / checkpoint.CURRENT).read_bytes()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(
+        CheckpointError, match=r"cannot write .*the disk is full; the last good checkpoint is untouched"
+    ):
+        checkpoint.save_checkpoint(tmp_path, model, torch.optim.AdamW(model.parameters()), {})
+    assert (tmp_path / checkpoint.CURRENT).read_bytes() == good
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    recipe = tiny_recipe.override(["lr=1e30", "clip_norm=0"])
+    with pytest.raises(TrainingError, match=r"the loss is nan in epoch \d.*the last good checkpoint is .*lower lr"):
+        train(Run(recipe), tiny_data, tmp_path, device="cpu", tensorboard=False)
+    kept = checkpoint.find_checkpoint(tmp_path)
+    if kept is not None:
+        tensors, _ = checkpoint.read_checkpoint(kept)
+        assert all(torch.isfinite(t).all() for name, t in tensors.items() if name.startswith("model."))
+
+
+def test_too_little_data_for_a_batch_is_refused(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"48 images do not fill one batch of 64"):
+        train(Run(tiny_recipe.override(["batch_size=64"])), tiny_data, tmp_path, device="cpu", tensorboard=False)
+
+
+def test_a_log_line_cut_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, tensorboard=False)
+    for epoch in (1, 2, 3):
+        journal.add({"epoch": epoch, "train_loss": 1.0})
+    (tmp_path / "log.jsonl").write_text((tmp_path / "log.jsonl").read_text()[:-10])
+    assert [row["epoch"] for row in read_log(tmp_path)] == [1, 2]
+    assert [row["epoch"] for row in Journal(tmp_path, first_epoch=1, tensorboard=False).rows] == [1]
+
+
+def test_tensorboard_gets_every_logged_number(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(Run(tiny_recipe.override(["epochs=2"]), "sharpening"), tiny_data, tmp_path, device="cpu")
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    wanted = {"train_loss", "test/accuracy", "lr", "control/condition", "smoothing/cosine_similarity/1"}
+    assert wanted <= tags
+    assert [e.step for e in events.Scalars("train_loss")] == [1, 2]
+
+
+def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    started = time.monotonic()
+    run = Run(tiny_recipe.override(["epochs=1"]), "smoothing", seed=2, fraction=0.5)
+    train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["schema"] == "unsmooth-record/1"
+    assert (record["variant"], record["seed"], record["fraction"]) == ("smoothing", 2, 0.5)
+    assert record["command"].startswith("unsmooth train cifar100-fast --variant smoothing --seed 2 --fraction 0.5")
+    assert 0 <= record["minutes"] <= (time.monotonic() - started) / 60 + 0.01
+    assert record["epochs"][0]["spectrum"]["positive"] == [1.0, 1.0]
+    assert {"commit", "hardware", "date", "torch"} <= record.keys()
