@@ -121,7 +121,7 @@ def pairwise_energy(x: Tensor) -> Tensor:
     return (x[:, None] - x[None]).square().sum() / (2 * len(x))
 
 
-def tridiagonal_eigenvalues(matrix: Tensor, grid: int = 64, thirds: int = 14) -> Tensor:
+def tridiagonal_eigenvalues(matrix: Tensor, grid: int = 256, thirds: int = 12) -> Tensor:
     """Ascending eigenvalues as the GPU kernel finds them: Householder steps with a lagging update, Sturm counts."""
     diagonal, side = tridiagonalise(matrix)
     n = len(matrix)

@@ -7,8 +7,10 @@ import reference
 import torch
 
 from unsmooth.measure import cuda_eigenvalues as kernel
+from unsmooth.measure.cuda_reduce import cuda_reduce
 from unsmooth.measure.features import Features
 from unsmooth.measure.spectrum import split_leading
+from unsmooth.measure.statistics import reduce_tokens
 from unsmooth.measure.workers import even_slices, spread
 
 
@@ -71,6 +73,19 @@ def test_work_is_spread_in_order() -> None:
 
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+@cuda
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(3, 197, 768), (2, 33, 300), (1, 700, 64)])
+def test_the_reduction_kernel_agrees_with_torch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, mask = torch.randn(shape, device="cuda").to(dtype) + 1, torch.rand(shape[:2], device="cuda") < 0.7
+    hidden = torch.where(mask[..., None], x, torch.nan)
+    for tokens, kept in ((x, None), (hidden, mask)):
+        found = cuda_reduce(tokens, kept)
+        assert found is not None
+        for one, two in zip(found, reduce_tokens(tokens, kept), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
 
 
 @cuda

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.measure.cuda_eigenvalues import cuda_eigenvalues
+from unsmooth.measure.cuda_eigenvalues import LARGEST, cuda_eigenvalues
 from unsmooth.measure.workers import even_slices, spread
 
 # Split off the leading pair when the rest holds less than this part of ‖X‖_F². What the split neglects
@@ -110,16 +110,17 @@ def gram(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch side sid
 def eigenvalues(matrix: Float[Tensor, "*batch side side"]) -> Float[Tensor, "*batch side"]:
     """Eigenvalues of positive semidefinite matrices (lower triangles); NaN where a matrix is not finite.
 
-    On a GPU by the kernel of cuda_eigenvalues, which does not wait for the device, or else on the CPU's threads.
+    On a GPU by the kernel of cuda_eigenvalues, which does not wait for the device. Above its 512 rows torch.linalg is
+    quick as well, and waits; below, where torch cannot compile the kernel, the CPU's threads are quicker than that.
     """
     if matrix.is_cuda and not matrix.requires_grad:
         flat = matrix.flatten(0, -3) if matrix.ndim > 2 else matrix[None]
         found = cuda_eigenvalues(flat)
-        if found is None:
+        if found is None and flat.shape[-1] <= LARGEST:
             host = flat.cpu()
             parts = even_slices(len(host), 4 * torch.get_num_threads())
             found = torch.cat(spread(lapack_eigenvalues, [host[rows] for rows in parts])).to(matrix.device)
-        return found.reshape(matrix.shape[:-1])
+        return (lapack_eigenvalues(flat) if found is None else found).reshape(matrix.shape[:-1])
     return lapack_eigenvalues(matrix)
 
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from unsmooth.measure.cuda_reduce import Reduced, cuda_reduce
 from unsmooth.measure.features import Features, inverse_or_zero, keep
 from unsmooth.measure.spectrum import NEARLY_RANK_ONE, EigenProblem
 
@@ -31,16 +32,12 @@ class Statistics:
 
     @classmethod
     def of(cls, x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Statistics:
-        """Reduce tokens of any float dtype, without a float64 copy of them beside HFC."""
-        kept = keep(x, mask)
-        known = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
-        norms = torch.linalg.vector_norm(kept, dim=-1, dtype=torch.float64)
-        inverse = inverse_or_zero(norms)[..., None, :]
-        mean = kept.sum(-2, dtype=torch.float64) / known.sum(-1, keepdim=True)
-        high = keep(kept - mean[..., None, :], mask)
+        """Reduce tokens of any float dtype; HFC is the only float64 copy of them, and does not stay."""
+        known = x.new_ones(1, 1, dtype=torch.bool).expand(x.shape[:-1]) if mask is None else mask
+        found = cuda_reduce(x, mask) if x.is_cuda else None
+        norms, mean, high, cross, unit_sum = found or reduce_tokens(x, mask)
         rows = high if x.shape[-2] <= x.shape[-1] else high.mT
-        unit_sum = (inverse @ high)[..., 0, :] + inverse.sum(-1) * mean  # x̂_i = (h_i + x̄)/‖x_i‖
-        return cls(known, norms, mean, rows @ rows.mT, (high @ mean[..., None])[..., 0], unit_sum)
+        return cls(known, norms, mean, rows @ rows.mT, cross, unit_sum)
 
     @classmethod
     def cat(cls, parts: Sequence[Statistics]) -> Statistics:
@@ -51,6 +48,18 @@ class Statistics:
     def nbytes(self) -> int:
         """How much memory they hold."""
         return sum(getattr(self, f.name).nbytes for f in fields(self))
+
+
+def reduce_tokens(x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Reduced:
+    """What cuda_reduce does, by torch alone."""
+    kept = keep(x, mask)
+    norms = torch.linalg.vector_norm(kept, dim=-1, dtype=torch.float64)
+    inverse = inverse_or_zero(norms)[..., None, :]
+    count = x.shape[-2] if mask is None else mask.sum(-1, keepdim=True)
+    mean = kept.sum(-2, dtype=torch.float64) / count
+    high = keep(kept - mean[..., None, :], mask)
+    unit_sum = (inverse @ high)[..., 0, :] + inverse.sum(-1) * mean  # x̂_i = (h_i + x̄)/‖x_i‖
+    return norms, mean, high, (high @ mean[..., None])[..., 0], unit_sum
 
 
 class ReducedFeatures(Features):
