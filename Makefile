@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 MODELS ?= .models
 
-.PHONY: demo test lint bench models clean
+.PHONY: demo test lint bench docs models clean
 
 demo: $(READY)
 	$(BIN)/unsmooth demo
@@ -20,6 +20,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# The documentation site, in site/; a warning is an error.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Real pretrained models for the tests marked `real` (about 1.1 GB); see CONTRIBUTING.
 models: $(READY)

@@ -56,7 +56,10 @@ def watch(
         action: `stop` raises SmoothingAlarm (on every process); `warn` warns.
         count: `optimizer` counts the steps of torch optimisers that hold a parameter of the model; with several of
             them, of the busiest. `manual` leaves it to `step()`: for captured or compiled steps, or other optimisers.
-        metrics, tokens, points, special_ids: as for `unsmooth.measure`.
+        metrics: as for `unsmooth.measure`.
+        tokens: as for `unsmooth.measure`.
+        points: as for `unsmooth.measure`; the blocks' outputs by default.
+        special_ids: as for `unsmooth.measure`.
 
     With several processes, enter it on all of them: the first measures and logs, the others wait for its word.
     """

@@ -1,0 +1,58 @@
+"""Draw the figures of this documentation again, from measurements and explanations.
+
+    python docs/draw.py RUNS
+
+RUNS is the folder with the files that the commands in gallery.md write. Needs plotly and kaleido, and a Chromium.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from unsmooth.explain import load_explanation
+from unsmooth.measure import load_measurement
+from unsmooth.report.depth import depth_curves
+from unsmooth.report.figures_explain import (
+    eigenvalue_distribution,
+    norm_impact,
+    phase_diagram,
+    predicted_against_measured,
+)
+
+IMAGES = Path(__file__).parent / "images"
+NAMES = {
+    "dinov2-s14": "DINOv2 ViT-S/14",
+    "mpnet-base": "MPNet base",
+    "smollm2-135m": "SmolLM2 135M",
+    "albert-rxn": "ALBERT (reactions)",
+}
+FRONT = ("dinov2-s14", "mpnet-base", "smollm2-135m")
+
+
+def main(runs: Path) -> None:
+    """Write every image."""
+    measured = {key: load_measurement(runs / f"{key}.json") for key in NAMES}
+    save(depth_curves({NAMES[key]: measured[key] for key in FRONT}), "depth-curves")
+    for key, measurement in measured.items():
+        policies = measurement.about["settings"]["tokens"]
+        for policy in policies:
+            save(depth_curves({NAMES[key]: measurement}, tokens=policy), f"depth-{key}-{policy}")
+    save(norm_impact(), "norm-impact")
+    save(phase_diagram(), "phase-diagram")
+    for key in NAMES:
+        path = runs / f"{key}.explained.json"
+        if path.exists():
+            explanation = load_explanation(path)
+            save(eigenvalue_distribution({NAMES[key]: explanation}), f"spectra-{key}")
+            save(predicted_against_measured(explanation), f"predicted-{key}")
+
+
+def save(figure: Any, name: str) -> None:
+    """As PNG, at twice the size for sharp screens."""
+    figure.write_image(IMAGES / f"{name}.png", scale=2)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
