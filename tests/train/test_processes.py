@@ -1,0 +1,64 @@
+"""Two processes train as one does: same batches, same pairs, same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unsmooth.errors import OptionError
+from unsmooth.train import Run, launch, train
+from unsmooth.train.checkpoint import CURRENT
+from unsmooth.train.recipes import Recipe
+
+SCRIPT = """
+import json, sys, torch
+torch.set_num_threads(1)
+from unsmooth.train import Recipe, Run, launch
+record = launch(Run(Recipe.from_dict(json.loads(sys.argv[1]))), sys.argv[2], sys.argv[3],
+                device="cpu", tensorboard=False)
+print("record" if record else "no record")
+"""
+
+
+def free_port() -> str:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def test_two_processes_equal_one(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    """Stochastic depth off: each process draws its own. `--multi_gpu` is the launcher that starts processes."""
+    recipe = tiny_recipe.override(["drop_path=0", "epochs=2"])
+    train(Run(recipe), tiny_data, tmp_path / "one", device="cpu", tensorboard=False)
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [
+        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"),
+        *("--num_processes", "2", "--num_machines", "1"),
+        *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port()),
+        *(str(script), json.dumps(recipe.as_dict()), str(tiny_data), str(tmp_path / "two")),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(done.stdout.split("\n"))[-2:] == ["no record", "record"], done.stdout
+    one, two = (load_file(tmp_path / name / CURRENT) for name in ("one", "two"))
+    for name, value in one.items():
+        if name.startswith("model."):
+            torch.testing.assert_close(two[name], value, rtol=1e-3, atol=2e-5, msg=name)
+
+
+def test_a_batch_that_does_not_divide_is_refused(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(OptionError, match="batch_size 8 does not divide into pairs among 3 processes"):
+        launch(Run(tiny_recipe), tiny_data, tmp_path)
