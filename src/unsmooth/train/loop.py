@@ -26,7 +26,7 @@ from unsmooth.train.recipes import Recipe
 from unsmooth.train.schedule import learning_rates
 from unsmooth.train.step import Speed, Trainer
 from unsmooth.train.subset import load_splits
-from unsmooth.train.variants import apply_variant, baked
+from unsmooth.train.variants import Variant, apply_variant, baked
 
 Progress = Callable[[int, int, dict[str, Any]], None]
 
@@ -85,6 +85,7 @@ def train(
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     recipe = run.recipe
+    Variant.parse(run.variant)  # a wrong name is an error before any data is read
     images, test = load_splits(data, recipe, run.fraction)
     if len(images) < recipe.batch_size:
         raise OptionError(f"{len(images)} images do not fill one batch of {recipe.batch_size}: --set batch_size=…")

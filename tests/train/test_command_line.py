@@ -1,0 +1,111 @@
+"""The verbs `train` and `evaluate`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from train.conftest import TINY
+from typer.testing import CliRunner
+
+from unsmooth.cli import evaluate as evaluate_verb
+from unsmooth.cli import train as train_verb
+from unsmooth.errors import OptionError, UnsmoothError
+from unsmooth.train import runs
+from unsmooth.train.recipes import Recipe
+
+CHANGES = [word for change in TINY for word in ("--set", change)]
+
+
+@pytest.fixture(scope="module")
+def app() -> typer.Typer:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command("train")(train_verb.command)
+    app.command("evaluate")(evaluate_verb.command)
+    return app
+
+
+@pytest.fixture(scope="module")
+def trained(app: typer.Typer, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    words = ["train", "cifar100-fast", "--data", str(tiny_data), "--variant", "smoothing", *CHANGES]
+    done = CliRunner().invoke(app, [*words, "--set", "epochs=2", "--out", str(out), "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert "test accuracy" in done.output
+    assert "epoch 2/2: loss" in done.output
+    return out
+
+
+def test_train_leaves_model_log_and_record(trained: Path) -> None:
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "log.jsonl",
+        "record.json",
+        "checkpoint.safetensors",
+        "tensorboard",
+    ):
+        assert (trained / name).exists(), name
+
+
+def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_data: Path, tmp_path: Path) -> None:
+    words = ["evaluate", str(trained), "--data", str(tiny_data), "--device", "cpu", "--limit", "6"]
+    shown = CliRunner().invoke(app, [*words, "--corruptions"])
+    assert shown.exit_code == 0, shown.output
+    assert "regenerated CIFAR-100-C" in shown.output
+    assert "glass_blur" in shown.output
+    as_json = CliRunner().invoke(app, [*words, "--json", "--out", str(tmp_path / "found.json")])
+    found = json.loads(as_json.stdout)
+    assert found == json.loads((tmp_path / "found.json").read_text())
+    assert found["clean"]["images"] == 6
+    assert len(found["smoothing"]["effective_rank"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "cifar10", "--data", "x"], "unknown recipe 'cifar10'"),
+        (["train", "cifar100", "--data", "x", "--set", "speed=1"], "unknown recipe key 'speed'"),
+        (["train", "cifar100", "--data", "/nowhere"], "no data at /nowhere"),
+        (["evaluate", "zoo:nothing", "--data", "x"], "no model zoo:nothing"),
+        (["evaluate", "/nowhere", "--data", "x"], "no file at /nowhere/config.json"),
+    ],
+)
+def test_errors_say_what_to_do(app: typer.Typer, words: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert isinstance(done.exception, UnsmoothError)
+    assert message in str(done.exception)
+
+
+def test_a_wrong_variant_is_refused_before_data_is_read(app: typer.Typer) -> None:
+    done = CliRunner().invoke(app, ["train", "cifar100", "--data", "/nowhere", "--variant", "sharp"])
+    assert "unknown variant 'sharp'" in str(done.exception)
+
+
+def test_a_list_of_runs_skips_what_has_a_record(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tiny_recipe.override(["epochs=1"])
+    wanted = [runs.Run(recipe, "plain", seed, 0.5) for seed in (0, 1)]
+    options = {"data": tiny_data, "out": tmp_path / "runs", "records": tmp_path / "records", "device": "cpu"}
+    runs.run_all(wanted[:1], minutes=10, **options)
+    runs.run_all(wanted, minutes=10, **options)
+    assert "cifar100-fast-50pct-plain-seed0: done already" in capsys.readouterr().out
+    assert len(list((tmp_path / "records").glob("*.json"))) == 2
+    runs.run_all([runs.Run(recipe, "plain", 2, 0.5), runs.Run(recipe, "plain", 3, 0.5)], minutes=0.001, **options)
+    assert "cifar100-fast-50pct-plain-seed3: not started" in capsys.readouterr().out
+
+
+def test_the_lists_are_those_of_the_plan() -> None:
+    assert [run.name for run in runs.run_list("ten-percent")][:4] == [
+        "cifar100-10pct-plain-seed0",
+        "cifar100-10pct-sharpening-seed0",
+        "cifar100-10pct-smoothing-seed0",
+        "cifar100-10pct-plain-seed1",
+    ]
+    assert len(runs.run_list("forms")) == 12
+    with pytest.raises(OptionError, match="unknown list of runs 'everything'.*'ten-percent'"):
+        runs.run_list("everything")
