@@ -160,7 +160,8 @@ def average_gradients(parameters: list[Tensor], world: int) -> None:
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """bfloat16 matrix products on CUDA; a CPU computes in float32 (bfloat16 there is slow or not there at all)."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision != "float32" and device.type == "cuda")
+    enabled = precision != "float32" and device.type == "cuda"
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)  # a graph outlives a cache
 
 
 @contextlib.contextmanager
