@@ -92,28 +92,34 @@ def _chosen(frame: pd.DataFrame, points: str) -> list[str]:
 
 
 def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str], console: Console) -> None:
+    from unsmooth.cli.tables import WIDE
     from unsmooth.measure.registry import METRICS
     from unsmooth.report.comparison import INTERVAL, finding
 
+    wide = console.width >= WIDE  # a narrow terminal shows the differences only
     for tokens, rows in shown.groupby("tokens", sort=False):
         table = Table(title=f"{names[1]} − {names[0]}, tokens: {tokens}", title_justify="left")
         table.add_column("point")
         by_metric = dict(iter(rows.groupby("metric", sort=False)))
         for metric in by_metric:
-            table.add_column(METRICS[str(metric)].title, justify="right", style="dim")
-            table.add_column("difference", justify="right")
+            title = METRICS[str(metric)].title
+            if wide:
+                table.add_column(title, justify="right", style="dim")
+            table.add_column("difference" if wide else title, justify="right", no_wrap=True)
         for point in dict.fromkeys(rows["point"]):
             cells = []
             for part in by_metric.values():
                 row = part[part["point"] == point].iloc[0]
                 mark = "*" if row["differs"] else " "
                 half = (row["high"] - row["low"]) / 2
-                cells += [f"{row['a']:.4g}", f"{row['difference']:+.3g} ± {half:.2g} {mark}"]
+                cells += [f"{row['a']:.4g}"] if wide else []
+                cells.append(f"{row['difference']:+.3g} ± {half:.2g} {mark}")
             table.add_row(point, *cells)
         console.print(table)
         for metric, part in by_metric.items():
             console.print(f"{METRICS[str(metric)].title}: {finding(part, names)}", markup=False, highlight=False)
-    for line in (f"the first column of each pair is {names[0]}; * marks an interval that leaves out zero", INTERVAL):
+    first = f"the first column of each pair is {names[0]}; " if wide else ""
+    for line in (f"{first}* marks an interval that leaves out zero", INTERVAL):
         console.print(line, style="dim", markup=False, highlight=False)
     for note in _notes(a, b, names):
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)

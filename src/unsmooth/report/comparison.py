@@ -129,7 +129,8 @@ def _figure(rows: pd.DataFrame, title: str, width: int = 900, height: int = 220)
         return 80 + (width - 90) * (number + 0.5) / len(drawn)
 
     marks = [f'<line class="axis" x1="70" x2="{width}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>']
-    for value in dict.fromkeys((top, 0.0, bottom)):
+    ends = [v for v in dict.fromkeys((top, bottom)) if abs(y(v) - y(0)) > 14]  # no label on top of that of zero
+    for value in (*ends, 0.0):
         marks.append(f'<text x="64" y="{y(value) + 4:.1f}" text-anchor="end">{value:+.3g}</text>')
     for number, row in enumerate(drawn):
         middle = row["difference"]
