@@ -72,7 +72,7 @@ def obvious(model: nn.Module, batch: Tensor) -> None:
         _ = (x - mean).norm(dim=(1, 2)) / mean.norm(dim=(1, 2))
         unit = nn.functional.normalize(x, dim=-1)
         _ = ((unit @ unit.mT).sum((1, 2)) - n) / (n * (n - 1))
-        s = torch.linalg.svd(x, full_matrices=False).S
+        s = torch.linalg.svd(x).S
         _ = torch.special.entr(s / s.sum(-1, keepdim=True)).sum(-1).exp()
 
 
