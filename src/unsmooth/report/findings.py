@@ -111,7 +111,7 @@ def _join(
     for subject in subjects:
         if (text := clause(subject)) is not None:
             name = "the model" if len(subjects) == 1 else f"<b>{escape(subject.name)}</b>"
-            said.append(text.format(name=name))
+            said.append(text.format(name=name, within="" if len(subjects) == 1 else f" in {name}"))
     if not said:
         return None
     sentence = opening + "; ".join(said) + "."
@@ -174,7 +174,7 @@ def _driver(subject: Subject, metric: str, policy: str) -> str | None:
 
     largest = max(kinds, key=lambda kind: abs(kinds[kind].mean))
     ordered = [largest, *(kind for kind in kinds if kind != largest)]
-    return "in {name} " + " and ".join(act(kind, kinds[kind]) for kind in ordered)
+    return " and ".join(act(kind, kinds[kind]) for kind in ordered) + "{within}"
 
 
 def _spectrum(subject: Subject) -> str | None:
@@ -183,7 +183,7 @@ def _spectrum(subject: Subject) -> str | None:
     folded = max(row["folded"] for row in subject.explanation.spectra)
     values = [row["layer_values"] for row in subject.explanation.spectra if row["folded"] == folded]
     negative = sum(int((v.real < 0).sum()) for v in values) / sum(len(v) for v in values)
-    return f"{negative:.0%} of the eigenvalues of H have a negative real part, the sharpening side, in {{name}}"
+    return f"{negative:.0%} of the eigenvalues of H have a negative real part, the sharpening side{{within}}"
 
 
 def _types(subject: Subject) -> str | None:
@@ -191,7 +191,7 @@ def _types(subject: Subject) -> str | None:
         return None
     table = subject.explanation.type_shares("paper_kind").set_index("kind")
     low, high, share = (float(table.at["sharpening", name]) for name in ("low", "high", "share"))
-    return f"in {share:.0%} of cases in {{name}} (95 % interval {low:.0%} to {high:.0%})"
+    return f"in {share:.0%} of cases{{within}} (95 % interval {low:.0%} to {high:.0%})"
 
 
 def _agreement(subject: Subject) -> str | None:
@@ -199,11 +199,8 @@ def _agreement(subject: Subject) -> str | None:
         return None
     found = subject.agreements["exponent"]
     gain = found.accuracy - found.majority
-    judged = "more than" if gain > 0.02 else "no more than" if gain > -0.02 else "less than"
-    return (
-        f"in {found.accuracy:.0%} of {found.count} cases in {{name}}, {judged} always saying the commoner sign would "
-        f"({found.majority:.0%})"
-    )
+    judged = "more often than" if gain > 0.02 else "no more often than" if gain > -0.02 else "less often than"
+    return f"in {found.accuracy:.0%} of {found.count} cases{{within}}, {judged} the commoner sign alone ({found.majority:.0%})"
 
 
 def _certainty(subjects: Sequence[Subject]) -> Finding:

@@ -36,7 +36,8 @@ def glance_table(subjects: Sequence[Subject]) -> str:
             values = [value for curve in curves[metric] for value in curve]
             line = _sparkline(curves[metric][index], min(values), max(values), index)
             cells.append(
-                f'<td class="number">{line}{number_text(start.mean)} → <b>{number_text(end.mean)}</b></td>'
+                f'<td class="number" data-label="{escape(METRICS[metric].title)}">{line}{number_text(start.mean)} → '
+                f"<b>{number_text(end.mean)}</b></td>"
             )
         swatch = f'<i class="swatch" style="background:var(--model-{index % 6})"></i>'
         word = WORDS[verdict(subject.measurement, metrics, policy)]

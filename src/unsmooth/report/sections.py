@@ -48,8 +48,8 @@ SECTIONS = (
     Section(
         "shares", "Types", "Which type dominates",
         "Over layers, heads and inputs: how often the dominating eigenvalue belongs to the mean direction (type 1, "
-        "tokens become equal) or to another one (type 2, tokens stay apart). The whisker is the 95 % interval of the "
-        "share of type 2. A tie means that neither moves: a head of low rank leaves most directions as they are.",
+        "tokens become equal) or to another one (type 2, tokens stay apart). The interval is over inputs, not "
+        "heads. A tie means that neither moves: a head of low rank leaves most directions as they are.",
         "explain",
     ),
     Section(
@@ -76,7 +76,9 @@ SECTIONS = (
         "playground", "Playground", "A layer to play with",
         "One attention layer with a random H, repeated 128 times, computed in this page. Drag the handle, or move the "
         "sliders: where do eigenvalues and temperature make it smooth? Then put the normalisation before or after, and "
-        "flip its sign. Try V Λ V⁻¹ with Pre-LN: the eigenvalues of H say sharpening, and the layer does not obey.",
+        "flip its sign. Try V Λ V⁻¹ with Pre-LN: the eigenvalues of H say sharpening, and the layer does not obey. The "
+        "curve has 64 tokens and 32 features; each cell of the diagram is a smaller layer (24 tokens, 12 features) "
+        "after 48 repetitions.",
         "nothing",
     ),
 )  # fmt: skip

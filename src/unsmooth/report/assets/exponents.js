@@ -1,9 +1,9 @@
 // The exponent of every attention sub-layer: predicted from weights and attention, and measured on the same inputs.
 const PREDICTIONS = [
   ["measured", "measured", "the change of log HFC/LFC over the attention sub-layer", ""],
-  ["frozen", "exact linear step", "the same change with the normalisation's statistics frozen: one step, no limit", "2 2.5"],
   ["exponent", "exponent γ", "log ρ_H − log ρ_L: the rate if this layer were repeated for ever", "7 3"],
   ["small_step", "small-step exponent", "γ for a vanishing step, which pre-norm layers approach as the stream grows", "9 3 2 3"],
+  ["frozen", "exact linear step", "the same change with the normalisation's statistics frozen: one step, no limit", "2 2.5"],
 ];
 
 function exponentsSection(root) {

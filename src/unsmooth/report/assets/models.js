@@ -20,7 +20,7 @@ function legend() {
     const sample = s("svg", { width: 30, height: 12, "aria-hidden": "true" },
       s("line", { x1: 0, x2: 30, y1: 6, y2: 6, stroke: model.colour, "stroke-width": 2, "stroke-dasharray": modelDash(model.index) }),
       marker(model.index, 15, 6, 3.5, { fill: model.colour, stroke: model.colour }));
-    return h("label", {}, input, sample, h("span", {}, model.name));
+    return h("label", { title: model.name }, input, sample, h("span", {}, model.name));
   }));
 }
 
@@ -29,6 +29,12 @@ function depthOf(point) {
   const [, layer, name] = point.split(".");
   if (name === undefined) return point === "embed" ? 0 : null;
   return { pre: 0, mid: 0.5, post: 1 }[name] === undefined ? null : Number(layer) + { pre: 0, mid: 0.5, post: 1 }[name];
+}
+
+// A name that fits so many pixels.
+function short(name, width) {
+  const most = Math.max(6, Math.floor(width / 7));
+  return name.length > most ? `${name.slice(0, most - 1)}…` : name;
 }
 
 const metricTitle = (metric) => data.metrics[metric].title;

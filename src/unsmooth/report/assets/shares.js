@@ -21,7 +21,7 @@ function shareRow(model, types, width) {
   const svg = s("svg", { class: "chart", width, height, role: "img", "aria-label": `${model.name}: ${said}` });
   const [low, high] = types.interval || [];
   append(svg, [
-    s("text", { class: "chart-title", x: 0, y: 12 }, model.name),
+    s("text", { class: "chart-title", x: 0, y: 12 }, short(model.name, narrow() ? width : width / 2)),
     !narrow() && s("text", { x: width, y: 12, "text-anchor": "end" }, `type (2) in ${percent(types.share.sharpening)} of ${types.count} cases${known(low) ? `, 95 % interval ${percent(low)} to ${percent(high)}` : ""}`),
   ]);
   let from = 0;

@@ -34,7 +34,7 @@ function tokenPanel(model, decoded, state, farthest, width) {
   const most = state.scale === "shared" ? farthest : Math.max(...distance) || 1;
   const least = state.scale === "shared" ? 0 : Math.min(...distance);
   const share = (value) => (value - least) / (most - least || 1);
-  const half = Math.floor((width - 12) / 2);
+  const half = Math.min(360, Math.floor((width - 12) / 2));
   return h("div", { class: "panel", "data-point": view.points[at] },
     h("h4", {}, h("i", { class: "swatch", style: { background: model.colour } }), `${model.name}, ${view.points[at]}`),
     h("div", { class: "token-pair" },
