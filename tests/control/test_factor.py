@@ -31,10 +31,24 @@ def test_q_is_the_one_of_a_householder_qr_with_positive_diagonal(
     torch.testing.assert_close(orthogonal(theta).double(), expected, rtol=0, atol=tolerance(torch.float32, dim))
 
 
-@pytest.mark.parametrize(("dtype", "condition"), [(torch.float32, 1e5), (torch.float64, 1e7)])
+@pytest.mark.parametrize(("dtype", "condition"), [(torch.float32, 1e5), (torch.float32, 1e7), (torch.float64, 1e7)])
 def test_q_is_orthogonal_to_rounding_even_when_theta_is_ill_conditioned(dtype: torch.dtype, condition: float) -> None:
     q = orthogonal(matrices(0, 4, 48, condition, dtype))
     torch.testing.assert_close(q.mT @ q, torch.eye(48, dtype=dtype).expand_as(q), rtol=0, atol=tolerance(dtype, 48))
+
+
+def test_passing_through_a_singular_matrix_never_gives_nan() -> None:
+    """A column that crosses the span of the others: Q jumps there, but stays orthogonal on both sides."""
+    theta = matrices(4, 1, 24, 10.0, torch.float64)[0]
+    inside = theta[:, :-1] @ torch.randn(23, dtype=torch.float64)
+    sides = []
+    for distance in (1e-2, 1e-5, 1e-8, 1e-10, -1e-10, -1e-8, -1e-5, -1e-2):
+        near = torch.cat([theta[:, :-1], (inside + distance * theta[:, -1])[:, None]], 1)
+        q = orthogonal(near)
+        torch.testing.assert_close(q.mT @ q, torch.eye(24, dtype=torch.float64), rtol=0, atol=1e-10)
+        sides.append(q[:, -1])
+    assert torch.stack(sides[:4]).diff(dim=0).norm() < 1e-4
+    torch.testing.assert_close(sides[3], -sides[4], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("condition", [1.0, 1e2, 1e4])
@@ -63,7 +77,7 @@ def test_a_singular_matrix_is_marked_and_its_neighbours_are_not(kind: str, dtype
     elif kind == "twin columns":
         theta[1, :, 4] = theta[1, :, 9]
     else:
-        theta[1] = torch.outer(theta[1, 0], theta[1, 1])
+        theta[1] = theta[1, :, :1]
     q, _, singular = gram_cholesky(theta)
     assert singular.tolist() == [False, True, False]
     assert q[1].isnan().all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from control.cases import FORMS, MODES, heads_of, images, total_of, vit
+from reference import householder_q
 from torch import Tensor, nn
 
 from unsmooth.control import control_of, reparametrize
@@ -142,7 +143,18 @@ def test_a_bound_and_its_inverse_agree_on_admissible_values(bound: str) -> None:
 def test_a_paper_initialised_layer_is_he_normal_with_small_eigenvalues() -> None:
     model = reparametrize(vit(dim=96, heads=3, depth=4), std=0.1)
     control = control_of(model)
+    assert torch.linalg.cond(control.theta.detach()).min() > 10
     assert control.theta.std().item() == pytest.approx((2 / 96) ** 0.5, rel=0.02)
     assert control.psi.std().item() == pytest.approx(0.1, rel=0.15)
     assert abs(control.psi.mean().item()) < 0.02
     assert model(images()).isfinite().all()
+
+
+def test_the_symmetric_form_starts_at_the_q_of_a_he_normal_matrix_and_at_condition_one() -> None:
+    model = reparametrize(vit(), form="symmetric", generator=torch.Generator().manual_seed(3))
+    generator = torch.Generator().manual_seed(3)
+    he = torch.randn(2, DIM, DIM, generator=generator) * (2 / DIM) ** 0.5
+    w_v, _ = control_of(model).weights()
+    torch.testing.assert_close(w_v.double(), householder_q(he.double()), rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.linalg.cond(control_of(model).theta.detach()), torch.ones(2), rtol=1e-4, atol=0)
+    torch.testing.assert_close(control_of(model).theta.detach().norm(dim=1), torch.full((2, DIM), 2**0.5))

@@ -61,6 +61,19 @@ def test_a_singular_theta_is_an_error_with_the_name_of_the_layer(form: str) -> N
     assert condition.isnan().tolist() == [False, True]
 
 
+def test_a_v_that_is_singular_up_to_rounding_is_an_error_for_the_form_that_inverts_it() -> None:
+    rank_one = torch.outer(torch.randn(24), torch.randn(24))  # rounded entries: only nearly dependent columns
+    for form in ("eigen", "symmetric"):
+        model = reparametrize(vit(), form=form)
+        with torch.no_grad():
+            control_of(model).theta[0] = rank_one
+        if form == "symmetric":
+            assert model(images()).isfinite().all()
+            continue
+        with pytest.raises(WeightsError, match=r"Θ of blocks\.0\.attn is singular"):
+            model(images())
+
+
 def test_split_needs_no_inverse_and_accepts_a_singular_v() -> None:
     model = reparametrize(vit(), form="split")
     with torch.no_grad():

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.control.bounds import SIGNS, get_bound
-from unsmooth.control.factor import gram_cholesky
+from unsmooth.control.factor import gram_cholesky, orthogonal
 from unsmooth.control.fit import Fit, fit_layer
 from unsmooth.control.forms import get_form
 from unsmooth.errors import WeightsError
@@ -70,6 +70,10 @@ class SpectralControl(nn.Module):
         with torch.no_grad():
             self.theta.normal_(0.0, (2.0 / self.dim) ** 0.5, generator=generator)
             self.psi.normal_(0.0, std, generator=generator)
+            if self.form.name == "symmetric":
+                # √2 times its own Q: the same weights and column lengths, at condition number 1. From a He-normal Θ
+                # training meets nearly dependent columns again and again, where dQ/dΘ ~ 1/r_jj explodes.
+                self.theta.copy_(2**0.5 * orthogonal(self.theta))
         self.fit = None
 
     @torch.no_grad()
@@ -118,9 +122,11 @@ class SpectralControl(nn.Module):
         # Free on a CPU; on a GPU it would synchronise every step, so `ControlMonitor.check` does it there.
         if not torch.compiler.is_compiling() and self.theta.device.type == "cpu":
             w_v, w_proj = self._weights
-            if not bool(torch.isfinite(w_v.sum() + w_proj.sum())):
+            finite = bool(torch.isfinite(w_v.sum() + w_proj.sum()))
+            if not finite or (self.form.name == "eigen" and w_v.abs().max() * torch.finfo(w_v.dtype).eps > 1):
                 self._weights = None
                 self.check()
+                self._weights = w_v, w_proj
 
     def clear(self, block: nn.Module, args: Any, output: Any) -> None:
         """Hook after the last controlled block: forget them."""
@@ -149,7 +155,12 @@ class SpectralControl(nn.Module):
             )
         if self.form.name == "split":
             return  # VᵀV is never inverted
-        _, _, singular = gram_cholesky(self.theta.to(torch.promote_types(self.theta.dtype, torch.float32)))
+        theta = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
+        _, r_inv, singular = gram_cholesky(theta)
+        if self.form.name == "eigen":
+            # V⁻¹ has no correct digit left once cond(V) ≥ ‖V‖‖V⁻¹‖/d (Frobenius norms) exceeds 1/eps.
+            condition = theta.norm(dim=(1, 2)) * r_inv.norm(dim=(1, 2)) / self.dim
+            singular = singular | (condition > 1 / torch.finfo(theta.dtype).eps)
         if bool(singular.any()):
             raise WeightsError(
                 f"Θ of {self._named(singular)} is singular: form {self.form.name!r} needs linearly independent "
