@@ -80,7 +80,7 @@ def load_trained(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     folder = Path(folder)
     config = read_json(folder / CONFIG, SCHEMA)
     model = _create(config["name"], config["arguments"])
-    if config["variant"] in PEERS:  # its learned weights are part of the model
+    if config.get("variant") in PEERS:  # its learned weights are part of the model
         apply_fix(model, config["variant"])
     try:
         weights = load_file(folder / WEIGHTS)

@@ -1,0 +1,22 @@
+"""Table 1: change in HFC/LFC by kind of layer, CIFAR-100 columns."""
+
+from __future__ import annotations
+
+from unsmooth.paper.changes import run_table
+from unsmooth.paper.item import Context, Item, Result
+
+
+def run(context: Context) -> Result:
+    """Our models beside the published columns."""
+    return run_table("table1", "hfc_lfc", context)
+
+
+ITEM = Item(
+    "table1",
+    "paper",
+    "Change in HFC/LFC by kind of layer (LayerNorm, Attention, MLP), CIFAR-100 columns",
+    needs="the shipped models, on the bundled pictures unless --data names CIFAR-100's test parquet; seconds. "
+    "--model NAME=REFERENCE for your own (the name must tell plain, sharpening or smoothing), or a RUN.json of "
+    "`unsmooth measure`.",
+    run=run,
+)
