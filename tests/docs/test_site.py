@@ -37,6 +37,8 @@ def test_formulas_are_mathml_and_code_is_left_alone(site: Path) -> None:
     page = (site / "explain" / "index.html").read_text()
     assert page.count("<math") > 10
     assert "$$" not in page
+    assert "FORMULA" not in page
+    assert "attention matrix (rows sum to 1) and\n<math" in page  # in its paragraph, not in one of its own
     assert not re.search(r"\$\\", page)
 
 
