@@ -65,6 +65,18 @@ def test_json_lists_limits_and_crossings(cli: Callable[..., Any], run_file: Path
     assert found["crossed"][0]["value"] == value(run_file, "effective_rank", "embed")
 
 
+def test_what_is_not_a_number_crosses_and_is_valid_json(
+    cli: Callable[..., Any], run_file: Path, tmp_path: Path
+) -> None:
+    measurement = unsmooth.load_measurement(run_file)
+    for cell, moments in measurement.cells.items():
+        moments.mean = float("nan") if cell.point == "embed" else moments.mean
+    path = measurement.save(tmp_path / "nan.json")
+    done = cli("check", path, "--max", "hfc_lfc=inf@embed", "--tokens", "all", "--json", code=1)
+    found = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert (found["crossed"][0]["value"], found["limits"][0]["value"]) == ("nan", "inf")
+
+
 def test_partial_runs_are_pointed_out(cli: Callable[..., Any], run_file: Path, tmp_path: Path) -> None:
     measurement = unsmooth.load_measurement(run_file)
     measurement.partial = True

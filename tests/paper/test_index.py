@@ -37,3 +37,10 @@ def test_listing_imports_nothing_heavy() -> None:
 def test_a_table_with_a_short_row_is_refused() -> None:
     with pytest.raises(OptionError, match="table 't': expected 2 cells in each row, got \\['x'\\]"):
         Table("t", ["a", "b"], [["x"]])
+
+
+def test_what_json_lacks_is_written_as_words() -> None:
+    import json
+
+    table = Table("t", ["a", "b"], [[float("nan"), float("-inf")], [None, 1.5]])
+    assert json.loads(json.dumps(table.to_json(), allow_nan=False))["rows"] == [["nan", "-inf"], [None, 1.5]]

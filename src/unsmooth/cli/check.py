@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,15 +70,20 @@ def _plain(crossed: list[Crossing], limits: list[Limit], samples: int) -> dict[s
     return {
         "within": not crossed,
         "samples": samples,
-        "limits": [vars(limit) for limit in limits],
+        "limits": [_limit(limit) for limit in limits],
         "crossed": [
             {
-                "limit": vars(c.limit),
+                "limit": _limit(c.limit),
                 "point": c.cell.point,
                 "metric": c.cell.metric,
                 "tokens": c.cell.tokens,
-                "value": c.value,
+                "value": c.value if math.isfinite(c.value) else str(c.value),
             }
             for c in crossed
         ],
     }
+
+
+def _limit(limit: Limit) -> dict[str, object]:
+    value = limit.value if math.isfinite(limit.value) else str(limit.value)
+    return {"bound": limit.bound, "metric": limit.metric, "value": value, "points": limit.points}

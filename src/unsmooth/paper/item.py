@@ -11,6 +11,7 @@ Such a module imports heavy libraries inside its functions, so that listing all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +63,9 @@ class Table:
         return [[_text(value, self.digits) for value in row] for row in self.rows]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"title": self.title, "columns": list(self.columns), "rows": [list(row) for row in self.rows]}
+        """Plain data; nan and infinity as words, which JSON lacks."""
+        rows = [[str(v) if isinstance(v, float) and not math.isfinite(v) else v for v in row] for row in self.rows]
+        return {"title": self.title, "columns": list(self.columns), "rows": rows}
 
 
 @dataclass(frozen=True)
