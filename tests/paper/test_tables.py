@@ -142,7 +142,8 @@ def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:
             assert float(ours) == pytest.approx(expected[kind], abs=6e-4)
         assert (note == "sign differs") == (float(ours) * float(theirs) < 0)
     assert {row[0] for row in result.tables[0].rows} == {"cifar100-plain", "cifar100-sharpening"}
-    assert any("fits the published" in note for note in result.notes)
+    assert "the published attention and MLP" in result.notes[0]
+    assert "signs agree" in result.notes[0]
 
 
 @pytest.mark.usefixtures("little_zoo")

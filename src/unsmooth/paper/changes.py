@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 KINDS = ("LayerNorm", "Attention", "MLP")
 READINGS = ("chain", "residual")
+CLEARLY = 0.8  # a mean gap below this share of the other one's is clearly smaller
 
 
 def run_table(name: str, metric: str, context: Context) -> Result:
@@ -74,9 +75,11 @@ def better_reading(name: str, metric: str, found: dict[str, Measurement]) -> str
         ]
         gaps[reading] = sum(abs(a - b) for a, b in pairs) / len(pairs)
         signs[reading] = f"{sum(a * b > 0 for a, b in pairs)} of {len(pairs)}"
-    best = min(gaps, key=gaps.__getitem__)
     shown = ", ".join(f"{r}: mean gap {gaps[r]:.3f}, {signs[r]} signs agree" for r in READINGS)
-    return f"the reading `{best}` fits the published attention and MLP changes better ({shown})"
+    low, high = sorted(READINGS, key=gaps.__getitem__)
+    if gaps[low] > CLEARLY * gaps[high]:
+        return f"neither reading of change clearly fits the published attention and MLP numbers ({shown})"
+    return f"the reading `{low}` fits the published attention and MLP changes better ({shown})"
 
 
 def _measured(context: Context, metric: str) -> dict[str, Measurement]:
