@@ -37,7 +37,7 @@ def test_growth_equals_the_dense_reference(heads: int, n: int, dim: int, key: in
             assert float(found.exponent[i]) == pytest.approx(math.log(high / low), abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(H_KINDS), st.sampled_from(A_KINDS))
 def test_one_head_agrees_with_dominance(seed: int, h_kind: str, a_kind: str) -> None:
     g = torch.Generator().manual_seed(seed)

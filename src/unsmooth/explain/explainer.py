@@ -19,6 +19,8 @@ from unsmooth.forward import call, evaluating, to_model
 from unsmooth.models import capture_attention, hook_points, view
 from unsmooth.versions import library_versions
 
+ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
+
 
 def explain(
     model: nn.Module,
@@ -148,7 +150,13 @@ class Explainer:
             raise FeatureError(f"blocks.{index}.pre holds NaN or infinity: there is nothing to explain")
         facts = self.facts(index)
         rows, steps = layer_rows(
-            facts, pre, attn, attention, self._mask, self.folded, {"max_products": self.max_products}
+            facts,
+            pre,
+            attn,
+            attention,
+            self._mask,
+            self.folded,
+            {"max_products": self.max_products, "accuracy": ACCURACY},
         )
         self._drafts[0].extend(rows)
         left = max(self.spectra - self.inputs, 0)
@@ -176,6 +184,7 @@ class Explainer:
                 "layers": list(self.chosen),
                 "spectra": self.spectra,
                 "max_products": self.max_products,
+                "accuracy": ACCURACY,
             },
             "definitions": dict(DEFINITIONS),
             "versions": library_versions(),

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
-from unsmooth.explain.krylov import Ritz, Score, dominating
+from unsmooth.explain.krylov import Enough, Ritz, Score, dominating
 from unsmooth.explain.operator import HeadMaps, Weights, arrange, centre, high_frequency, random_start, select
 from unsmooth.explain.stochastic import check_row_stochastic
 
@@ -50,13 +50,15 @@ def layer_exponent(
     lfc_spectrum: Complex[Tensor, " dim"] | None = None,
     subspace: int = 24,
     tol: float | None = None,
+    accuracy: float | None = None,
     max_products: int = 600,
 ) -> LayerExponent:
     """γ of `X' = X + s Σ_h A_h X W_h` for every input at once, by matrix-free Arnoldi.
 
     `weights` is `(heads, dim, dim)`, or the pair `(w_v, w_proj)`, with which a product costs about half an
     attention layer. `scale` is the step size s (one per input, or one for all), `mask` keeps tokens, and
-    `lfc_spectrum` saves the d×d eigenproblem where the eigenvalues of ΣW_h are already known.
+    `lfc_spectrum` saves the d×d eigenproblem where the eigenvalues of ΣW_h are already known. `accuracy` stops a
+    search as soon as its residual is that share of |γ| (0.01: γ to about one percent), which saves most products.
     """
     if which not in ("modulus", "rightmost"):
         raise OptionError.unknown("which", which, ["modulus", "rightmost"])
@@ -65,13 +67,14 @@ def layer_exponent(
     flat, kept = _flatten(attention, maps, mask)
     steps = torch.as_tensor(scale, dtype=torch.float64).cpu().expand(batch).reshape(-1)
     tol = torch.finfo(flat.dtype).eps ** 0.5 if tol is None else tol
+    low = lfc_values(maps, steps, which, max_products, lfc_spectrum)
     parts = []
     for rows in torch.arange(len(flat)).split(_chunk(flat, maps, subspace)):
         chunk_mask = None if kept is None else kept[rows]
-        search = _Search(_score(which, steps[rows]), subspace, tol, max_products, tol / 30 / steps[rows])
+        enough = _enough(which, steps[rows], low[rows], tol / 30, accuracy)
+        search = _Search(_score(which, steps[rows]), subspace, tol, max_products, enough)
         parts.append(_hfc(flat[rows], maps, chunk_mask, search))
     theta = torch.cat([part.value for part in parts])
-    low = lfc_values(maps, steps, which, max_products, lfc_spectrum)
     high = _with_null_space(theta, steps, which, maps)
     exponent = high - low if which == "rightmost" else high.log() - low.log()
     return LayerExponent(
@@ -136,7 +139,7 @@ class _Search:
     subspace: int
     tol: float
     max_products: int
-    enough: Float[Tensor, " batch"]
+    enough: Enough
 
 
 def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search) -> Ritz:
@@ -169,6 +172,20 @@ def _score(which: Which, steps: Float[Tensor, " batch"]) -> Score:
         return growth(theta, steps[rows][:, None], which)
 
     return score
+
+
+def _enough(which: Which, steps: Tensor, low: Tensor, nats: float, accuracy: float | None) -> Enough:
+    """The residual that means `nats` per layer, or `accuracy` of |γ| where that is more."""
+
+    def enough(theta: Complex[Tensor, " batch"], rows: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        s, high = steps[rows], growth(theta, steps[rows], which)
+        allowed = torch.full_like(s, nats)
+        if accuracy is not None:
+            gamma = (high - low[rows]) * s if which == "rightmost" else high.log() - low[rows].log()
+            allowed = torch.maximum(allowed, accuracy * gamma.abs().nan_to_num(0, 0, 0))
+        return allowed / s * (1 if which == "rightmost" else high)
+
+    return enough
 
 
 def _flatten(attention: Tensor, maps: HeadMaps, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

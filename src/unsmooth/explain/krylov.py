@@ -8,7 +8,7 @@ Krylov–Schur without its triangular form, which the recurrence does not need).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
@@ -16,7 +16,10 @@ from torch import Tensor
 
 Apply = Callable[[Float[Tensor, "batch size"], Int[Tensor, " batch"] | None], Float[Tensor, "batch size"]]
 Project = Callable[[Float[Tensor, "batch size"], Int[Tensor, " batch"] | None], Float[Tensor, "batch size"]]
+Enough = Callable[[Complex[Tensor, " batch"], Int[Tensor, " batch"]], Float[Tensor, " batch"]]
 Score = Callable[[Complex[Tensor, "batch ritz"], Int[Tensor, " batch"]], Float[Tensor, "batch ritz"]]
+
+_CHECK_EVERY = 8  # products between two looks at the Ritz values
 
 
 @dataclass(frozen=True)
@@ -38,53 +41,78 @@ def dominating(
     subspace: int,
     tol: float,
     max_products: int,
-    enough: Float[Tensor, " batch"] | None = None,
+    enough: Enough | None = None,
     project: Project | None = None,
 ) -> Ritz:
     """For each map the eigenvalue with the largest `score`; `apply(v, rows)` gets the maps still at work.
 
-    A residual below `tol` of the map's size is converged, or one below `enough` where that is given.
+    A residual below `tol` of the map's size is converged, or one below `enough(value, rows)` where that is given.
     `project` is the projection on the invariant space that the search must not leave, also not by rounding.
     """
     total = start.shape[0]
-    value = torch.zeros(total, dtype=torch.complex128)
-    residual, norm = torch.full((total,), torch.inf, dtype=torch.float64), torch.zeros(total, dtype=torch.float64)
-    converged = torch.zeros(total, dtype=torch.bool)
+    found = Ritz(
+        torch.zeros(total, dtype=torch.complex128),
+        torch.full((total,), torch.inf, dtype=torch.float64),
+        torch.zeros(total, dtype=torch.float64),
+        torch.zeros(total, dtype=torch.bool),
+        0,
+    )
     active = torch.arange(total)
     basis, projected, dead = _first(start, subspace)
-    kept, products = 0, 0
-    while len(active):
+    filled, products = 0, 0
+    while True:
         rows = None if len(active) == total else active.to(start.device)
-        _extend(apply, project, rows, basis, projected, dead, kept)
-        products += subspace - kept
-        h = projected.cpu().double()
-        theta, vectors = _ritz(h, dead.cpu())
-        ranked = score(theta, active)
-        ranked = torch.where(_lives_in(vectors, dead.cpu()), -torch.inf, ranked)
+        stop = min(filled + _CHECK_EVERY, subspace)
+        _extend(apply, project, rows, basis, projected, dead, filled, stop)
+        products, filled = products + stop - filled, stop
+        h, gone = projected[:, : filled + 1, :filled].cpu().double(), dead[:, :filled].cpu()
+        theta, vectors = _ritz(h, gone)
+        ranked = torch.where(_lives_in(vectors, gone), -torch.inf, score(theta, active))
         order = ranked.argsort(dim=-1, descending=True, stable=True)
-        best = order[:, 0]
-        each = torch.arange(len(active))
-        value[active] = theta[each, best]
-        residual[active] = (h[:, -1, :].to(vectors.dtype)[:, None] @ vectors)[each, 0, best].abs()
-        norm[active] = h[:, :-1].norm(dim=(-2, -1)) / subspace**0.5
-        allowed = tol * torch.maximum(norm[active], theta[each, best].abs())
-        converged[active] = residual[active] <= (allowed if enough is None else torch.maximum(allowed, enough[active]))
-        going = ~converged[active]
+        _note(found, active, h, theta, vectors, order[:, 0], tol, enough)
+        going = ~found.converged[active]
         if not bool(going.any()) or products >= max_products:
-            break
-        kept = max(subspace // 2, 1)
-        q = _keep(theta, vectors, order, ranked, kept)[going]
-        where = going.to(start.device)
-        basis, projected, dead = _restart(basis[where], h[going], q, subspace)
-        active = active[going]
-    return Ritz(value, residual, norm, converged, products)
+            return replace(found, products=products)
+        if filled == subspace:
+            filled = max(subspace // 2, 1)
+            q = _keep(theta, vectors, order, ranked, filled)[going]
+            basis, projected, dead = _restart(basis[going.to(start.device)], h[going], q, subspace)
+            active = active[going]
+
+
+def _note(
+    found: Ritz,
+    active: Tensor,
+    h: Tensor,
+    theta: Tensor,
+    vectors: Tensor,
+    best: Tensor,
+    tol: float,
+    enough: Enough | None,
+) -> None:
+    """Write down the best Ritz value of each active map, and whether it will do."""
+    each = torch.arange(len(active))
+    value, vector = theta[each, best], vectors[each, :, best]
+    residual = (h[:, -1].to(vector.dtype) * vector).sum(-1).abs()
+    norm = h[:, :-1].norm(dim=(-2, -1)) / h.shape[-1] ** 0.5
+    allowed = tol * torch.maximum(norm, value.abs())
+    if enough is not None:
+        allowed = torch.maximum(allowed, enough(value, active))
+    done = found.converged[active]
+    # a map that is done keeps its value while others of its batch go on to the end of the cycle
+    found.value[active] = torch.where(done, found.value[active], value)
+    found.residual[active] = torch.where(done, found.residual[active], residual)
+    found.norm[active] = norm
+    found.converged[active] = done | (residual <= allowed)
 
 
 def _first(start: Tensor, subspace: int) -> tuple[Tensor, Tensor, Tensor]:
     count, size = start.shape
     basis = start.new_zeros(count, subspace + 1, size)
-    basis[:, 0] = start / start.norm(dim=-1, keepdim=True)
-    dead = torch.zeros(count, subspace, dtype=torch.bool, device=start.device)
+    length = start.norm(dim=-1, keepdim=True)
+    basis[:, 0] = start / torch.where(length > 0, length, 1)
+    dead = torch.zeros(count, subspace + 1, dtype=torch.bool, device=start.device)
+    dead[:, 0] = length[:, 0] == 0
     return basis, start.new_zeros(count, subspace + 1, subspace), dead
 
 
@@ -95,25 +123,28 @@ def _extend(
     basis: Tensor,
     projected: Tensor,
     dead: Tensor,
-    kept: int,
+    filled: int,
+    stop: int,
 ) -> None:
-    """Arnoldi steps `kept … m−1` in place."""
+    """Arnoldi steps `filled … stop − 1` in place."""
     eps = torch.finfo(basis.dtype).eps
-    for step in range(kept, basis.shape[1] - 1):
-        dead[:, step] = basis[:, step].abs().amax(-1) == 0
+    for step in range(filled, stop):
         new = apply(basis[:, step], rows)
         before = new.norm(dim=-1)
         new, known = _orthogonalise(new, basis[:, : step + 1])
         left = new.norm(dim=-1)
-        if bool((left < 0.7 * before).any()):  # cancellation: once more (Daniel, Gragg, Kaufman and Stewart)
+        alive = left > 0
+        if bool((left < 0.3 * before).any()):  # cancellation: once more, which is enough unless nothing is left
             new, rest = _orthogonalise(new if project is None else project(new, rows), basis[:, : step + 1])
-            known, left = known + rest, new.norm(dim=-1)
+            new = new if project is None else project(new, rows)
+            known, once, left = known + rest, left, new.norm(dim=-1)
+            alive = (left > 0.1 * once) & (left > 100 * eps * before)
         projected[:, : step + 1, step] = known
         # nothing new: the space is invariant, what follows is zero and its slots are dead
-        alive = left > 100 * eps * before
+        dead[:, step + 1] = ~alive
         projected[:, step + 1, step] = torch.where(alive, left, 0)
-        new = torch.where(alive[:, None], new / torch.where(alive, left, 1)[:, None], 0)
-        basis[:, step + 1] = new if project is None else project(new, rows)
+        scale = torch.where(alive, 1 / torch.where(alive, left, 1), 0)
+        torch.mul(new, scale[:, None], out=basis[:, step + 1])
 
 
 def _orthogonalise(new: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,6 +191,6 @@ def _restart(basis: Tensor, h: Tensor, q: Tensor, subspace: int) -> tuple[Tensor
     projected = basis.new_zeros(basis.shape[0], subspace + 1, subspace)
     projected[:, :kept, :kept] = (q.mT @ h[:, :-1] @ q).to(basis)
     projected[:, kept, :kept] = (h[:, -1:] @ q)[:, 0].to(basis)
-    dead = torch.zeros(basis.shape[0], subspace, dtype=torch.bool, device=basis.device)
+    dead = torch.zeros(basis.shape[0], subspace + 1, dtype=torch.bool, device=basis.device)
     dead[:, :kept] = turned.abs().amax(-2) == 0
     return fresh, projected, dead

@@ -80,6 +80,11 @@ def spectrum_of_h(
     return result
 
 
+def forget_spectra() -> None:
+    """Empty the cache."""
+    _CACHE.clear()
+
+
 def layer_spectrum(
     w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]
 ) -> Complex[Tensor, " dim"]:
