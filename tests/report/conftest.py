@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from report.person import EVIL, Person
+
 from unsmooth.data import open_data
 from unsmooth.models import LoadedModel, load_model
 from unsmooth.report import Subject, build_report, collect
 from unsmooth.report.browser import find_browser
+
 
 def tiny(seed: int) -> LoadedModel:
     """A ViT of three small layers with 17 tokens."""

@@ -26,7 +26,8 @@ class Person(Browser):
 
     def settle(self) -> None:
         """Wait until everything that a change causes is drawn."""
-        self.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(done), 120)))")
+        drawn = "requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(done), 120))"
+        self.evaluate(f"new Promise((done) => {drawn})")
 
     def where(self, selector: str) -> tuple[float, float]:
         """The middle of an element, scrolled into view."""

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from report.person import EVIL, Person
 
 SECTIONS = ("depth", "steps", "spectra", "histograms", "shares", "exponents", "heads", "tokens")
@@ -62,14 +61,16 @@ def test_the_layer_slider_moves_with_the_keyboard_and_plays(person: Person, sect
     person.click(f"#{section} .play")
     assert person.text(f"#{section} .play") == "Pause"
     person.until(f"document.querySelector('#{section} .play').textContent === 'Play'")
-    assert person.evaluate(f"(() => {{ const i = document.querySelector('#{section} input[type=range]'); return i.value === i.max; }})()")
+    slider = f"document.querySelector('#{section} input[type=range]')"
+    assert person.evaluate(f"{slider}.value === {slider}.max")
 
 
 def test_hovering_tells_layer_point_and_value(person: Person) -> None:
     person.hover("#depth .panel svg")
     assert person.evaluate("document.querySelector('.tip').classList.contains('open')")
     said = person.text(".tip")
-    value = person.evaluate("window.unsmooth.data.models[0].values.all.hfc_lfc.mean[window.unsmooth.data.models[0].points.indexOf('blocks.1.mid')]")
+    model = "window.unsmooth.data.models[0]"
+    value = person.evaluate(f"{model}.values.all.hfc_lfc.mean[{model}.points.indexOf('blocks.1.mid')]")
     assert "blocks.1.mid" in said
     assert f"{value:.4g}" in said
     person.press("ArrowRight", "#depth .panel svg")
@@ -116,7 +117,8 @@ def test_printing_leaves_out_the_controls_and_is_light(person: Person) -> None:
 
 def test_every_control_can_be_reached_by_tab_and_has_a_name(person: Person) -> None:
     nameless = person.evaluate(
-        "[...document.querySelectorAll('button, select, input')].filter((e) => !(e.labels && e.labels.length) && !e.textContent.trim()).length"
+        "[...document.querySelectorAll('button, select, input')]"
+        ".filter((e) => !(e.labels && e.labels.length) && !e.textContent.trim()).length"
     )
     assert nameless == 0
     assert person.evaluate("[...document.querySelectorAll('svg.chart')].every((e) => e.getAttribute('aria-label'))")
@@ -124,7 +126,11 @@ def test_every_control_can_be_reached_by_tab_and_has_a_name(person: Person) -> N
 
 
 def test_the_downloads_hold_what_was_measured(person: Person) -> None:
-    person.evaluate("window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((t) => window.saved.push(t)); return 'blob:x'; }; HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; }")
+    person.evaluate(
+        "window.saved = [];"
+        "URL.createObjectURL = (blob) => { blob.text().then((t) => window.saved.push(t)); return 'blob:x'; };"
+        "HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; }"
+    )
     for file in ("results.json", "measurements.csv"):
         person.evaluate("window.saved = []")
         person.click(f"[data-download='{file}']")

@@ -7,8 +7,8 @@ import json
 
 import pytest
 import torch
-
 from report.person import Person
+
 from unsmooth.explain import simulate
 
 

@@ -37,7 +37,9 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
     for name in chosen or ["random ViT-Ti"]:
         loaded = load_model(f"zoo:{name}") if chosen else load_model(FALLBACK, random_init=True)
         data = open_data("bundled", loaded)
-        subjects.append(collect(loaded, data, name, metrics=METRICS, tokens="all,patches", explain_inputs=3, track=track))
+        subjects.append(
+            collect(loaded, data, name, metrics=METRICS, tokens="all,patches", explain_inputs=3, track=track)
+        )
         show(subjects[-1].measurement, console)
     write_atomically(out, build_report(subjects, command="unsmooth demo"))
     typer.echo(f"\nThe page is {out.resolve()}: open it in a browser.")

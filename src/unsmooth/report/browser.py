@@ -23,8 +23,8 @@ from unsmooth.errors import UnsmoothError
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
 )  # fmt: skip
 
 
@@ -50,6 +50,24 @@ class Browser:
         self._buffer = b""
 
     def __enter__(self) -> Self:
+        self._start()
+        try:
+            target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
+            self._session = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.send(f"{domain}.enable")
+            self.resize(*self.size)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="unsmooth-browser-", ignore_cleanup_errors=True)
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
@@ -64,20 +82,14 @@ class Browser:
         )
         os.close(to_read)
         os.close(to_write)
-        target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
-        self._session = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.send(f"{domain}.enable")
-        self.resize(*self.size)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the browser and remove its profile."""
+        self._session = None
         try:
             if self._process.poll() is None:
                 self._write({"id": 0, "method": "Browser.close"})
-                self._process.wait(10)
+            self._process.wait(10)
         except (OSError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()
@@ -90,7 +102,10 @@ class Browser:
         """One command of the DevTools protocol, and its result."""
         self._count += 1
         message = {"id": self._count, "method": method, "params": dict(parameters or {})}
-        self._write(message | ({"sessionId": self._session} if self._session else {}))
+        try:
+            self._write(message | ({"sessionId": self._session} if self._session else {}))
+        except BrokenPipeError:
+            raise UnsmoothError(f"{self.path} ended: is it a Chromium that runs here?") from None
         until = time.monotonic() + self.wait
         while True:
             answer = self._read(until, method)

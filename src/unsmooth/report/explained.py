@@ -64,9 +64,10 @@ def _types(explanation: Explanation) -> dict[str, Any]:
     found = {}
     for name, column in (("acting", "kind"), ("paper", "paper_kind")):
         table = explanation.type_shares(column).set_index("kind")
+        shares, low, high = (table[name].astype(float) for name in ("share", "low", "high"))
         found[name] = {
-            "share": {kind: number(table.at[kind, "share"], 4) for kind in table.index},
-            "interval": [number(table.at["sharpening", "low"], 3), number(table.at["sharpening", "high"], 3)],
+            "share": {str(kind): number(share, 4) for kind, share in shares.items()},
+            "interval": [number(low["sharpening"], 3), number(high["sharpening"], 3)],
             "count": int(table["count"].iloc[0]),
         }
     return found
@@ -74,7 +75,7 @@ def _types(explanation: Explanation) -> dict[str, Any]:
 
 def _by_layer(frame: pd.DataFrame, columns: dict[str, str]) -> dict[str, Any]:
     groups = frame.replace([np.inf, -np.inf], np.nan).groupby("layer")
-    found: dict[str, Any] = {"layer": [int(layer) for layer in groups.groups]}
+    found: dict[str, Any] = {"layer": sorted({int(layer) for layer in frame["layer"]})}
     for ours, theirs in columns.items():
         found[ours] = {"mean": numbers(groups[theirs].mean(), 4), "std": numbers(groups[theirs].std(), 3)}
     return found

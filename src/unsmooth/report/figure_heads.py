@@ -19,7 +19,11 @@ DIVERGING: tuple[RGB, ...] = (
 SEQUENTIAL: tuple[RGB, ...] = (
     (0, 34, 78), (35, 62, 108), (85, 91, 108), (123, 121, 120), (165, 152, 113), (212, 186, 88), (254, 232, 56),
 )  # fmt: skip
-TYPES = (("sharpening", "type (2), sharpening", SHARP), ("mixed", "both tie", ZERO), ("smoothing", "type (1), smoothing", SMOOTH))
+TYPES = (
+    ("sharpening", "type (2), sharpening", SHARP),
+    ("mixed", "both tie", ZERO),
+    ("smoothing", "type (1), smoothing", SMOOTH),
+)
 
 
 def colour_at(stops: Sequence[RGB], share: float) -> RGB:

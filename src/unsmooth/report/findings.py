@@ -87,7 +87,9 @@ def _half(moments: Moments) -> float:
 def verdict(measurement: Measurement, metrics: Sequence[str], policy: str) -> str:
     """`smooths`, `sharpens`, `mixed` (the metrics disagree) or `steady` (no clear change)."""
     votes = {vote(measurement, metric, policy) for metric in metrics} - {0}
-    return {frozenset(): "steady", frozenset({1}): "smooths", frozenset({-1}): "sharpens"}.get(frozenset(votes), "mixed")
+    return {frozenset(): "steady", frozenset({1}): "smooths", frozenset({-1}): "sharpens"}.get(
+        frozenset(votes), "mixed"
+    )
 
 
 def number_text(value: float, digits: int = 3) -> str:
@@ -190,7 +192,7 @@ def _types(subject: Subject) -> str | None:
     if subject.explanation is None or "paper_kind" not in subject.explanation.head_frame():
         return None
     table = subject.explanation.type_shares("paper_kind").set_index("kind")
-    low, high, share = (float(table.at["sharpening", name]) for name in ("low", "high", "share"))
+    low, high, share = table.loc["sharpening", ["low", "high", "share"]].astype(float)
     return f"in {share:.0%} of cases{{within}} (95 % interval {low:.0%} to {high:.0%})"
 
 
@@ -200,7 +202,8 @@ def _agreement(subject: Subject) -> str | None:
     found = subject.agreements["exponent"]
     gain = found.accuracy - found.majority
     judged = "more often than" if gain > 0.02 else "no more often than" if gain > -0.02 else "less often than"
-    return f"in {found.accuracy:.0%} of {found.count} cases{{within}}, {judged} the commoner sign alone ({found.majority:.0%})"
+    alone = f"{judged} the commoner sign alone ({found.majority:.0%})"
+    return f"in {found.accuracy:.0%} of {found.count} cases{{within}}, {alone}"
 
 
 def _certainty(subjects: Sequence[Subject]) -> Finding:

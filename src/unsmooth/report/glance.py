@@ -45,7 +45,7 @@ def glance_table(subjects: Sequence[Subject]) -> str:
     return (
         '<div class="scroll"><table class="glance"><caption>From the input of the first layer to the output of the '
         f'last ({escape(policy)} tokens)</caption><thead><tr><th scope="col">model</th>{head}<th scope="col">in short'
-        f'</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        f"</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

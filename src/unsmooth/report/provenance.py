@@ -20,8 +20,8 @@ def provenance(subjects: Sequence[Subject], command: str | None) -> str:
             parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
     about = subjects[0].measurement.about
     definitions = about["definitions"]
-    parts.append("<h3>Definitions</h3>" + _list({**definitions["metrics"], **_prefixed("tokens: ", definitions["tokens"]),
-                                                **_prefixed("change: ", definitions["changes"])}))  # fmt: skip
+    tokens, changes = _prefixed("tokens: ", definitions["tokens"]), _prefixed("change: ", definitions["changes"])
+    parts.append("<h3>Definitions</h3>" + _list({**definitions["metrics"], **tokens, **changes}))
     explanation = next((s.explanation for s in subjects if s.explanation is not None), None)
     if explanation is not None:
         parts.append("<h3>Definitions of the explanation</h3>" + _list(explanation.about["definitions"]))

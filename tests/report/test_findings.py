@@ -1,0 +1,117 @@
+"""Sentences made from numbers: right in direction, careful in doubt, free of judgement."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+import torch
+
+from unsmooth.measure import Measurement
+from unsmooth.measure.changes import READINGS
+from unsmooth.measure.measurement import Cell, Change
+from unsmooth.measure.moments import Moments
+from unsmooth.report import Subject
+from unsmooth.report.findings import findings, number_text, verdict, vote
+
+PAPER = ("hfc_lfc", "cosine_similarity", "effective_rank")
+SMOOTHER = {"hfc_lfc": -1.0, "cosine_similarity": 1.0, "effective_rank": -1.0}
+
+
+def moments(mean: float, spread: float, count: int = 16) -> Moments:
+    found = Moments()
+    found.update(mean + spread * torch.linspace(-1, 1, count, dtype=torch.float64))
+    return found
+
+
+def measured(change: dict[str, float], spread: float = 0.01, layers: int = 2, count: int = 16) -> Measurement:
+    """Each metric starts at 5 and moves by `change` in total, half by attention and half by the MLP."""
+    cells, changes = {}, {}
+    for metric, total in change.items():
+        step = total / (2 * layers)
+        for layer in range(layers):
+            for k, name in enumerate(("pre", "mid", "post")):
+                cells[Cell(f"blocks.{layer}.{name}", metric, "all")] = moments(
+                    5 + step * (2 * layer + k), spread, count
+                )
+        for kind in ("Attention", "MLP"):
+            changes[Change("residual", kind, metric, "all")] = moments(step, spread, count)
+    about = {
+        "model": {"layers": layers, "placement": "pre", "class": "X"},
+        "data": {"reference": "here"},
+        "settings": {"metrics": list(change), "tokens": ["all"]},
+        "definitions": {"metrics": dict.fromkeys(change, ""), "tokens": {"all": ""}, "changes": dict(READINGS)},
+    }
+    return Measurement(cells, changes, about)
+
+
+@pytest.mark.parametrize(("towards", "word"), [(1.0, "smooths"), (-1.0, "sharpens")])
+def test_the_direction_is_that_of_the_metrics(towards: float, word: str) -> None:
+    found = measured({metric: towards * SMOOTHER[metric] for metric in PAPER})
+    assert verdict(found, PAPER, "all") == word
+    first = findings([Subject("x", found)])[0]
+    assert first.section == "depth"
+    assert f">{word}<" in first.html
+
+
+def test_metrics_that_disagree_are_said_to() -> None:
+    found = measured({"hfc_lfc": -1.0, "cosine_similarity": -1.0, "effective_rank": -1.0})
+    assert verdict(found, PAPER, "all") == "mixed"
+    assert "different directions" in findings([Subject("x", found)])[0].html
+
+
+def test_a_change_smaller_than_its_interval_is_no_verdict() -> None:
+    found = measured({metric: 0.01 * SMOOTHER[metric] for metric in PAPER}, spread=1.0)
+    assert verdict(found, PAPER, "all") == "steady"
+    assert [vote(found, metric, "all") for metric in PAPER] == [0, 0, 0]
+    said = " ".join(finding.html for finding in findings([Subject("x", found)]))
+    assert "does not clearly change it" in said
+
+
+def test_the_layer_that_moves_most_and_the_mover_are_named() -> None:
+    found = measured({"hfc_lfc": -2.0, "cosine_similarity": 1.0, "effective_rank": -1.0})
+    found.changes[Change("residual", "Attention", "hfc_lfc", "all")] = moments(-0.9, 0.01)
+    said = [finding.html for finding in findings([Subject("x", found)])]
+    assert "most in layer 1 (HFC/LFC ×0.75)" in said[1]
+    assert "2 of 2 layers lower it" in said[1]
+    assert (
+        "Averaged over layers, attention lowers HFC/LFC by 0.9 per layer and the MLP lowers HFC/LFC by 0.5" in said[2]
+    )
+
+
+def test_few_samples_and_an_interruption_are_admitted() -> None:
+    found = measured(SMOOTHER, count=3)
+    last = findings([Subject("x", found)])[-1]
+    assert last.section == "provenance"
+    assert "3 samples" in last.html
+    assert "hardly how others would" in last.html
+    assert "interrupted" not in last.html
+    assert "interrupted" in findings([Subject("x", dataclasses.replace(found, partial=True))])[-1].html
+
+
+def test_one_sample_has_no_interval_and_still_gives_a_page() -> None:
+    found = measured({metric: SMOOTHER[metric] for metric in PAPER}, count=1)
+    assert "1 sample;" in findings([Subject("x", found)])[-1].html
+
+
+def test_several_models_are_told_apart_by_escaped_names() -> None:
+    pair = [Subject("<i>a</i>", measured(SMOOTHER)), Subject("b", measured({m: -v for m, v in SMOOTHER.items()}))]
+    first = findings(pair)[0].html
+    assert "<b>&lt;i&gt;a&lt;/i&gt;</b>" in first
+    assert first.index("smooths") < first.index("<b>b</b>") < first.index("sharpens")
+
+
+def test_smoothing_is_never_judged(subjects: list[Subject]) -> None:
+    said = " ".join(finding.html for finding in findings(subjects))
+    assert not re.search(
+        r"\b(bad|good|worse|poor|suffer|problem|fail|harm|unfortunately|healthy)", said.split("<b>")[0]
+    )
+    assert not re.search(r"\b(bad|poor|suffers?|problem|harmful|unfortunately|healthy|degrad)", said)
+
+
+def test_numbers_read_as_text() -> None:
+    assert number_text(0.00001234) == "1.23e−05"
+    assert number_text(-1500.0) == "−1500"
+    assert number_text(float("inf")) == "∞"
+    assert number_text(0.0) == "0"
