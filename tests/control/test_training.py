@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from control.cases import FORMS, MODES, images, total_of, vit
+from control.parallel import train_in_parallel
 from torch import Tensor, nn
 
 from unsmooth.control import bake, control_of, parameter_groups, reparametrize
@@ -152,33 +153,16 @@ def test_gradient_checkpointing_changes_nothing(form: str) -> None:
         torch.testing.assert_close(p.grad, expected[name], rtol=1e-4, atol=1e-6)
 
 
-def _train_in_parallel(rank: int, rendezvous: str, form: str, result: str) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-    model = reparametrize(vit(), form=form, std=0.3)
-    if rank == 1:  # DDP must bring every controlled parameter over from the first process
-        control_of(model).reset()
-    parallel = nn.parallel.DistributedDataParallel(model)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    for _ in range(3):
-        step(parallel, images(4)[2 * rank : 2 * rank + 2], optimiser)
-    if rank == 0:
-        torch.save(model.state_dict(), result)
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_two_processes_train_to_the_same_weights_as_one(form: str, tmp_path: Path) -> None:
-    mp.start_processes(
-        _train_in_parallel, (str(tmp_path / "meet"), form, str(tmp_path / "out.pt")), nprocs=2, start_method="fork"
-    )
-    model = reparametrize(vit(), form=form, std=0.3)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    for _ in range(3):
-        optimiser.zero_grad()
-        for part in (images(4)[:2], images(4)[2:]):
-            (nn.functional.cross_entropy(model(part), torch.arange(2)) / 2).backward()
-        optimiser.step()
-    parallel = torch.load(tmp_path / "out.pt", weights_only=True)
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(parallel[name], value, rtol=1e-4, atol=1e-5)
+def test_two_processes_train_to_the_same_weights_as_one(tmp_path: Path) -> None:
+    mp.start_processes(train_in_parallel, (str(tmp_path),), nprocs=2, start_method="spawn")
+    for form in FORMS:
+        model = reparametrize(vit(), form=form, std=0.3)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(3):
+            optimiser.zero_grad()
+            for part in (images(4)[:2], images(4)[2:]):
+                (nn.functional.cross_entropy(model(part), torch.arange(2)) / 2).backward()
+            optimiser.step()
+        parallel = torch.load(tmp_path / f"{form}.pt", weights_only=True)
+        for name, value in model.state_dict().items():
+            torch.testing.assert_close(parallel[name], value, rtol=1e-4, atol=1e-5)

@@ -41,6 +41,8 @@ def reparametrize(
     """
     if init not in INITS:
         raise OptionError.unknown("init", init, INITS)
+    if isinstance(model, nn.Sequential):
+        raise OptionError("a Sequential would call what is added to it: pass the transformer inside it")
     if hasattr(model, ATTRIBUTE):
         raise OptionError("this model is already reparametrised: call `bake` first")
     found = attention_layers(model)
