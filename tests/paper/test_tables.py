@@ -146,6 +146,25 @@ def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:
     assert "signs agree" in result.notes[0]
 
 
+def test_named_models_are_evaluated_now(tmp_path: Path) -> None:
+    import torch
+    from train.conftest import TINY, make_images, write_parquet
+
+    from unsmooth.train import build_model, evaluate, find_recipe, load_images, save_model
+
+    recipe = find_recipe("cifar100").override(TINY)
+    about = {"run": "little", "variant": "plain", "seed": 0, "fraction": 0.1}
+    save_model(build_model(recipe, 0), tmp_path / "little", recipe, about, half=False)
+    write_parquet(tmp_path / "data", "test", *make_images(4, 1))
+    context = Context(models=(str(tmp_path / "little"),), data=(str(tmp_path / "data"),), device="cpu")
+    result = find_item("poster-table2").run(context)
+    test = load_images(tmp_path / "data", "test")
+    torch.manual_seed(0)
+    expected = 100 * evaluate(build_model(recipe, 0), test.pixels, test.labels, recipe).accuracy
+    ours = {row[2] for row in result.tables[0].rows} - {None}
+    assert ours == {f"{expected:.2f} (n=1)"}
+
+
 @pytest.mark.usefixtures("little_zoo")
 def test_figure_2_names_the_variants_that_are_missing() -> None:
     result = find_item("fig2").run(Context(limit=2))

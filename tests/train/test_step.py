@@ -130,6 +130,35 @@ def test_what_is_observed_fits_the_variant(tiny_data: Path, tiny_recipe: Recipe)
     assert set(smooth["control"]) == {"condition", "saturated", "smallest", "largest"}
 
 
+def test_augmentation_is_one_graph_for_the_compiler(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    """What runs compiled on a GPU has no graph breaks and gives the same batch."""
+    recipe = tiny_recipe.override(["rand_augment_layers=1"])
+    images = load_images(tiny_data, "train")
+    draws = draw_epoch(48, recipe, 0, 0).batch(torch.tensor([2]))
+    arguments = (images.pixels, images.labels, draws, recipe, Colours.of(recipe, "cpu"))
+    compiled = torch.compile(augment, backend="aot_eager", fullgraph=True)
+    for ours, theirs in zip(compiled(*arguments), augment(*arguments), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("variant", ["sharpening", "smoothing-eigen"])
+def test_the_loss_is_one_graph_for_the_compiler(variant: str, tiny_data: Path, tiny_recipe: Recipe) -> None:
+    recipe = tiny_recipe.override(["drop_path=0", "depth=1"])
+    model = apply_variant(build_model(recipe, 0), variant)
+    trainer = make_trainer(model, tiny_data, recipe)
+    x, target = torch.randn(4, 3, 32, 32), torch.rand(4, 4)
+    losses, grads = [], []
+    for forward in (trainer._forward, torch.compile(trainer._forward, backend="aot_eager", fullgraph=True)):
+        model.zero_grad()
+        loss = forward(x, target)
+        loss.backward()
+        losses.append(loss.detach())
+        grads.append([p.grad.clone() for p in trainer.parameters if p.grad is not None])
+    torch.testing.assert_close(losses[0], losses[1])
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
 def test_one_attention_backend_can_be_forced() -> None:
     q = torch.randn(1, 2, 5, 8)
     expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)

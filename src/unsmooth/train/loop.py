@@ -106,11 +106,11 @@ def train(
     for epoch in range(first, run.epochs):
         plan = draw_epoch(len(images), recipe, run.seed, epoch)
         plan = plan.shard(rank, world) if world > 1 else plan
-        loss = trainer.run_epoch(plan, seed=1_000_003 * run.seed + epoch)
+        loss = trainer.run_epoch(plan, seed=1_000_003 * (run.seed + 1_009 * rank) + epoch)
         done = epoch + 1
-        row: dict[str, Any] = {"epoch": done}
+        row: dict[str, Any] = {"epoch": done, "train_loss": _finite(loss, done, folder)}
         if done % recipe.every == 0 or done == run.epochs:
-            row |= {"train_loss": _finite(loss, done, folder), "lr": float(trainer.rates[done * len(plan) - 1])}
+            row["lr"] = float(trainer.rates[done * len(plan) - 1])
             if log is not None:
                 row["test"] = evaluate(model, test_pixels, test_labels, recipe).as_dict()
                 row |= observe(model, test_pixels[: recipe.metric_images], recipe)

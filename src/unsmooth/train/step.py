@@ -117,7 +117,8 @@ class Trainer:
 
     def _set_rate(self) -> None:
         if isinstance(self.rate, Tensor):
-            self.rate.copy_(self.rates.index_select(0, self.done)[0])
+            # the steps that warm up a resumed run may look past the end of the table
+            self.rate.copy_(self.rates.index_select(0, self.done.clamp(max=len(self.rates) - 1))[0])
             return
         for group in self.optimizer.param_groups:
             group["lr"] = float(self.rates[self.done])
