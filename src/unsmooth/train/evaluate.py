@@ -77,7 +77,7 @@ def evaluate(
 def calibration_error(confidence: Float[Tensor, image], right: Bool[Tensor, image], bins: int = BINS) -> float:
     """Mean gap between confidence and accuracy, over equal bins of confidence, weighted by their size.
 
-    >>> calibration_error(torch.tensor([0.9, 0.9]), torch.tensor([True, False]))
+    >>> round(calibration_error(torch.tensor([0.9, 0.9]), torch.tensor([True, False])), 6)
     0.4
     """
     confidence, hit = confidence.double(), right.double()
