@@ -3,8 +3,8 @@
     python -m benchmarks.explain_exponent [--device cuda] [--inputs 64] [--weights FILE --model NAME] [--gain 6]
 
 Targets: the exponent of all layers ≤ 15× the forward pass on the same inputs; per-head spectra ≥ 50× faster than
-through d×d matrices. Freshly initialised weights are so small that every search ends early, so value and projection
-weights are multiplied by `--gain` (6: folded H as large as in a trained ViT); `--weights` takes real ones instead.
+through d×d matrices. Random weights are the hard case: their spectrum is a full disc, with no eigenvalue that stands
+out. `--gain` multiplies value and projection weights, `--weights` takes real ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", default="vit_base_patch16_224")
     parser.add_argument("--weights", default=None)
     parser.add_argument("--inputs", type=int, default=None, help="64 on CUDA, 4 on the CPU")
-    parser.add_argument("--gain", type=float, default=6.0)
+    parser.add_argument("--gain", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args(arguments or [])
     device = torch.device(asked.device)
