@@ -99,9 +99,20 @@ def test_a_constant_layer_norm_weight_keeps_the_interval_of_symmetric_and_the_si
 def test_any_positive_rms_norm_weight_keeps_the_signs(form: str) -> None:
     for seed in range(20):
         gamma = torch.rand(DIM, dtype=torch.float64) + 0.01
-        values = folded(total_of(controlled(form, "sharpening", seed=seed)), gamma, centred=False)
+        h = total_of(controlled(form, "sharpening", seed=seed))
+        values = folded(h, gamma, centred=False)
         assert values.real.max() < 1e-12
         assert values.imag.abs().max() < 1e-12
+        assert values.real.min() >= float(gamma.max() * torch.linalg.eigvalsh(h).min()) - 1e-12
+
+
+def test_varying_rms_norm_weights_can_break_the_guarantee_of_eigen() -> None:
+    worst = 0.0
+    for seed in range(40):
+        h = total_of(controlled("eigen", "sharpening", seed=seed, bound="abs"))
+        torch.manual_seed(seed)
+        worst = max(worst, float(folded(h, torch.rand(DIM, dtype=torch.float64), centred=False).real.max()))
+    assert worst > 0.1
 
 
 @pytest.mark.parametrize(("form", "constant"), [("symmetric", False), ("split", False), ("eigen", True)])
