@@ -11,7 +11,18 @@ from rich.console import Console
 from unsmooth.errors import UnsmoothError
 
 # One file per verb, each with one function `command`.
-VERBS = ("demo", "measure", "report", "compare", "check", "train", "evaluate", "reproduce")
+VERBS = (
+    "demo",
+    "measure",
+    "explain",
+    "simulate",
+    "report",
+    "compare",
+    "check",
+    "train",
+    "evaluate",
+    "reproduce",
+)
 
 app = typer.Typer(
     name="unsmooth",
