@@ -14,12 +14,7 @@ from typing import Any
 from unsmooth.explain import load_explanation
 from unsmooth.measure import load_measurement
 from unsmooth.report.depth import depth_curves
-from unsmooth.report.figures_explain import (
-    eigenvalue_distribution,
-    norm_impact,
-    phase_diagram,
-    predicted_against_measured,
-)
+from unsmooth.report.figures_explain import norm_impact, phase_diagram, predicted_against_measured
 
 IMAGES = Path(__file__).parent / "images"
 NAMES = {
@@ -45,7 +40,6 @@ def main(runs: Path) -> None:
         path = runs / f"{key}.explained.json"
         if path.exists():
             explanation = load_explanation(path)
-            save(eigenvalue_distribution({NAMES[key]: explanation}), f"spectra-{key}")
             save(predicted_against_measured(explanation), f"predicted-{key}")
 
 
