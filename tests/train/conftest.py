@@ -35,14 +35,16 @@ def write_parquet(folder: Path, split: str, pixels: np.ndarray, labels: np.ndarr
 
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"class {c}" for c in range(CLASSES)]
-    features = {"info": {"features": {"img": {"_type": "Image"}, "fine_label": {"names": names}}}}
+    features = {
+        "info": {"features": {"img": {"_type": "Image"}, "fine_label": {"names": names, "_type": "ClassLabel"}}}
+    }
     metadata = {b"huggingface": json.dumps(features).encode()}
     for shard in range(shards):
         blobs = []
         for image in pixels[shard::shards]:
             file = io.BytesIO()
             Image.fromarray(image).save(file, "PNG")
-            blobs.append({"bytes": file.getvalue(), "path": None})
+            blobs.append({"bytes": file.getvalue(), "path": "image.png"})
         table = pa.table({"img": blobs, "fine_label": labels[shard::shards].tolist()})
         path = folder / f"{split}-{shard:05d}-of-{shards:05d}.parquet"
         pq.write_table(table.replace_schema_metadata(metadata), path)

@@ -140,7 +140,8 @@ def _from_hub(name: str, split: str) -> ImageSet:
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"cannot load {split} of hub:{name} ({error}): check the name, or give a local path") from error
     image, label = (_pick(found.column_names, c, Path(name)) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
-    arrays = [np.asarray(row.convert("RGB")).transpose(2, 0, 1) for row in found[image]]
+    found = found.cast_column(image, datasets.Image(mode="RGB"))
+    arrays = [np.asarray(row).transpose(2, 0, 1) for row in found[image]]
     return _stack(arrays, list(found[label]), tuple(getattr(found.features[label], "names", ())))
 
 
