@@ -88,7 +88,7 @@ class Explanation:
         """The poster's Table 1: shares of type (1), type (2) and ties over layers, heads and inputs."""
         from unsmooth.explain.tables import type_shares
 
-        return type_shares(self, kind)
+        return type_shares(self.head_frame(), kind)
 
     def by_layer(self) -> pd.DataFrame:
         """Means over inputs, one row per layer."""

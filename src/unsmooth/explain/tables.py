@@ -26,7 +26,7 @@ COMPARED = (
 )
 
 
-def type_shares(explanation: Explanation, kind: str = "paper_kind") -> pd.DataFrame:
+def type_shares(frame: pd.DataFrame, kind: str = "paper_kind") -> pd.DataFrame:
     """Share of each dominating type over layers, heads and inputs, with a 95 % interval over inputs.
 
     `neither` is the share whose dominating λ_A is not the Perron root and not the smallest real one either, which
@@ -36,7 +36,6 @@ def type_shares(explanation: Explanation, kind: str = "paper_kind") -> pd.DataFr
 
     if kind not in ("kind", "paper_kind"):
         raise OptionError.unknown("kind", kind, ["kind", "paper_kind"])
-    frame = explanation.head_frame()
     if kind not in frame:
         raise FeatureError("no spectrum of A was computed: explain with spectra=1 or more")
     frame = frame[frame[kind].notna()]

@@ -1,0 +1,88 @@
+"""The poster's Table 1: how often each type of eigenvalue dominates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from unsmooth.paper.depth import shipped_models
+from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.published import published
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RANDOM = "ViT-B/16, random weights=timm:vit_base_patch16_224"
+# the published column that a model stands beside, by what its name says
+_BESIDE = {"random": "ViT-B/16, random", "plain": "ViT-Ti, CIFAR-100", "smoothing": "ViT-Ti+, CIFAR-100",
+           "sharpening": "ViT-Ti-, CIFAR-100"}  # fmt: skip
+_LIMIT = 4
+
+
+def run(context: Context) -> Result:
+    """Count types for random weights, the shipped models and the ones that the user named."""
+    names = (RANDOM, *(context.models or shipped_models()))
+    data = context.data or ("bundled",)
+    limit = context.limit or _LIMIT
+    rows: list[list[Value]] = []
+    for number, text in enumerate(names):
+        name, _, reference = text.rpartition("=")
+        # the first model is ours and takes the first user's data where that fits
+        path = data[0] if len(data) == 1 or number == 0 else data[number - 1]
+        shares = _shares(reference, path, context, limit, number == 0)
+        rows.append([name or reference, *_cells(shares), *_published(name)])
+    columns = ("model", "type (1) %", "95 %", "type (2) %", "95 %", "neither endpoint %", "heads × inputs",
+               "published (1) %", "published (2) %")  # fmt: skip
+    return Result(
+        label=f"{limit} inputs of {', '.join(data)} per model; the published ones say neither inputs nor checkpoints",
+        tables=[Table("Dominating eigenvalues, bare H and A of each head", columns, rows)],
+        notes=[
+            "type (2) here is every dominating pair with i ≠ n; in the last-but-three column its λ_A is complex or not "
+            "the smallest, which the poster's two rows leave out",
+            "the 95 % interval is over inputs; where all inputs agree, Wilson's for that many inputs",
+        ],
+        about={"models": list(names), "data": list(data), "limit": limit, "seed": context.seed},
+    )
+
+
+def _shares(reference: str, data: str, context: Context, limit: int, random_init: bool) -> pd.DataFrame:
+    import torch
+
+    from unsmooth.data import open_data
+    from unsmooth.explain.tables import type_shares
+    from unsmooth.explain.types import dominating_types
+    from unsmooth.models import load_model
+
+    torch.manual_seed(context.seed)
+    device = context.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded = load_model(reference, random_init=random_init, device=device)
+    batches = open_data(data, loaded, batch_size=context.batch_size, limit=limit)
+    return type_shares(dominating_types(loaded.model, batches)).set_index("kind")
+
+
+def _cells(shares: pd.DataFrame) -> list[Value]:
+    found: list[Value] = []
+    for kind in ("smoothing", "sharpening"):
+        row: Any = shares.loc[kind]
+        found += [100 * float(row["share"]), f"{row['low']:.1%} – {row['high']:.1%}"]
+    return [*found, 100 * float(shares["neither"].sum()), int(shares["count"].iloc[0])]
+
+
+def _published(name: str) -> list[Value]:
+    table = published("poster-table1")
+    column = next((beside for word, beside in _BESIDE.items() if word in name), None)
+    if column is None:
+        return [None, None]
+    number = table["columns"].index(column)
+    return [float(table["smoothing"][number]), float(table["sharpening"][number])]
+
+
+ITEM = Item(
+    "poster-table1",
+    "poster",
+    "Distribution of dominating eigenvalues: type (1) smoothing against type (2) sharpening",
+    needs="nothing for ViT-B/16 with random weights and the models that ship with unsmooth, on the bundled pictures "
+    "(about a minute). --model [NAME=]REFERENCE --data PATH for others; the published ViT-B and DeiT-B need the hub.",
+    run=run,
+)

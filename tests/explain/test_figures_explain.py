@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from unsmooth.data import PICTURES
+from unsmooth.errors import DataError, OptionError
+from unsmooth.explain import Explanation, explain
+from unsmooth.explain.patches import image_patches
+from unsmooth.explain.phase import phase_grid
+
+pytest.importorskip("plotly")
+from unsmooth.report.figures_explain import (
+    eigenvalue_distribution,
+    norm_impact,
+    phase_diagram,
+    predicted_against_measured,
+)
+
+
+@pytest.fixture(scope="module")
+def found() -> Explanation:
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=48, embed_dim=24, depth=2, num_heads=3, num_classes=0)
+    return explain(model, [torch.randn(2, 3, 48, 48)], spectra=0)
+
+
+def test_figure_5_shows_every_eigenvalue_before_and_after_folding(found: Explanation) -> None:
+    figure = eigenvalue_distribution({"one": found, "two": found})
+    planes = [trace for trace in figure.data if trace.type == "scattergl"]
+    assert [len(trace.x) for trace in planes] == [2 * 24] * 4
+    heads = eigenvalue_distribution(found, heads=True)
+    assert [len(t.x) for t in heads.data if t.type == "scattergl"] == [2 * 3 * 8] * 2
+
+
+def test_figure_3_has_one_line_per_cell_on_a_real_images_patches() -> None:
+    x = image_patches(next(Path(str(PICTURES)).glob("*.jpg")), patch=4, side=16)
+    figure = norm_impact(seeds=range(2), layers=5, x=x)
+    lines = [trace for trace in figure.data if trace.fill is None]
+    assert len(lines) == 20
+    assert all(len(trace.y) == 6 for trace in lines)
+    with pytest.raises(OptionError, match="at least one seed"):
+        norm_impact(seeds=[])
+
+
+def test_phase_grid_has_corollary_3s_regimes() -> None:
+    grid = phase_grid([-0.5, 0.5], [0.3, 3.0], width=0.4, tokens=12, dim=6, seeds=range(2))
+    assert bool((grid[:, 0] > 0).all())
+    assert bool((grid[:, 1] < 0).all())
+    assert len(phase_diagram([-0.5, 0.5], [0.3, 3.0], seeds=[0]).data) == 2
+
+
+def test_predicted_against_measured_shows_every_row(found: Explanation) -> None:
+    figure = predicted_against_measured(found)
+    assert [len(trace.x) for trace in figure.data] == [4] * 4
+
+
+def test_images_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no image at"):
+        image_patches(tmp_path / "none.png")
+    (tmp_path / "text.png").write_text("no image")
+    with pytest.raises(DataError, match="not an image that pillow can read"):
+        image_patches(tmp_path / "text.png")
