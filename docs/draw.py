@@ -23,6 +23,12 @@ NAMES = {
     "smollm2-135m": "SmolLM2 135M",
     "albert-rxn": "ALBERT (reactions)",
 }
+SHOWN = {
+    "dinov2-s14": ("patches",),
+    "mpnet-base": ("content",),
+    "smollm2-135m": ("all", "no-outliers"),
+    "albert-rxn": ("all",),
+}
 FRONT = ("dinov2-s14", "mpnet-base", "smollm2-135m")
 
 
@@ -30,10 +36,9 @@ def main(runs: Path) -> None:
     """Write every image."""
     measured = {key: load_measurement(runs / f"{key}.json") for key in NAMES}
     save(depth_curves({NAMES[key]: measured[key] for key in FRONT}), "depth-curves")
-    for key, measurement in measured.items():
-        policies = measurement.about["settings"]["tokens"]
+    for key, policies in SHOWN.items():
         for policy in policies:
-            save(depth_curves({NAMES[key]: measurement}, tokens=policy), f"depth-{key}-{policy}")
+            save(depth_curves({NAMES[key]: measured[key]}, tokens=policy), f"depth-{key}-{policy}")
     save(norm_impact(), "norm-impact")
     save(phase_diagram(), "phase-diagram")
     for key in NAMES:
