@@ -65,7 +65,7 @@ def command(
     from unsmooth.data import open_data
     from unsmooth.files import write_atomically
     from unsmooth.report import build_report, collect
-    from unsmooth.report.collect import METRICS
+    from unsmooth.report.collection import METRICS
 
     called = page_names(models, names)
     reading: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "column": column, "max_length": max_length,

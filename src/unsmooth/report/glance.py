@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -33,8 +34,8 @@ def glance_table(subjects: Sequence[Subject]) -> str:
         cells = []
         for metric in metrics:
             start, end = ends(subject.measurement, metric, policy)
-            values = [value for curve in curves[metric] for value in curve]
-            line = _sparkline(curves[metric][index], min(values), max(values), index)
+            finite = [value for curve in curves[metric] for value in curve if math.isfinite(value)]
+            line = _sparkline(curves[metric][index], min(finite, default=0.0), max(finite, default=1.0), index)
             cells.append(
                 f'<td class="number" data-label="{escape(METRICS[metric].title)}">{line}{number_text(start.mean)} → '
                 f"<b>{number_text(end.mean)}</b></td>"
@@ -60,7 +61,13 @@ def _curve(measurement: Measurement, metric: str, policy: str) -> list[float]:
 def _sparkline(values: Sequence[float], low: float, high: float, index: int) -> str:
     span = high - low or 1.0
     step = (_WIDTH - 8) / max(1, len(values) - 1)
-    points = [(4 + i * step, _HEIGHT - 4 - (value - low) / span * (_HEIGHT - 8)) for i, value in enumerate(values)]
+    points = [
+        (4 + i * step, _HEIGHT - 4 - (value - low) / span * (_HEIGHT - 8))
+        for i, value in enumerate(values)
+        if math.isfinite(value)
+    ]
+    if not points:
+        return ""
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     x, y = points[-1]
     colour = f"var(--model-{index % 6})"

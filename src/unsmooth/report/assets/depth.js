@@ -17,7 +17,7 @@ function curveOf(model, tokens, metric) {
   const values = (model.values[tokens] || {})[metric];
   if (!values) return [];
   const seen = new Set();
-  return model.points.map((point, i) => ({ point, depth: depthOf(point), mean: values.mean[i], std: values.std[i] }))
+  return model.points.map((point, i) => ({ point, depth: depthOf(point), mean: values.mean[i] ?? NaN, std: values.std[i] }))
     .filter(({ depth }) => depth !== null && !seen.has(depth) && seen.add(depth))
     .sort((a, b) => a.depth - b.depth);
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from unsmooth.errors import WeightsError
 from unsmooth.explain.explainer import Explainer
 from unsmooth.explain.explanation import Explanation
 from unsmooth.measure import Measurement, Measurer
@@ -59,8 +60,12 @@ def collect(
             first = batch if first is None else first
             kept += _first(batch, explain_inputs - sum(map(_size, kept)))
             measurer.update(batch)
-    measurement = measurer.result()
-    explanation = _explain(loaded, kept, label, walk) if kept else None
+    measurement, explanation = measurer.result(), None
+    if kept:
+        try:
+            explanation = _explain(loaded, kept, label, walk)
+        except WeightsError as error:  # a family without separable weights can be measured all the same
+            measurement.notes.append(f"not explained: {error}")
     for found in (measurement, explanation):
         if found is not None:
             _name(found, loaded, data)
