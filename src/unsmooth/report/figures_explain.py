@@ -60,9 +60,14 @@ def eigenvalue_distribution(explanations: Mapping[str, Explanation] | Explanatio
             figure.update_xaxes(title_text="Re λ", row=row, col=2 * number + 2)
             figure.update_yaxes(title_text="eigenvalues", type="log", row=row, col=2 * number + 2)
     figure.update_layout(
-        template="plotly_white", barmode="overlay", bargap=0.02, width=120 + 330 * columns, height=140 + 330 * len(rows),
-        margin={**_MARGIN, "t": 110}, title={"text": "Eigenvalues of H: blue [−1, 0) sharpens, red (0, ∞) smooths", "x": 0.02},
-    )  # fmt: skip
+        template="plotly_white",
+        barmode="overlay",
+        bargap=0.02,
+        width=120 + 330 * columns,
+        height=140 + 330 * len(rows),
+        margin={**_MARGIN, "t": 110},
+        title={"text": "Eigenvalues of H: blue [−1, 0) sharpens, red (0, ∞) smooths", "x": 0.02},
+    )
     return figure
 
 
