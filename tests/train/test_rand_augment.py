@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 
 from unsmooth.train.augment.plan import draw_epoch
-from unsmooth.train.augment.rand_augment import IDENTITY, OPERATIONS, Code, apply_layer
+from unsmooth.train.augment.rand_augment import IDENTITY, OPERATIONS, Code, Draws, apply_layer
 from unsmooth.train.recipes import find_recipe
 
 FILL = (129, 124, 112)
@@ -52,7 +50,8 @@ def test_operation_equals_timms(name: str, pixels: torch.Tensor) -> None:
     level[:2] = 10
     negate, bicubic = torch.rand(IMAGES) > 0.5, torch.rand(IMAGES) > 0.5
     operation = torch.full((IMAGES,), Code[name])
-    ours = apply_layer(pixels, operation, level, negate, bicubic, torch.tensor(FILL, dtype=torch.int32)).numpy()
+    draws = Draws(operation, level, negate, bicubic)
+    ours = apply_layer(pixels, draws, torch.tensor(FILL, dtype=torch.int32)).numpy()
     theirs = np.stack(
         [
             timm_operation(p, name, float(l), bool(n), bool(b))
@@ -66,13 +65,12 @@ def test_operation_equals_timms(name: str, pixels: torch.Tensor) -> None:
 
 def test_each_image_gets_its_own_operation(pixels: torch.Tensor) -> None:
     operation = torch.arange(IMAGES) % (len(OPERATIONS) + 1)
-    run = partial(
-        apply_layer,
-        level=torch.full((IMAGES,), 9.0, dtype=torch.float64),
-        negate=torch.zeros(IMAGES, dtype=torch.bool),
-        bicubic=torch.zeros(IMAGES, dtype=torch.bool),
-        fill=torch.tensor(FILL, dtype=torch.int32),
-    )
+    level = torch.full((IMAGES,), 9.0, dtype=torch.float64)
+    no = torch.zeros(IMAGES, dtype=torch.bool)
+
+    def run(images: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        return apply_layer(images, Draws(codes, level, no, no), torch.tensor(FILL, dtype=torch.int32))
+
     mixed = run(pixels, operation)
     for image, code in enumerate(operation.tolist()):
         alone = run(pixels, torch.full((IMAGES,), code))

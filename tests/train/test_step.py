@@ -9,7 +9,7 @@ import pytest
 import torch
 from reference import plain_training
 
-from unsmooth.control import parameter_groups
+from unsmooth.control import control_of, parameter_groups, reparametrize
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.train import load_images, load_trained, save_model
 from unsmooth.train.augment import Colours, augment, draw_epoch
@@ -83,6 +83,18 @@ def test_variants_are_read_from_their_names(text: str, expected: Variant) -> Non
 def test_an_unknown_variant_lists_the_known_ones(text: str) -> None:
     with pytest.raises(OptionError, match=r"unknown variant .*'plain', 'sharpening'.*'centered'"):
         Variant.parse(text)
+
+
+def test_the_symmetric_form_starts_orthogonal_with_the_same_weights(tiny_recipe: Recipe) -> None:
+    """A He-normal Θ crosses singular matrices in training; √2 Q gives the same weights at condition number 1."""
+    ours = apply_variant(build_model(tiny_recipe, 0), "sharpening", seed=5)
+    rng = torch.Generator().manual_seed(6)
+    theirs = reparametrize(build_model(tiny_recipe, 0), "sharpening", form="symmetric", std=0.3, generator=rng)
+    for layer in range(tiny_recipe.depth):
+        for a, b in zip(control_of(ours).weights(layer), control_of(theirs).weights(layer), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    values = torch.linalg.svdvals(control_of(ours).theta.detach())
+    torch.testing.assert_close(values, torch.full_like(values, 2**0.5))
 
 
 def test_some_layers_stay_plain(tiny_recipe: Recipe) -> None:

@@ -20,6 +20,7 @@ from unsmooth.train import journal
 from unsmooth.train.augment import draw_epoch
 from unsmooth.train.checkpoint import find_checkpoint, read_checkpoint, restore, save_checkpoint
 from unsmooth.train.evaluate import evaluate
+from unsmooth.train.images import ImageSet
 from unsmooth.train.model import build_model, save_model
 from unsmooth.train.observe import observe
 from unsmooth.train.recipes import Recipe
@@ -84,46 +85,50 @@ def train(
     """Train to the end, from a checkpoint in `out` if there is one; returns the record that was written."""
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    recipe = run.recipe
     Variant.parse(run.variant)  # a wrong name is an error before any data is read
-    images, test = load_splits(data, recipe, run.fraction)
-    if len(images) < recipe.batch_size:
-        raise OptionError(f"{len(images)} images do not fill one batch of {recipe.batch_size}: --set batch_size=…")
-    model = apply_variant(build_model(recipe, run.seed), run.variant, run.std, run.seed).to(device)
-    trainer = Trainer(
-        model,
-        parameter_groups(model, recipe.weight_decay),
-        images.pixels.to(device),
-        images.labels.to(device),
-        recipe,
-        learning_rates(recipe, len(images) // recipe.batch_size, run.epochs),
-        speed,
-        world,
-    )
-    first, minutes = _resume(run, folder, trainer, len(images))
+    images, test = load_splits(data, run.recipe, run.fraction)
+    trainer = _make_trainer(run, images, device, speed, world)
+    first, before = _resume(run, folder, trainer, len(images))
     log = journal.Journal(folder, first, tensorboard) if rank == 0 else None
-    test_pixels, test_labels = test.pixels.to(device), test.labels.to(device)
+    test = dataclasses.replace(test, pixels=test.pixels.to(device), labels=test.labels.to(device))
+
+    def minutes() -> float:
+        return round(before + (time.monotonic() - started) / 60, 3)
+
     for epoch in range(first, run.epochs):
-        plan = draw_epoch(len(images), recipe, run.seed, epoch)
+        plan = draw_epoch(len(images), run.recipe, run.seed, epoch)
         plan = plan.shard(rank, world) if world > 1 else plan
         loss = trainer.run_epoch(plan, seed=1_000_003 * (run.seed + 1_009 * rank) + epoch)
         done = epoch + 1
         row: dict[str, Any] = {"epoch": done, "train_loss": _finite(loss, done, folder)}
-        if done % recipe.every == 0 or done == run.epochs:
-            row["lr"] = float(trainer.rates[done * len(plan) - 1])
-            if log is not None:
-                row["test"] = evaluate(model, test_pixels, test_labels, recipe).as_dict()
-                row |= observe(model, test_pixels[: recipe.metric_images], recipe)
-                row["minutes"] = round(minutes + (time.monotonic() - started) / 60, 3)
-                log.add(row)
-                state = {**run.state(), "epoch": done, "minutes": row["minutes"]}
-                save_checkpoint(folder, model, trainer.optimizer, state)
+        if log is not None and (done % run.recipe.every == 0 or done == run.epochs):
+            row |= {"lr": float(trainer.rates[done * len(plan) - 1]), **_look(trainer.model, test, run.recipe)}
+            row["minutes"] = minutes()
+            log.add(row)
+            state = {**run.state(), "epoch": done, "minutes": row["minutes"]}
+            save_checkpoint(folder, trainer.model, trainer.optimizer, state)
         if progress is not None:
             progress(done, run.epochs, row)
     if log is None:
         return {}
     log.close()
-    return _finish(run, folder, model, (test_pixels, test_labels), log, minutes + (time.monotonic() - started) / 60)
+    return _finish(run, folder, trainer.model, test, log, minutes())
+
+
+def _make_trainer(run: Run, images: ImageSet, device: torch.device, speed: Speed | None, world: int) -> Trainer:
+    recipe = run.recipe
+    if len(images) < recipe.batch_size:
+        raise OptionError(f"{len(images)} images do not fill one batch of {recipe.batch_size}: --set batch_size=…")
+    model = apply_variant(build_model(recipe, run.seed), run.variant, run.std, run.seed).to(device)
+    rates = learning_rates(recipe, len(images) // recipe.batch_size, run.epochs)
+    groups = parameter_groups(model, recipe.weight_decay)
+    return Trainer(model, groups, images.pixels.to(device), images.labels.to(device), recipe, rates, speed, world)
+
+
+def _look(model: nn.Module, test: ImageSet, recipe: Recipe) -> dict[str, Any]:
+    """What is logged every few epochs: the test set, smoothing, the spectrum of H."""
+    found = evaluate(model, test.pixels, test.labels, recipe).as_dict()
+    return {"test": found, **observe(model, test.pixels[: recipe.metric_images], recipe)}
 
 
 def _resume(run: Run, folder: Path, trainer: Trainer, images: int) -> tuple[int, float]:
@@ -163,11 +168,11 @@ def _finite(loss: Tensor, epoch: int, folder: Path) -> float:
 
 
 def _finish(
-    run: Run, folder: Path, model: nn.Module, test: tuple[Tensor, Tensor], log: journal.Journal, minutes: float
+    run: Run, folder: Path, model: nn.Module, test: ImageSet, log: journal.Journal, minutes: float
 ) -> dict[str, Any]:
     """Bake, evaluate in float32, save the model and the record."""
     plain = baked(model, run.variant)
-    final = evaluate(plain, *test, run.recipe, precision="float32").as_dict()
+    final = evaluate(plain, test.pixels, test.labels, run.recipe, precision="float32").as_dict()
     about = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": run.fraction}
     save_model(plain, folder, run.recipe, {**about, "metrics": final})
     record = {

@@ -59,12 +59,12 @@ class Trainer:
         self.loss_sum = torch.zeros((), device=self.device)
         self.plan: EpochPlan | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
-        torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
         self._augment, self._loss = augment, self._forward
         if self.cuda and recipe.precision == "bf16-stream":
             first = view(model).layers[0].block
             first.register_forward_pre_hook(lambda _module, args: (args[0].to(torch.bfloat16), *args[1:]))
         if self.cuda and self.speed.compile_mode is not None:
+            torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
             mode = None if self.speed.compile_mode == "default" else self.speed.compile_mode
             self._augment = torch.compile(augment, dynamic=False, fullgraph=True)
             self._loss = torch.compile(self._forward, dynamic=False, fullgraph=True, mode=mode)

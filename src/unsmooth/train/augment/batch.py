@@ -9,7 +9,7 @@ from jaxtyping import Float, Int32, Int64, UInt8
 from torch import Tensor
 
 from unsmooth.train.augment.plan import BatchPlan
-from unsmooth.train.augment.rand_augment import apply_layer
+from unsmooth.train.augment.rand_augment import Draws, apply_layer
 from unsmooth.train.recipes import Recipe
 
 
@@ -39,14 +39,8 @@ def augment(
     """The normalised, mixed batch of one step and its soft targets."""
     x = crop_and_flip(pixels.index_select(0, plan["index"]).to(torch.int32), plan, recipe.crop_padding)
     for layer in range(recipe.rand_augment_layers):
-        x = apply_layer(
-            x,
-            plan["operation"][:, layer],
-            plan["level"][:, layer],
-            plan["negate"][:, layer],
-            plan["bicubic"][:, layer],
-            colours.fill,
-        )
+        draws = Draws(*(plan[name][:, layer] for name in ("operation", "level", "negate", "bicubic")))
+        x = apply_layer(x, draws, colours.fill)
     targets = mix_targets(labels.index_select(0, plan["index"]), plan["lam"], recipe)
     return mix_images(normalise(x, colours), plan), targets
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float64, Int32, Int64
 from torch import Tensor
@@ -28,37 +30,67 @@ OPERATIONS = (
 )
 IDENTITY = len(OPERATIONS)  # drawn when an operation is skipped
 Code = {name: number for number, name in enumerate(OPERATIONS)}
+TABLED = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "SolarizeAdd")
+WARPS = ("Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel")
+BLENDS = ("Color", "Contrast", "Brightness", "Sharpness")
+Pixels = Int32[Tensor, "batch channel height width"]
 
 
-def apply_layer(
-    x: Int32[Tensor, "batch channel height width"],
-    operation: Int64[Tensor, batch],
-    level: Float64[Tensor, batch],
-    negate: Bool[Tensor, batch],
-    bicubic: Bool[Tensor, batch],
-    fill: Int32[Tensor, channel],
-) -> Int32[Tensor, "batch channel height width"]:
-    """One operation per image: `operation` indexes OPERATIONS, `level` is timm's magnitude in [0, 10].
+@dataclass(frozen=True)
+class Draws:
+    """What is drawn for each image of a batch in one layer."""
 
-    All kinds are computed for all images and chosen by `where`: nothing depends on the data's values,
-    so the whole layer compiles into a few kernels of a fixed shape.
+    operation: Int64[Tensor, batch]  # an index into OPERATIONS, or IDENTITY
+    level: Float64[Tensor, batch]  # timm's magnitude in [0, 10]
+    negate: Bool[Tensor, batch]
+    bicubic: Bool[Tensor, batch]
+
+    def take(self, index: Int64[Tensor, chosen]) -> Draws:
+        """The draws of these images."""
+        return Draws(self.operation[index], self.level[index], self.negate[index], self.bicubic[index])
+
+
+def apply_layer(x: Pixels, draws: Draws, fill: Int32[Tensor, channel]) -> Pixels:
+    """One operation per image.
+
+    On a GPU all kinds are computed for all images and chosen by `where`: nothing depends on the data's
+    values, so the layer compiles into a few kernels of a fixed shape. A CPU computes what is needed.
     """
-    fraction = level / 10
-    signed = torch.where(negate, -fraction, fraction)
-    table = _table(x, operation, fraction)
-    mapped = table.gather(2, x.flatten(2).to(torch.int64)).reshape(x.shape).to(torch.int32)
-    warped = affine.warp(x, _matrix(operation, signed, x.shape[-1]), bicubic, fill)
-    enhanced = enhance.blend(_degenerate(x, operation), x, (fraction * 1.8 + 0.1).to(torch.float32))
-    is_warp = _among(operation, "Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel")
-    is_blend = _among(operation, "Color", "Contrast", "Brightness", "Sharpness")
-    return torch.where(is_warp, warped, torch.where(is_blend, enhanced, mapped))
+    kinds = (
+        (_among(draws.operation, *TABLED), lambda p, d: _map(p, d)),
+        (_among(draws.operation, *WARPS), lambda p, d: _warp(p, d, fill)),
+        (_among(draws.operation, *BLENDS), lambda p, d: _blend(p, d)),
+    )
+    out = x
+    for chosen, change in kinds:
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+            index = chosen.nonzero()[:, 0]
+            out = out.index_copy(0, index, change(x[index], draws.take(index))) if len(index) else out
+        else:
+            out = torch.where(chosen[:, None, None, None], change(x, draws), out)
+    return out
 
 
-def _among(operation: Int64[Tensor, batch], *names: str) -> Bool[Tensor, "batch 1 1 1"]:
+def _among(operation: Int64[Tensor, batch], *names: str) -> Bool[Tensor, batch]:
     hit = operation == Code[names[0]]
     for name in names[1:]:
         hit = hit | (operation == Code[name])
-    return hit[:, None, None, None]
+    return hit
+
+
+def _map(x: Pixels, draws: Draws) -> Pixels:
+    table = _table(x, draws.operation, draws.level / 10)
+    return table.gather(2, x.flatten(2).to(torch.int64)).reshape(x.shape).to(torch.int32)
+
+
+def _warp(x: Pixels, draws: Draws, fill: Int32[Tensor, channel]) -> Pixels:
+    fraction = draws.level / 10
+    signed = torch.where(draws.negate, -fraction, fraction)
+    return affine.warp(x, _matrix(draws.operation, signed, x.shape[-1]), draws.bicubic, fill)
+
+
+def _blend(x: Pixels, draws: Draws) -> Pixels:
+    return enhance.blend(_degenerate(x, draws.operation), x, (draws.level / 10 * 1.8 + 0.1).to(torch.float32))
 
 
 def _table(x: Tensor, operation: Tensor, fraction: Tensor) -> Int64[Tensor, "batch channel 256"]:
@@ -98,7 +130,8 @@ def _matrix(operation: Tensor, signed: Tensor, size: int) -> Float64[Tensor, "ba
 
 
 def _degenerate(x: Tensor, operation: Tensor) -> Tensor:
+    is_ = {name: (operation == Code[name])[:, None, None, None] for name in BLENDS}
     luma = enhance.grey(x)
-    base = torch.where(_among(operation, "Color"), luma, torch.zeros_like(x))
-    base = torch.where(_among(operation, "Contrast"), enhance.mean_grey(luma), base)
-    return torch.where(_among(operation, "Sharpness"), enhance.smoothed(x), base)
+    base = torch.where(is_["Color"], luma, torch.zeros_like(x))
+    base = torch.where(is_["Contrast"], enhance.mean_grey(luma), base)
+    return torch.where(is_["Sharpness"], enhance.smoothed(x), base)
