@@ -87,16 +87,16 @@ def _measured(context: Context, metric: str) -> dict[str, Measurement]:
     from unsmooth.data import open_data
     from unsmooth.measure import load_measurement, measure
     from unsmooth.models import load_model
-    from unsmooth.paper.depth import _device, _named, _spread
+    from unsmooth.paper.depth import device_of, named, spread
 
-    references = [_named(text) for text in context.models]
-    data = _spread(context.data or ("bundled",), len(references))
+    references = [named(text) for text in context.models]
+    data = spread(context.data or ("bundled",), len(references))
     found = {}
     for (name, reference), path in zip(references, data, strict=True):
         if reference.endswith(".json"):
             found[name] = load_measurement(reference)
             continue
-        loaded = load_model(reference, device=_device(context))
+        loaded = load_model(reference, device=device_of(context))
         batches = open_data(path, loaded, batch_size=context.batch_size, limit=context.limit)
         found[name] = measure(loaded.model, batches, metric)
         found[name].about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}

@@ -18,8 +18,8 @@ RANDOM = "timm:vit_tiny_patch16_224"
 
 def measured_models(context: Context, metrics: str = "paper") -> dict[str, Measurement]:
     """The models that the user named, measured on their data; a RUN.json is taken as it is."""
-    references = [_named(text) for text in context.models]
-    data = _spread(context.data or ("bundled",), len(references))
+    references = [named(text) for text in context.models]
+    data = spread(context.data or ("bundled",), len(references))
     return {
         name: _measured(reference, path, context, metrics)
         for (name, reference), path in zip(references, data, strict=True)
@@ -41,7 +41,7 @@ def random_model(context: Context, metrics: str = "paper") -> Measurement:
     from unsmooth.models import load_model
 
     torch.manual_seed(context.seed)
-    loaded = load_model(RANDOM, random_init=True, device=_device(context))
+    loaded = load_model(RANDOM, random_init=True, device=device_of(context))
     return _measure(loaded, (context.data or ("bundled",))[0], context, metrics)
 
 
@@ -97,7 +97,7 @@ def _measured(reference: str, data: str, context: Context, metrics: str) -> Meas
 
     if reference.endswith(".json"):
         return load_measurement(reference)
-    return _measure(load_model(reference, device=_device(context)), data, context, metrics)
+    return _measure(load_model(reference, device=device_of(context)), data, context, metrics)
 
 
 def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str) -> Measurement:
@@ -111,18 +111,25 @@ def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str) -> 
     return found
 
 
-def _named(text: str) -> tuple[str, str]:
+def named(text: str) -> tuple[str, str]:
+    """Name and reference of a model given as [NAME=]REFERENCE.
+
+    >>> named("Mine=zoo:plain"), named("runs/a.json")
+    (('Mine', 'zoo:plain'), ('a', 'runs/a.json'))
+    """
     name, equals, reference = text.partition("=")
     return (name, reference) if equals else (Path(text).stem if text.endswith(".json") else text, text)
 
 
-def _spread(data: Sequence[str], models: int) -> Sequence[str]:
+def spread(data: Sequence[str], models: int) -> Sequence[str]:
+    """One path for each model: the one for all repeated, or as many as there are models."""
     if len(data) not in (1, models):
         raise OptionError(f"expected one --data for all models or one for each of {models}, got {len(data)}")
     return data if len(data) == models else list(data) * models
 
 
-def _device(context: Context) -> str:
+def device_of(context: Context) -> str:
+    """The device asked for; `auto` takes the GPU when there is one."""
     import torch
 
     if context.device != "auto":

@@ -39,14 +39,14 @@ def run(context: Context) -> Result:
 def _evaluated(context: Context) -> list[dict[str, Any]]:
     """The records of the named models, with the accuracy that they have now."""
     from unsmooth.files import read_json
-    from unsmooth.paper.depth import _device
+    from unsmooth.paper.depth import device_of
     from unsmooth.train.trained import evaluate_trained, trained_folder
 
     found = []
     for text in context.models:
         reference = text.partition("=")[2] or text
         config = read_json(trained_folder(reference) / "config.json", "unsmooth-model/1")
-        clean = evaluate_trained(reference, context.data[0], limit=context.limit, device=_device(context))["clean"]
+        clean = evaluate_trained(reference, context.data[0], limit=context.limit, device=device_of(context))["clean"]
         about = {key: config.get(key) for key in ("run", "variant", "seed", "fraction")}
         found.append({**about, "same_steps": False, "std": None, "final": clean})
     return found

@@ -40,12 +40,12 @@ def run(context: Context) -> Result:
 
 def _evaluations(context: Context) -> list[dict[str, Any]]:
     if context.models and context.data:
-        from unsmooth.paper.depth import _device
+        from unsmooth.paper.depth import device_of
         from unsmooth.train.trained import evaluate_trained
 
         options: dict[str, Any] = {"corruptions": True, "limit": context.limit, "seed": context.seed}
         references = [text.partition("=")[2] or text for text in context.models]
-        return [evaluate_trained(r, context.data[0], device=_device(context), **options) for r in references]
+        return [evaluate_trained(r, context.data[0], device=device_of(context), **options) for r in references]
     from unsmooth.models.load import zoo_folder
 
     folder = context.runs or zoo_folder() / "records"

@@ -1,0 +1,68 @@
+"""Figures 1, 3 and 5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unsmooth.paper import Context, find_item
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_definition_of_oversmoothing_always_holds_and_iterating_agrees(seed: int) -> None:
+    (table,) = find_item("fig1").run(Context(seed=seed)).tables
+    assert [row[1:4] for row in table.rows] == [
+        ["yes", "yes", "yes"],
+        ["no", "no", "yes"],
+        ["yes", "yes", "yes"],
+        ["no", "no", "no"],
+    ]
+    for _, inputs, angles, rank, _, ratio, cosine, effective in table.rows:
+        assert (ratio < 1e-6) == (inputs == "yes")
+        assert (cosine > 1 - 1e-6) == (angles == "yes")
+        assert (effective < 1.001) == (rank == "yes")
+
+
+def test_negative_weights_turn_pre_norm_around_and_leave_post_norm_alone() -> None:
+    result = find_item("fig3").run(Context(limit=2))
+    cells = {tuple(row[:4]): row[4] for row in result.tables[0].rows if row[0] == "symmetric"}
+    assert cells["symmetric", "Pre-LN", "sharpening", "+"] > 0.5
+    assert cells["symmetric", "Pre-LN", "sharpening", "−"] < -0.5
+    assert cells["symmetric", "Pre-LN", "smoothing", "−"] > 0.5
+    for sign in "+−":
+        assert cells["symmetric", "Post-LN", "sharpening", sign] > 0.5
+        assert cells["symmetric", "Post-LN", "smoothing", sign] < -5
+    assert len(result.tables[0].rows) == 20
+    assert "2 seeds" in result.label
+
+
+def test_figure_3_can_start_from_an_image(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "grey.png"
+    image.effect_noise((64, 64), 50).save(path)
+    result = find_item("fig3").run(Context(limit=1, data=(str(path),)))
+    assert str(path) in result.label
+
+
+def test_shares_of_figure_5_are_those_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    import torch
+
+    from unsmooth.models import load_model
+    from unsmooth.paper.depth import RANDOM
+
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
+    result = find_item("fig5").run(Context())
+    assert "one untrained model" in result.label
+    bare = result.tables[0].rows[0]
+    torch.manual_seed(0)
+    real = []
+    for block in load_model(RANDOM, random_init=True).model.blocks:
+        w_v, w_proj = block.attn.qkv.weight[-192:].double(), block.attn.proj.weight.double()
+        real.append(torch.linalg.eigvals(w_proj @ w_v).real)
+    values = torch.cat(real)
+    assert bare[1] == "bare"
+    assert bare[6] == len(values) == 12 * 192
+    assert bare[2] == pytest.approx(100 * float(((values >= -1) & (values < 0)).double().mean()), abs=0.1)
+    assert bare[3] == pytest.approx(100 * float((values > 0).double().mean()), abs=0.1)
