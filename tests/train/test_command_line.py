@@ -99,6 +99,22 @@ def test_a_list_of_runs_skips_what_has_a_record(
     assert "cifar100-fast-50pct-plain-seed3: not started" in capsys.readouterr().out
 
 
+def test_a_run_that_breaks_is_written_down_and_the_next_one_starts(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = runs.Run(tiny_recipe.override(["lr=1e30", "clip_norm=0"]), "plain", 0, 0.5)
+    fine = runs.Run(tiny_recipe.override(["epochs=1"]), "plain", 1, 0.5)
+    options = {"data": tiny_data, "out": tmp_path / "runs", "records": tmp_path / "records", "device": "cpu"}
+    runs.run_all([broken, fine], minutes=10, **options)
+    failure = json.loads((tmp_path / "records" / f"{broken.name}.failed.json").read_text())
+    assert "the loss is nan" in failure["failed"]
+    assert failure["schema"] == "unsmooth-failure/1"
+    assert (tmp_path / "records" / f"{fine.name}.json").exists()
+    capsys.readouterr()
+    runs.run_all([broken], minutes=10, **options)
+    assert "done already" in capsys.readouterr().out
+
+
 def test_the_lists_are_those_of_the_plan() -> None:
     assert [run.name for run in runs.run_list("ten-percent")][:4] == [
         "cifar100-10pct-plain-seed0",

@@ -19,6 +19,7 @@ from unsmooth.files import write_atomically
 LOG = "log.jsonl"
 RECORD = "record.json"
 RECORD_SCHEMA = "unsmooth-record/1"
+FAILURE_SCHEMA = "unsmooth-failure/1"
 
 
 class Journal:
@@ -101,10 +102,10 @@ def commit() -> str:
         return os.environ.get("UNSMOOTH_COMMIT", "unknown")
 
 
-def write_record(path: Path, content: dict[str, Any]) -> Path:
-    """The record of a finished run: what was run, on what, and what came out."""
+def write_record(path: Path, content: dict[str, Any], schema: str = RECORD_SCHEMA) -> Path:
+    """The record of a run: what was run, on what, and what came out."""
     about = {
-        "schema": RECORD_SCHEMA,
+        "schema": schema,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit(),
         "hardware": hardware(),

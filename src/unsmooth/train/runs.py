@@ -14,8 +14,8 @@ from typing import Any
 
 from unsmooth.control import PEERS
 from unsmooth.errors import OptionError
-from unsmooth.train.journal import RECORD
-from unsmooth.train.loop import Run, train
+from unsmooth.train.journal import FAILURE_SCHEMA, RECORD, read_log, write_record
+from unsmooth.train.loop import Run, TrainingError, command_of, train
 from unsmooth.train.recipes import find_recipe
 from unsmooth.train.step import Speed
 
@@ -51,7 +51,7 @@ def run_all(runs: list[Run], data: Path, out: Path, records: Path, minutes: floa
     started, longest = time.monotonic(), 0.0
     for run in runs:
         target = records / f"{run.name}.json"
-        if target.exists():
+        if target.exists() or (records / f"{run.name}.failed.json").exists():
             print(f"{run.name}: done already", flush=True)
             continue
         left = minutes * 60 - (time.monotonic() - started)
@@ -60,7 +60,13 @@ def run_all(runs: list[Run], data: Path, out: Path, records: Path, minutes: floa
             break
         before = time.monotonic()
         folder = out / run.name
-        record = train(run, data, folder, progress=_say, tensorboard=False, **options)
+        try:
+            record = train(run, data, folder, progress=_say, tensorboard=False, **options)
+        except TrainingError as error:  # that training breaks is a result too; the other runs go on
+            failure = {"run": run.name, "command": command_of(run), "failed": str(error), "epochs": read_log(folder)}
+            write_record(records / f"{run.name}.failed.json", failure, FAILURE_SCHEMA)
+            print(f"{run.name}: {error}", flush=True)
+            continue
         longest = max(longest, time.monotonic() - before)
         records.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / RECORD, target)
