@@ -51,8 +51,10 @@ def eigenvalue_distribution(explanations: Mapping[str, Explanation] | Explanatio
                 figure.add_vrect(
                     x0=left, x1=end, fillcolor=shade, opacity=0.07, line_width=0, row=row, col=2 * number + 1
                 )
-            for sign, colour_of in ((-1, _BLUE), (1, _RED)):
-                values = part["real"][(part["real"] * sign) > 0]
+            real = part["real"]
+            groups = ((real < -1, "grey"), ((real >= -1) & (real < 0), _BLUE), (real > 0, _RED))
+            for chosen, colour_of in groups:
+                values = real[chosen]
                 bars = go.Histogram(x=values, marker_color=colour_of, showlegend=False, xbins=_bins(part["real"]))
                 figure.add_trace(bars, row=row, col=2 * number + 2)
             figure.update_xaxes(title_text="Re λ", row=row, col=2 * number + 1)
