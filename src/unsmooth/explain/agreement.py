@@ -63,7 +63,7 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
     """The 95 % Wilson score interval, which stays honest at 0 and 1.
 
     >>> low, high = wilson_interval(1.0, 10)
-    >>> round(low, 3), high
+    >>> round(low, 3), round(high, 3)
     (0.722, 1.0)
     """
     if not count:
