@@ -80,6 +80,19 @@ def test_the_layer_that_moves_most_and_the_mover_are_named() -> None:
     )
 
 
+def test_outlier_tokens_that_make_the_curve_are_named() -> None:
+    found = measured(SMOOTHER)
+    found.about["settings"]["tokens"].append("no-outliers")
+    found.about["definitions"]["tokens"]["no-outliers"] = ""
+    for cell, value in list(found.cells.items()):
+        factor = 0.25 if cell.point == "blocks.1.mid" else 1.0
+        found.cells[cell._replace(tokens="no-outliers")] = moments(value.mean * factor, 0.01)
+    said = [finding.html for finding in findings([Subject("x", found)])]
+    assert "HFC/LFC at blocks.1.mid is 4 times what it is without" in said[1]
+    calm = measured(SMOOTHER)
+    assert not any("extreme norm" in finding.html for finding in findings([Subject("x", calm)]))
+
+
 def test_few_samples_and_an_interruption_are_admitted() -> None:
     found = measured(SMOOTHER, count=3)
     last = findings([Subject("x", found)])[-1]

@@ -26,6 +26,8 @@ class Finding:
     section: str
 
 
+_STREAM = (".pre", ".mid", ".post")
+_OUTLIERS_MATTER = 1.5  # a factor between the metric with and without outlier tokens
 SMOOTHS = '<span class="smooth-word">{}</span>'
 SHARPENS = '<span class="sharp-word">{}</span>'
 
@@ -36,6 +38,7 @@ def findings(subjects: Sequence[Subject]) -> list[Finding]:
     found = [
         _join(subjects, lambda s: _direction(s, metrics, policy), "depth", "From the first layer’s input to the last "
               "layer’s output, "),
+        _join(subjects, lambda s: _outliers(s, metrics[0], policy), "depth"),
         _join(subjects, lambda s: _where(s, metrics[0], policy), "steps"),
         _join(subjects, lambda s: _driver(s, metrics[0], policy), "steps", "Averaged over layers, "),
         _join(subjects, _spectrum, "histograms", "Once the normalisation is folded in, "),
@@ -133,6 +136,25 @@ def _direction(subject: Subject, metrics: Sequence[str], policy: str) -> str:
         "mixed": "moves its metrics in different directions",
     }
     return "{name} " + words[verdict(measurement, metrics, policy)] + f" ({', '.join(values)})"
+
+
+def _outliers(subject: Subject, metric: str, policy: str) -> str | None:
+    """Whether a few tokens of extreme norm make the curve: massive activations can fake or hide smoothing."""
+    cells = subject.measurement.cells
+    factors = []
+    for cell, moments in cells.items():
+        other = cells.get(cell._replace(tokens="no-outliers"))
+        if other is None or cell.metric != metric or cell.tokens != policy or not cell.point.endswith(_STREAM):
+            continue
+        if moments.mean > 0 and other.mean > 0 and math.isfinite(moments.mean / other.mean):
+            factors.append((moments.mean / other.mean, cell.point))
+    factor, point = max(factors, key=lambda found: abs(math.log(found[0])), default=(1.0, ""))
+    if abs(math.log(factor)) < math.log(_OUTLIERS_MATTER):
+        return None
+    return (
+        f"a few tokens of extreme norm carry much of this{{within}}: with them, {METRICS[metric].title} at {point} is "
+        f"{number_text(factor)} times what it is without (switch to no-outliers)"
+    )
 
 
 def _where(subject: Subject, metric: str, policy: str) -> str | None:
