@@ -2,7 +2,8 @@
 
     python docs/draw.py RUNS
 
-RUNS is the folder with the files that the commands in gallery.md write. Needs plotly and kaleido, and a Chromium.
+RUNS is the folder with the files that the commands in gallery.md and disagree.md write (NAME.json and
+NAME.explained.json). Needs plotly and kaleido, and a Chromium.
 """
 
 from __future__ import annotations
@@ -41,11 +42,8 @@ def main(runs: Path) -> None:
             save(depth_curves({NAMES[key]: measured[key]}, tokens=policy), f"depth-{key}-{policy}")
     save(norm_impact(), "norm-impact")
     save(phase_diagram(), "phase-diagram")
-    for key in NAMES:
-        path = runs / f"{key}.explained.json"
-        if path.exists():
-            explanation = load_explanation(path)
-            save(predicted_against_measured(explanation), f"predicted-{key}")
+    for key in ("dinov2-s14", "mpnet-base"):
+        save(predicted_against_measured(load_explanation(runs / f"{key}.explained.json")), f"predicted-{key}")
 
 
 def save(figure: Any, name: str) -> None:
