@@ -8,41 +8,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
 import unsmooth
-from unsmooth.cli import main
 
 pytest.importorskip("timm")
 TINY = ["timm:vit_tiny_patch16_224", "--random-init", "--model-option", "depth=2", "--model-option", "img_size=64"]
 
 
-class Run(NamedTuple):
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
-    """The command with these arguments, in this process; the exit code must be `code`."""
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def call(*arguments: str, code: int = 0) -> Run:
-        monkeypatch.setattr("sys.argv", ["unsmooth", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        done = Run(*capsys.readouterr())
-        assert (stop.value.code or 0) == code, done.stdout + done.stderr
-        return done
-
-    return call
-
-
-def test_tables_and_file_agree_with_json(run: Callable[..., Run], tmp_path: Path) -> None:
+def test_tables_and_file_agree_with_json(cli: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "run.json"
-    shown = run(
+    shown = cli(
         "measure", *TINY, "--data", "bundled", "--limit", "4", "--tokens", "all,patches", "--out", str(out)
     ).stdout
     measurement = unsmooth.load_measurement(out)
@@ -56,16 +34,16 @@ def test_tables_and_file_agree_with_json(run: Callable[..., Run], tmp_path: Path
     assert "per sample, then mean over samples" in shown
 
 
-def test_json_is_all_that_is_printed(run: Callable[..., Run]) -> None:
-    done = run("measure", *TINY, "--data", "random", "--limit", "2", "--json", "--points", "blocks.*.attn,embed")
+def test_json_is_all_that_is_printed(cli: Callable[..., Any]) -> None:
+    done = cli("measure", *TINY, "--data", "random", "--limit", "2", "--json", "--points", "blocks.*.attn,embed")
     found = json.loads(done.stdout)
     assert found["schema"] == "unsmooth.measurement/1"
     assert {c["point"] for c in found["cells"]} == {"embed", "blocks.0.attn", "blocks.1.attn"}
 
 
-def test_chosen_points_are_shown_one_by_one(run: Callable[..., Run]) -> None:
+def test_chosen_points_are_shown_one_by_one(cli: Callable[..., Any]) -> None:
     assert (
-        "blocks.1.mlp" in run("measure", *TINY, "--data", "random", "--limit", "2", "--points", "blocks.1.mlp").stdout
+        "blocks.1.mlp" in cli("measure", *TINY, "--data", "random", "--limit", "2", "--points", "blocks.1.mlp").stdout
     )
 
 
@@ -84,10 +62,10 @@ def test_chosen_points_are_shown_one_by_one(run: Callable[..., Run]) -> None:
     ],
 )
 def test_errors_are_one_message_and_exit_code_1(
-    run: Callable[..., Run], tmp_path: Path, arguments: list[str], message: str
+    cli: Callable[..., Any], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     out = tmp_path / "run.json"
-    done = run("measure", *arguments, "--out", str(out), code=1)
+    done = cli("measure", *arguments, "--out", str(out), code=1)
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -128,9 +106,9 @@ def test_control_c_writes_what_was_measured_so_far(tmp_path: Path) -> None:
     assert {m.count for m in measurement.cells.values()} == {6}
 
 
-def test_version_and_help(run: Callable[..., Run]) -> None:
-    assert run("--version").stdout.strip() == f"unsmooth {unsmooth.__version__}"
-    assert "measure" in run("--help").stdout
+def test_version_and_help(cli: Callable[..., Any]) -> None:
+    assert cli("--version").stdout.strip() == f"unsmooth {unsmooth.__version__}"
+    assert "measure" in cli("--help").stdout
 
 
 def test_importing_is_quiet_and_leaves_heavy_libraries_alone() -> None:

@@ -9,55 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from reference import entropy_rank, high_low_ratio, mean_cosine
+from small_models import bert, images, vit, words
 from torch import nn
 
 import unsmooth
-from unsmooth.errors import CompiledModelError, FeatureError, OptionError, PointError, UnknownModelError, UnsmoothError
+from unsmooth.errors import OptionError, PointError, UnsmoothError
 
-timm = pytest.importorskip("timm")
-transformers = pytest.importorskip("transformers")
-
-
-def hfc_lfc_ratio(x: torch.Tensor) -> torch.Tensor:
-    x = x.double()
-    mean = x.mean(0, keepdim=True).expand_as(x)
-    return (x - mean).norm() / mean.norm()
-
-
-def cosine_similarity(x: torch.Tensor) -> torch.Tensor:
-    unit = nn.functional.normalize(x.double(), dim=-1)
-    i, j = torch.triu_indices(len(x), len(x), 1)
-    return (unit @ unit.T)[i, j].mean()
-
-
-def effective_rank(x: torch.Tensor) -> torch.Tensor:
-    s = torch.linalg.svdvals(x.double())
-    p = s / s.sum()
-    return torch.special.entr(p).sum().exp()
-
-
-SLOW = {"hfc_lfc": hfc_lfc_ratio, "cosine_similarity": cosine_similarity, "effective_rank": effective_rank}
-
-
-def vit(**options: Any) -> nn.Module:
-    settings = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 3, "num_classes": 5}
-    return timm.models.VisionTransformer(**(settings | options))
-
-
-def bert(layers: int = 2) -> nn.Module:
-    config = transformers.BertConfig(
-        vocab_size=50, hidden_size=24, num_hidden_layers=layers, num_attention_heads=3, intermediate_size=32
-    )
-    return transformers.BertModel(config)
-
-
-def images(batches: int = 3, size: int = 2) -> list[torch.Tensor]:
-    return [torch.randn(size, 3, 16, 16) for _ in range(batches)]
-
-
-def words(batches: int = 2) -> list[dict[str, torch.Tensor]]:
-    mask = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
-    return [{"input_ids": torch.randint(50, (2, 7)), "attention_mask": mask} for _ in range(batches)]
+SLOW = {"hfc_lfc": high_low_ratio, "cosine_similarity": mean_cosine, "effective_rank": entropy_rank}
 
 
 def cell(measurement: unsmooth.Measurement, point: str, metric: str, tokens: str = "all") -> Any:
@@ -80,7 +39,7 @@ def test_every_block_output_agrees_with_stored_features() -> None:
     measurement = unsmooth.measure(model, data)
     for i, batches in stored.items():
         for metric, slow in SLOW.items():
-            values = torch.tensor([float(slow(x)) for x in torch.cat(batches)], dtype=torch.float64)
+            values = torch.tensor([float(slow(x.double())) for x in torch.cat(batches)], dtype=torch.float64)
             row = cell(measurement, f"blocks.{i}.post", metric)
             assert row.mean == pytest.approx(values.mean().item(), rel=1e-6), (i, metric)
             assert row.std == pytest.approx(values.std().item(), rel=1e-5), (i, metric)
@@ -98,7 +57,7 @@ def test_hidden_states_of_hugging_face_are_the_block_outputs() -> None:
             for s, b in zip(states, data, strict=True)
             for x, mask in zip(s[i + 1], b["attention_mask"], strict=True)
         ]
-        expected = sum(float(effective_rank(x)) for x in kept) / len(kept)
+        expected = sum(float(entropy_rank(x.double())) for x in kept) / len(kept)
         assert cell(measurement, f"blocks.{i}.post", "effective_rank", "content").mean == pytest.approx(
             expected, rel=1e-6
         )
@@ -269,64 +228,3 @@ def test_a_change_needs_its_points() -> None:
         measurement.change_by_kind("chain")
     with pytest.raises(OptionError, match="unknown reading of change 'sum'"):
         measurement.change_by_kind("sum")
-
-
-class TestErrors:
-    """Each error that design promises, with what its message must say."""
-
-    def test_a_model_no_row_matches(self) -> None:
-        with pytest.raises(UnknownModelError, match="Sequential"):
-            unsmooth.measure(nn.Sequential(nn.Linear(3, 3)), images())
-
-    def test_a_compiled_module(self) -> None:
-        with pytest.raises(CompiledModelError, match="compile"):
-            unsmooth.measure(torch.compile(vit()), images())  # type: ignore[arg-type]
-
-    def test_a_point_that_never_fired(self) -> None:
-        model = vit()
-        model.blocks[1].forward = lambda x, *_, **__: x
-        with pytest.raises(PointError, match=r"blocks\.1"):
-            unsmooth.measure(model, images())
-
-    @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-    def test_features_with_nan_or_infinity_name_point_and_batch(self, bad: float) -> None:
-        data = images()
-        data[1][0, 0, 0, 0] = bad
-        with pytest.raises(FeatureError, match=r"(?s)embed.*batch 1"):
-            unsmooth.measure(vit(), data)
-
-    def test_one_token_only(self) -> None:
-        model = vit(img_size=4, class_token=False, global_pool="avg")
-        with pytest.raises(FeatureError, match="token"):
-            unsmooth.measure(model, [torch.randn(2, 3, 4, 4)])
-
-    def test_a_mask_that_leaves_nothing(self) -> None:
-        data = [{"input_ids": torch.zeros(1, 6, dtype=torch.long), "attention_mask": torch.ones(1, 6)}]
-        with pytest.raises(FeatureError, match="content"):
-            unsmooth.measure(bert(), data, tokens="content", special_ids=[0])
-
-    def test_an_all_zero_token_says_what_its_value_means(self) -> None:
-        model = vit()
-        with torch.no_grad():
-            model.blocks[0].attn.proj.weight.zero_()
-            model.blocks[0].attn.proj.bias.zero_()
-        with pytest.raises(FeatureError, match=r"(?s)blocks\.0\.attn.*zero"):
-            unsmooth.measure(model, images())
-        kept = unsmooth.measure(model, images(), degenerate="keep")
-        assert any("zero" in note for note in kept.notes)
-
-    def test_unknown_options_list_the_valid_ones(self) -> None:
-        with pytest.raises(OptionError, match="'hfc_lfc'"):
-            unsmooth.measure(vit(), images(), metrics="smoothness")
-        with pytest.raises(OptionError, match="'patches'"):
-            unsmooth.measure(vit(), images(), tokens="cls")
-        with pytest.raises(PointError, match=r"blocks\.9\.post"):
-            unsmooth.measure(vit(), images(), points=["blocks.9.post"])
-
-    def test_no_batch(self) -> None:
-        with pytest.raises(FeatureError, match="no batch"):
-            unsmooth.measure(vit(), [])
-
-    def test_a_batch_of_another_kind(self) -> None:
-        with pytest.raises(UnsmoothError, match=r"must be a tensor.*got str"):
-            unsmooth.measure(vit(), ["text"])

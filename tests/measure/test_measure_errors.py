@@ -1,0 +1,78 @@
+"""Each error that measuring promises, with what its message must say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_models import bert, images, vit
+from torch import nn
+
+import unsmooth
+from unsmooth.errors import CompiledModelError, FeatureError, OptionError, PointError, UnknownModelError, UnsmoothError
+
+
+def test_a_model_no_row_matches() -> None:
+    with pytest.raises(UnknownModelError, match="Sequential"):
+        unsmooth.measure(nn.Sequential(nn.Linear(3, 3)), images())
+
+
+def test_a_compiled_module() -> None:
+    with pytest.raises(CompiledModelError, match="compile"):
+        unsmooth.measure(torch.compile(vit()), images())  # type: ignore[arg-type]
+
+
+def test_a_point_that_never_fired() -> None:
+    model = vit()
+    model.blocks[1].forward = lambda x, *_, **__: x
+    with pytest.raises(PointError, match=r"blocks\.1"):
+        unsmooth.measure(model, images())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_features_with_nan_or_infinity_name_point_and_batch(bad: float) -> None:
+    data = images()
+    data[1][0, 0, 0, 0] = bad
+    with pytest.raises(FeatureError, match=r"(?s)embed.*batch 1"):
+        unsmooth.measure(vit(), data)
+
+
+def test_one_token_only() -> None:
+    model = vit(img_size=4, class_token=False, global_pool="avg")
+    with pytest.raises(FeatureError, match="token"):
+        unsmooth.measure(model, [torch.randn(2, 3, 4, 4)])
+
+
+def test_a_mask_that_leaves_nothing() -> None:
+    data = [{"input_ids": torch.zeros(1, 6, dtype=torch.long), "attention_mask": torch.ones(1, 6)}]
+    with pytest.raises(FeatureError, match="content"):
+        unsmooth.measure(bert(), data, tokens="content", special_ids=[0])
+
+
+def test_an_all_zero_token_says_what_its_value_means() -> None:
+    model = vit()
+    with torch.no_grad():
+        model.blocks[0].attn.proj.weight.zero_()
+        model.blocks[0].attn.proj.bias.zero_()
+    with pytest.raises(FeatureError, match=r"(?s)blocks\.0\.attn.*zero"):
+        unsmooth.measure(model, images())
+    kept = unsmooth.measure(model, images(), degenerate="keep")
+    assert any("zero" in note for note in kept.notes)
+
+
+def test_unknown_options_list_the_valid_ones() -> None:
+    with pytest.raises(OptionError, match="'hfc_lfc'"):
+        unsmooth.measure(vit(), images(), metrics="smoothness")
+    with pytest.raises(OptionError, match="'patches'"):
+        unsmooth.measure(vit(), images(), tokens="cls")
+    with pytest.raises(PointError, match=r"blocks\.9\.post"):
+        unsmooth.measure(vit(), images(), points=["blocks.9.post"])
+
+
+def test_no_batch() -> None:
+    with pytest.raises(FeatureError, match="no batch"):
+        unsmooth.measure(vit(), [])
+
+
+def test_a_batch_of_another_kind() -> None:
+    with pytest.raises(UnsmoothError, match=r"must be a tensor.*got str"):
+        unsmooth.measure(vit(), ["text"])
