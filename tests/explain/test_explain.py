@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from unsmooth.errors import CheckpointError, FeatureError, OptionError
+from unsmooth.errors import CheckpointError, FeatureError, OptionError, WeightsError
 from unsmooth.explain import Explainer, Explanation, dominance, explain, load_explanation
 from unsmooth.explain.facts import alignment
 from unsmooth.models import view
@@ -169,6 +169,17 @@ def test_wrong_requests_are_refused(vit: nn.Module, found: Explanation) -> None:
         found.type_shares("type")
     with pytest.raises(FeatureError, match="there was no batch"):
         explain(vit, [])
+
+
+def test_an_attention_that_its_weights_do_not_explain_is_refused(vit: nn.Module) -> None:
+    attention = vit.blocks[0].attn
+    honest = attention.forward
+    attention.forward = lambda *args, **kwargs: 2 * honest(*args, **kwargs)
+    try:
+        with pytest.raises(WeightsError, match="layer 0 .*misses the attention's output"):
+            explain(vit, [torch.randn(2, 3, 48, 48)])
+    finally:
+        del attention.forward
 
 
 def test_alignment_is_one_on_the_direction_and_in_its_plane() -> None:

@@ -16,7 +16,7 @@ from unsmooth.explain.explanation import DEFINITIONS, Explanation
 from unsmooth.explain.facts import LayerFacts, layer_facts
 from unsmooth.explain.sublayer import head_rows, layer_rows
 from unsmooth.forward import call, evaluating, to_model
-from unsmooth.models import capture_attention, hook_points, view
+from unsmooth.models import capture_attention, check_attention, hook_points, view
 from unsmooth.versions import library_versions
 
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
@@ -71,6 +71,7 @@ class Explainer:
         self._mask: Tensor | None = None
         self._pending: dict[int, dict[str, Tensor]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+        self._listening = True
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -95,8 +96,15 @@ class Explainer:
         return self._facts[index]
 
     def update(self, batch: Any) -> None:
-        """One forward pass; its rows are added together, or not at all."""
+        """One forward pass; its rows are added together, or not at all.
+
+        Before the first one, one input more: do weights and matrices reproduce the attention's own output?
+        """
         inputs = to_model(batch, self.view.model)
+        if not self.batches:
+            self._listening = False
+            check_attention(self.view, _first(inputs))
+        self._listening = True
         self._mask = _kept(inputs)
         self._drafts = ([], [])
         self._pending.clear()
@@ -140,6 +148,8 @@ class Explainer:
         self._receive(index, "attention", a)
 
     def _receive(self, index: int, name: str, tensor: Tensor) -> None:
+        if not self._listening:
+            return
         found = self._pending.setdefault(index, {})
         found[name] = tensor
         if len(found) == 3:
@@ -196,6 +206,13 @@ def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
     if not chosen or any(not 0 <= i < count for i in chosen):
         raise OptionError(f"layers must be between 0 and {count - 1}, got {list(chosen)}")
     return chosen
+
+
+def _first(batch: Any) -> Any:
+    """The first input of a batch, as a batch."""
+    if isinstance(batch, Mapping):
+        return {name: value[:1] for name, value in batch.items()}
+    return (batch[0] if isinstance(batch, tuple) else batch)[:1]
 
 
 def _kept(batch: Any) -> Tensor | None:
