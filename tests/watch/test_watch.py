@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -174,8 +176,9 @@ def test_compiled_models_are_looked_at_inside(inplace: bool) -> None:
 def test_default_rate_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock in which a step takes 1 ms and a reading 39 ms: one in four multiples of 500 steps is affordable."""
     now = [0.0]
-    monkeypatch.setattr("unsmooth.watch.watcher.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr("unsmooth.watch.watcher.measure", slow_measure(now, 0.039))
+    module = sys.modules["unsmooth.watch.watcher"]  # by this name: `unsmooth.watch` is the function
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(module, "measure", slow_measure(now, 0.039))
     with watch(vit(), probe(), count="manual") as watcher:
         for _ in range(20_000):
             now[0] += 0.001
