@@ -75,6 +75,6 @@ function spectrumNote(layer, state, outside) {
     const negative = re.filter((value) => value < 0).length / re.length;
     return `${name === "raw" ? "Before" : "After"} folding ${percent(negative)} lie left of zero${known(condition) ? `, eigenvectors’ condition ${show(condition, 2)}` : ""}.`;
   });
-  if (outside) parts.push(`${outside} lie outside the frame and are drawn at its edge.`);
+  if (outside) parts.push(`Outside the frame and drawn at its edge: ${outside}.`);
   return h("p", { class: "reading" }, parts.join(" "));
 }

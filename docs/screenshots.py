@@ -1,0 +1,64 @@
+"""Screenshots of a report for the README: `python docs/screenshots.py demo.html docs/images`."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+
+from unsmooth.files import write_atomically
+from unsmooth.report.browser import Browser
+
+# name, colour scheme, first and last element that are seen, what to do before
+SHOTS = (
+    ("report-light", "light", ".masthead", "#depth", ""),
+    (
+        "report-dark",
+        "dark",
+        "#spectra",
+        "#spectra",
+        "const s = document.querySelector('#spectra input[type=range]'); s.value = Math.floor(s.max / 2);"
+        "s.dispatchEvent(new Event('input'));",
+    ),
+    (
+        "report-tokens",
+        "light",
+        "#tokens",
+        "#tokens",
+        "const s = document.querySelector('#tokens input[type=range]'); s.value = s.max;"
+        "s.dispatchEvent(new Event('input'));",
+    ),
+)
+
+
+def main(page: Path, folder: Path) -> None:
+    """Write every screenshot into the folder."""
+    with Browser(width=1160, height=900) as browser:
+        for name, scheme, first, last, before in SHOTS:
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            browser.send("Emulation.setEmulatedMedia", {"features": features})
+            browser.open(page)
+            browser.until("document.documentElement.dataset.ready === 'yes'")
+            # the bar would cover what is above it in a picture of the whole page
+            browser.evaluate(f"(() => {{ document.querySelector('.bar').style.position = 'static'; {before} }})()")
+            time.sleep(0.5)
+            top, bottom = (
+                browser.evaluate(f"document.querySelector('{at}').getBoundingClientRect().{edge} + window.scrollY")
+                for at, edge in ((first, "top"), (last, "bottom"))
+            )
+            clip = {"x": 0.0, "y": max(0.0, top), "width": 1160.0, "height": bottom - top}
+            print(write_atomically(folder / f"{name}.png", smaller(browser.screenshot(clip))))
+
+
+def smaller(image: bytes) -> bytes:
+    """The picture with 256 colours, a third of its size."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.open(io.BytesIO(image)).convert("RGB").quantize(256).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
