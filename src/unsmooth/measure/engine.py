@@ -14,12 +14,11 @@ from torch import Tensor
 from unsmooth.errors import FeatureError
 from unsmooth.measure.features import Features, check_shapes
 from unsmooth.measure.metrics import check_count
+from unsmooth.measure.postponed import Postponed
 from unsmooth.measure.registry import Metric
 from unsmooth.measure.statistics import ReducedFeatures, Statistics
-from unsmooth.measure.workers import even_slices, spread
 
 PENDING_BYTES = 1 << 28  # of statistics that wait; more are settled before the forward goes on
-LAPACK_USES_THREADS = 512  # rows of a Gram matrix from which one eigenproblem gains from several threads
 Key = TypeVar("Key", bound=Hashable)
 Mask = Bool[Tensor, "batch token"] | None
 
@@ -86,9 +85,9 @@ class Sample:
 class Evaluator(Generic[Key]):
     """Reduces features to metric values: `add` inside a forward hook, `flush` after each forward.
 
-    On the CPU `add` computes the values at once, a part of the batch per thread. On a GPU (`deferred`) it only
-    enqueues a reduction to statistics and does not wait; they collect up to PENDING_BYTES, so that the many small
-    steps and the eigenvalues run for many points together. Neither keeps `x`, and nothing survives `flush`.
+    On the CPU `add` computes everything but eigenvalues. On a GPU (`deferred`) it only enqueues a reduction to
+    statistics and does not wait. What is left to do collects up to PENDING_BYTES, so that eigenvalues (on a GPU, the
+    many small steps too) run for many points together. Neither keeps `x`, and nothing survives `flush`.
     """
 
     def __init__(self, metrics: Sequence[Metric], deferred: bool | None = None):
@@ -99,6 +98,8 @@ class Evaluator(Generic[Key]):
         self._done: dict[Key, Sample] = {}
         self._waiting: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
         self._order: list[Key] = []
+        spectra = dict.fromkeys(metric.spectrum for metric in self.metrics if metric.spectrum)
+        self._postponed: Postponed[Key] = Postponed(list(spectra))
 
     def add(self, key: Key, x: Float[Tensor, "batch token dim"], mask: Mask = None) -> None:
         """Reduce the features of one point."""
@@ -127,12 +128,13 @@ class Evaluator(Generic[Key]):
         try:
             with torch.no_grad():
                 self._settle()
+                self._solve()
                 arrived = to_cpu(self._done)
             done = {key: arrived[key] for key in self._order}
             for key, sample in done.items():
                 self._check(key, sample)
         finally:
-            self._done, self._order = {}, []
+            self._done, self._order, self._postponed = {}, [], Postponed(self._postponed.spectra)
             self._waiting.clear()
         self.flags = {key: sample.flags for key, sample in done.items()}
         self.nonfinite = {key for key, flags in self.flags.items() if bool(flags.nonfinite.any())}
@@ -145,18 +147,19 @@ class Evaluator(Generic[Key]):
             raise FeatureError(f"{key}: {error}") from None
 
     def _reduce(self, x: Tensor, masks: dict[Key, Mask]) -> None:
-        @torch.no_grad()
-        def part(rows: slice) -> dict[Key, Sample]:
-            chosen = {key: None if mask is None else mask[rows] for key, mask in masks.items()}
-            return {key: Sample.of(f, self.metrics) for key, f in each_mask(x[rows], chosen).items()}
+        plain = [metric for metric in self.metrics if not metric.spectrum]
+        for key, f in each_mask(x, masks).items():
+            for which in self._postponed.spectra:
+                getattr(f, which)  # first: other metrics use the Gram matrix if it is there
+            self._done[key] = Sample.of(f, plain)
+            self._postponed.add(key, f)
+        if self._postponed.nbytes > PENDING_BYTES:
+            self._solve()
 
-        threads = torch.get_num_threads()
-        if len(x) < threads and min(x.shape[-2:]) >= LAPACK_USES_THREADS:
-            parts = [part(slice(None))]
-        else:
-            parts = spread(part, even_slices(len(x), threads))
-        for key in masks:
-            self._done[key] = join([p[key] for p in parts])
+    def _solve(self) -> None:
+        """Values of the metrics that waited for their eigenvalues on the CPU."""
+        for key, f in self._postponed.solve().items():
+            self._done[key].values.update({m.name: m.value(f) for m in self.metrics if m.spectrum})
 
     def _enqueue(self, x: Tensor, masks: dict[Key, Mask]) -> None:
         direct = [metric for metric in self.metrics if metric.needs_tokens]
@@ -186,11 +189,6 @@ def each_mask(x: Float[Tensor, "batch token dim"], masks: Mapping[Key, Mask]) ->
         return {key: Features(x, mask) for key, mask in masks.items()}
     whole = Features(x)
     return {key: whole if mask is None else whole.masked(mask) for key, mask in masks.items()}
-
-
-def join(parts: Sequence[Sample]) -> Sample:
-    """The samples of one key, computed in parts, in order."""
-    return parts[0].like([torch.cat(c) for c in zip(*(part.columns() for part in parts), strict=True)])
 
 
 def to_cpu(samples: Mapping[Key, Sample]) -> dict[Key, Sample]:

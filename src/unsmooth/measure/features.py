@@ -66,6 +66,8 @@ class Features:
     @cached_property
     def norms(self) -> Float[Tensor, "*batch token"]:
         """‖x_i‖, 0 where masked."""
+        if self.tokens <= self.dim and "product" in self.__dict__ and not self.x.requires_grad:  # XXᵀ is there
+            return self.product.diagonal(dim1=-2, dim2=-1).sqrt()
         return torch.linalg.vector_norm(self.x, dim=-1)
 
     @cached_property

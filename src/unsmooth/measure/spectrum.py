@@ -127,10 +127,11 @@ def eigenvalues(matrix: Float[Tensor, "*batch side side"]) -> Float[Tensor, "*ba
 def lapack_eigenvalues(matrix: Float[Tensor, "*batch side side"]) -> Float[Tensor, "*batch side"]:
     """The same by torch.linalg, which raises an error on NaN."""
     finite = matrix.detach().diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
-    if bool(finite.all()):
-        return torch.linalg.eigvalsh(matrix)
-    values = torch.linalg.eigvalsh(torch.where(finite[..., None, None], matrix, 0.0))
-    return torch.where(finite[..., None], values, torch.nan)
+    if not bool(finite.all()):
+        values = lapack_eigenvalues(torch.where(finite[..., None, None], matrix, 0.0))
+        return torch.where(finite[..., None], values, torch.nan)
+    # LAPACK wants columns in a row: the transpose's upper triangle is the lower one without a transposing copy.
+    return torch.linalg.eigvalsh(matrix.mT, UPLO="U")
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
