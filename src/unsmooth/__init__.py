@@ -13,7 +13,7 @@ from unsmooth.measure import (
     measure,
 )
 from unsmooth.models import Family, load_model, register_family
-from unsmooth.watch import SmoothingAlarm, watch
+from unsmooth.watch import Limit, SmoothingAlarm, watch
 
 __version__ = "0.1.0"
 
@@ -21,6 +21,7 @@ __all__ = [
     "ControlMonitor",
     "Explanation",
     "Family",
+    "Limit",
     "Measurement",
     "Measurer",
     "SmoothingAlarm",

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from unsmooth.control import PEERS, apply_fix, bake, control_of, reparametrize
-from unsmooth.control.factor import orthogonal
+from unsmooth.control import PEERS, apply_fix, bake, reparametrize
 from unsmooth.errors import OptionError
 
 PLAIN = "plain"
@@ -61,21 +60,7 @@ def apply_variant(model: nn.Module, variant: str, std: float | None = None, seed
         std = STANDARD_DEVIATION[what.form] if std is None else std
         rng = torch.Generator().manual_seed(seed + 1)
         reparametrize(model, what.mode, form=what.form, layers=what.layers, std=std, generator=rng)
-        if what.form == "symmetric":
-            _start_orthogonal(model)
     return model
-
-
-@torch.no_grad()
-def _start_orthogonal(model: nn.Module) -> None:
-    """Replace the He-normal Θ by √2 times its own Q: the same weights and column lengths, condition number 1.
-
-    A square He-normal matrix has condition numbers in the thousands, and the last diagonal entry of its R
-    crosses zero again and again in training: on the way Θ is singular, and one such step makes a run NaN
-    (seen within 2,600 steps of the paper's recipe).
-    """
-    theta = control_of(model).theta
-    theta.copy_(2**0.5 * orthogonal(theta))
 
 
 def baked(model: nn.Module, variant: str) -> nn.Module:
