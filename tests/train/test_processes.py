@@ -49,7 +49,8 @@ def test_two_processes_equal_one(tiny_data: Path, tiny_recipe: Recipe, tmp_path:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert sorted(done.stdout.split("\n"))[-2:] == ["no record", "record"], done.stdout
+    # Two processes write to one pipe, in any order and perhaps on one line.
+    assert (done.stdout.count("no record"), done.stdout.count("record")) == (1, 2), done.stdout
     one, two = (load_file(tmp_path / name / CURRENT) for name in ("one", "two"))
     for name, value in one.items():
         if name.startswith("model."):
