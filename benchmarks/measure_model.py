@@ -1,6 +1,6 @@
 """What measuring costs beside the plain forward pass: ViT-B/16, the paper's three metrics.
 
-    python -m benchmarks.measure_model [--device cuda] [--batch 64]
+    python -m benchmarks.measure_model [--device cuda] [--batch 64] [--precision float32|tf32|bf16]
 
 Targets: CPU, batch 8: ≤ 1.25× at the residual points, ≤ 1.6× at all points, metrics ≥ 10× faster than the obvious
 way; CUDA: ≤ 4× at all points.
@@ -26,8 +26,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", default="vit_base_patch16_224")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--precision", default="float32", choices=["float32", "tf32", "bf16"])
     asked = parser.parse_args(arguments or [])
     import timm
+
+    torch.set_float32_matmul_precision("high" if asked.precision == "tf32" else "highest")
 
     torch.manual_seed(0)
     device = torch.device(asked.device)
@@ -38,10 +41,11 @@ def main(arguments: list[str] | None = None) -> None:
         "measured, residual points": lambda: measured(model, batch, "residual"),
         "measured, all points": lambda: measured(model, batch, "all"),
     }
-    seconds = take_turns(variants, asked.rounds, device)
-    slow = take_turns({"obvious": lambda: obvious(model, batch)}, 1, device)["obvious"]
+    with torch.autocast(device.type, torch.bfloat16, enabled=asked.precision == "bf16"):
+        seconds = take_turns(variants, asked.rounds, device)
+        slow = take_turns({"obvious": lambda: obvious(model, batch)}, 1, device)["obvious"]
     forward = seconds["plain forward"]
-    print(f"{asked.model}, batch {asked.batch}; {header(device)}")
+    print(f"{asked.model}, batch {asked.batch}, {asked.precision}; {header(device)}")
     for name, median in seconds.items():
         print(f"  {name:28s} {median * 1e3:9.1f} ms  {median / forward:6.2f}×")
     ratio = (slow - forward) / (seconds["measured, all points"] - forward)
@@ -72,7 +76,7 @@ def obvious(model: nn.Module, batch: Tensor) -> None:
         _ = (x - mean).norm(dim=(1, 2)) / mean.norm(dim=(1, 2))
         unit = nn.functional.normalize(x, dim=-1)
         _ = ((unit @ unit.mT).sum((1, 2)) - n) / (n * (n - 1))
-        s = torch.linalg.svd(x).S
+        s = torch.linalg.svd(x.float()).S
         _ = torch.special.entr(s / s.sum(-1, keepdim=True)).sum(-1).exp()
 
 
