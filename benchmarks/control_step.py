@@ -84,7 +84,13 @@ def captured(run: Run) -> Run:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    return graph.replay
+
+    def replay(
+        _kept: Run = run,
+    ) -> None:  # a graph keeps no tensor alive: whoever replays it must hold model and optimiser
+        graph.replay()
+
+    return replay
 
 
 def measure(device: torch.device, batch: int, patch: int, forms: list[str], rounds: int) -> list[dict[str, object]]:
