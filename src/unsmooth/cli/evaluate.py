@@ -18,6 +18,7 @@ DataPath = Annotated[str, typer.Option("--data", help="The data it was trained o
 Corruptions = Annotated[
     bool, typer.Option("--corruptions", help="Also on regenerated CIFAR-100-C: 15 corruptions, 5 severities.")
 ]
+MetricImages = Annotated[int, typer.Option(min=1, help="Images for the smoothing metrics.")]
 Seed = Annotated[int, typer.Option(help="Of the corruptions' random draws.")]
 
 
@@ -28,6 +29,7 @@ def command(
     limit: options.Limit = None,
     batch_size: options.BatchSize = 500,
     seed: Seed = 0,
+    metric_images: MetricImages = 256,
     device: options.Device = "auto",
     out: options.Out = None,
     as_json: options.Json = False,
@@ -43,6 +45,7 @@ def command(
         limit=limit,
         batch_size=batch_size,
         seed=seed,
+        metric_images=metric_images,
         device=options.device_named(device),
         progress=lambda done, total: _count(done, total),
     )

@@ -26,7 +26,8 @@ Variant = Annotated[
     str,
     typer.Option(
         help="plain; sharpening or smoothing (the poster's symmetric form); sharpening-eigen, smoothing-split, …; "
-        "@first-half and the like for some layers only; or a published fix (attnscale, contranorm, …)."
+        "@first-half and the like for some layers only, sharpening@:6+smoothing@6: for both; or a published fix "
+        "(attnscale, contranorm, …)."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Initialisation, data order and augmentation.")]
@@ -60,7 +61,17 @@ def command(
 
     run = Run(find_recipe(recipe).override(changes or []), variant, seed, fraction, same_steps, std)
     folder = out or Path("runs") / run.name
-    record = train_with_progress(run, data, folder, device)
+    try:
+        record = train_with_progress(run, data, folder, device)
+    except KeyboardInterrupt:
+        from unsmooth.train.checkpoint import last_epoch
+
+        typer.echo(
+            f"stopped: the checkpoint in {folder} is of epoch {last_epoch(folder)} of {run.epochs}; "
+            "the same command goes on from there",
+            err=True,
+        )
+        raise typer.Exit(130) from None
     if not record:
         return  # another process writes the record
     if as_json:

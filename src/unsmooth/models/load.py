@@ -91,6 +91,11 @@ def _trained(path: Path, reference: str) -> LoadedModel:
     config = read_json(folder / "config.json", TRAINED)
     if config.get("library") != "timm" or "name" not in config or "arguments" not in config:
         raise CheckpointError(f"{folder / 'config.json'}: expected a timm model's name and arguments")
+    if "fix" in config:
+        raise CheckpointError(
+            f"{folder} holds a model with the published fix {config['fix']!r}, which plain timm cannot run: use "
+            "`unsmooth evaluate`, or `unsmooth.train.load_trained` in Python"
+        )
     file = folder / "model.safetensors"
     model = load_state(create(config["name"], config["arguments"]), read_state(file), str(file))
     images = ImageInput(size=int(config["arguments"]["img_size"]), mean=tuple(config["mean"]), std=tuple(config["std"]))

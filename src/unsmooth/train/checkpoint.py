@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +35,22 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
         metadata={"schema": SCHEMA, "state": json.dumps(state)},
     )
     current = folder / CURRENT
-    try:
+    with writing(current):
         if current.exists():
             _keep(current, folder / PREVIOUS)
         return write_atomically(current, content)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever a run writes: a full disk is an error that says what is left and what to do."""
+    try:
+        yield
     except OSError as error:
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise CheckpointError(
-            f"cannot write {current}: {why}; the last good checkpoint is untouched: make room and run the same "
-            "command again"
+            f"cannot write {path}: {'the disk is full' if full else error}; the last good checkpoint is untouched: "
+            f"{'make room' if full else 'repair that'} and run the same command again"
         ) from error
 
 
@@ -48,13 +58,28 @@ def _keep(current: Path, previous: Path) -> None:
     """A second name for the current file: costs no space until the current one is replaced."""
     draft = previous.with_suffix(".part")
     draft.unlink(missing_ok=True)
-    os.link(current, draft)
+    try:
+        os.link(current, draft)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(current, draft)
     os.replace(draft, previous)
+
+
+def remove_drafts(folder: Path) -> None:
+    """What a killed process left half-written."""
+    for draft in (*folder.glob(".*.part"), *folder.glob("*.part")):
+        draft.unlink(missing_ok=True)
 
 
 def find_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint of a run's folder."""
     return next((folder / name for name in (CURRENT, PREVIOUS) if (folder / name).exists()), None)
+
+
+def last_epoch(folder: Path) -> int:
+    """The epoch that a run in this folder would go on from."""
+    path = find_checkpoint(folder)
+    return 0 if path is None else int(read_checkpoint(path)[1]["epoch"])
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

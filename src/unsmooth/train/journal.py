@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from unsmooth.errors import MissingExtraError
-from unsmooth.files import write_atomically
+from unsmooth.errors import CheckpointError, MissingExtraError
+from unsmooth.files import read_json, write_atomically
+from unsmooth.train.checkpoint import writing
 
 LOG = "log.jsonl"
 RECORD = "record.json"
@@ -29,23 +30,26 @@ class Journal:
         self.path = folder / LOG
         folder.mkdir(parents=True, exist_ok=True)
         self.rows = [row for row in read_log(folder) if row["epoch"] <= first_epoch]
-        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
-        self._writer: Any = _tensorboard(folder, first_epoch) if tensorboard else None
+        with writing(folder):
+            write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
+            self._writer: Any = _tensorboard(folder, first_epoch) if tensorboard else None
 
     def add(self, row: dict[str, Any]) -> None:
         """One logged epoch; nested names become TensorBoard tags with slashes."""
         self.rows.append(row)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        if self._writer is not None:
-            for tag, value in _scalars(row):
-                self._writer.add_scalar(tag, value, row["epoch"])
-            self._writer.flush()
+        with writing(self.path.parent):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            if self._writer is not None:
+                for tag, value in _scalars(row):
+                    self._writer.add_scalar(tag, value, row["epoch"])
+                self._writer.flush()
 
     def close(self) -> None:
         """Release TensorBoard's file."""
         if self._writer is not None:
-            self._writer.close()
+            with writing(self.path.parent):
+                self._writer.close()
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
@@ -83,11 +87,13 @@ def _scalars(row: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, float]
     return found
 
 
-def hardware() -> str:
-    """The device in words."""
-    if torch.cuda.is_available():
-        return f"1 × {torch.cuda.get_device_name()}"
-    return f"CPU {platform.processor() or platform.machine()}"
+def hardware(device: torch.device | None = None, processes: int = 1) -> str:
+    """The device in words; without one, what there is."""
+    if device is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cuda":
+        return f"{processes} × {torch.cuda.get_device_name(device)}"
+    return f"{'' if processes == 1 else f'{processes} × '}CPU {platform.processor() or platform.machine()}"
 
 
 def commit() -> str:
@@ -102,7 +108,15 @@ def commit() -> str:
         return os.environ.get("UNSMOOTH_COMMIT", "unknown")
 
 
-def write_record(path: Path, content: dict[str, Any], schema: str = RECORD_SCHEMA) -> Path:
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record that a finished run left in its folder, if it is there and whole."""
+    try:
+        return read_json(folder / RECORD, RECORD_SCHEMA)
+    except CheckpointError:
+        return None
+
+
+def write_record(path: Path, content: dict[str, Any], schema: str = RECORD_SCHEMA) -> dict[str, Any]:
     """The record of a run: what was run, on what, and what came out."""
     about = {
         "schema": schema,
@@ -111,4 +125,6 @@ def write_record(path: Path, content: dict[str, Any], schema: str = RECORD_SCHEM
         "hardware": hardware(),
         "torch": torch.__version__,
     }
-    return write_atomically(path, json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
+    record = {**about, **content}
+    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return record

@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from unsmooth.control import parameter_groups
 from unsmooth.errors import CheckpointError, OptionError, UnsmoothError
 from unsmooth.train import journal
 from unsmooth.train.augment import draw_epoch
-from unsmooth.train.checkpoint import find_checkpoint, read_checkpoint, restore, save_checkpoint
+from unsmooth.train.checkpoint import (
+    find_checkpoint,
+    read_checkpoint,
+    remove_drafts,
+    restore,
+    save_checkpoint,
+    writing,
+)
 from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet
-from unsmooth.train.model import build_model, save_model
+from unsmooth.train.model import WEIGHTS, build_model, save_model
 from unsmooth.train.observe import observe
 from unsmooth.train.recipes import Recipe
 from unsmooth.train.schedule import learning_rates
@@ -46,6 +52,16 @@ class Run:
     fraction: float = 1.0
     same_steps: bool = False  # as many steps as all data would take, instead of as many epochs
     std: float | None = None  # of ψ's initialisation
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can be, before any data is read."""
+        variant = Variant.parse(self.variant)
+        if not 0 < self.fraction <= 1:
+            raise OptionError(f"fraction must lie in (0, 1], got {self.fraction}")
+        if self.std is not None and variant.mode is None:
+            raise OptionError(f"std is that of ψ, which the variant {self.variant!r} does not have: leave it out")
+        if self.std is not None and self.std <= 0:
+            raise OptionError(f"std must be positive, got {self.std}")
 
     @property
     def name(self) -> str:
@@ -85,10 +101,13 @@ def train(
     """Train to the end, from a checkpoint in `out` if there is one; returns the record that was written."""
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    Variant.parse(run.variant)  # a wrong name is an error before any data is read
     images, test = load_splits(data, run.recipe, run.fraction)
     trainer = _make_trainer(run, images, device, speed, world)
     first, before = _resume(run, folder, trainer, len(images))
+    if first == run.epochs and (folder / WEIGHTS).exists() and (record := journal.read_record(folder)):
+        return record if rank == 0 else {}  # finished before: its date, commit and minutes stay
+    if rank == 0:
+        remove_drafts(folder)
     log = journal.Journal(folder, first, tensorboard) if rank == 0 else None
     test = dataclasses.replace(test, pixels=test.pixels.to(device), labels=test.labels.to(device))
 
@@ -100,9 +119,12 @@ def train(
         plan = plan.shard(rank, world) if world > 1 else plan
         loss = trainer.run_epoch(plan, seed=1_000_003 * (run.seed + 1_009 * rank) + epoch)
         done = epoch + 1
-        row: dict[str, Any] = {"epoch": done, "train_loss": _finite(loss, done, folder)}
+        row: dict[str, Any] = {"epoch": done, "train_loss": _finite(float(loss), "loss", done, folder)}
         if log is not None and (done % run.recipe.every == 0 or done == run.epochs):
-            row |= {"lr": float(trainer.rates[done * len(plan) - 1]), **_look(trainer.model, test, run.recipe)}
+            found = evaluate(trainer.model, test.pixels, test.labels, run.recipe)
+            _finite(found.loss, "loss on the test set", done, folder)  # the last step may have broken the weights
+            row |= {"lr": float(trainer.rates[done * len(plan) - 1]), "test": found.as_dict()}
+            row |= observe(trainer.model, test.pixels[: run.recipe.metric_images], run.recipe)
             row["minutes"] = minutes()
             log.add(row)
             state = {**run.state(), "epoch": done, "minutes": row["minutes"]}
@@ -112,7 +134,7 @@ def train(
     if log is None:
         return {}
     log.close()
-    return _finish(run, folder, trainer.model, test, log, minutes())
+    return _finish(run, folder, trainer, test, log, minutes())
 
 
 def _make_trainer(run: Run, images: ImageSet, device: torch.device, speed: Speed | None, world: int) -> Trainer:
@@ -123,12 +145,6 @@ def _make_trainer(run: Run, images: ImageSet, device: torch.device, speed: Speed
     rates = learning_rates(recipe, len(images) // recipe.batch_size, run.epochs)
     groups = parameter_groups(model, recipe.weight_decay)
     return Trainer(model, groups, images.pixels.to(device), images.labels.to(device), recipe, rates, speed, world)
-
-
-def _look(model: nn.Module, test: ImageSet, recipe: Recipe) -> dict[str, Any]:
-    """What is logged every few epochs: the test set, smoothing, the spectrum of H."""
-    found = evaluate(model, test.pixels, test.labels, recipe).as_dict()
-    return {"test": found, **observe(model, test.pixels[: recipe.metric_images], recipe)}
 
 
 def _resume(run: Run, folder: Path, trainer: Trainer, images: int) -> tuple[int, float]:
@@ -156,27 +172,28 @@ def _short(found: Any, wanted: Any) -> str:
     return f"{found!r}, not {wanted!r}"
 
 
-def _finite(loss: Tensor, epoch: int, folder: Path) -> float:
-    value = float(loss)
+def _finite(value: float, name: str, epoch: int, folder: Path) -> float:
     if not math.isfinite(value):
         kept = find_checkpoint(folder)
         raise TrainingError(
-            f"the loss is {value} in epoch {epoch}: expected a finite number; "
-            f"the last good checkpoint is {kept or 'none yet'}; lower lr, or std of ψ, or use precision=float32"
+            f"the {name} is {value} in epoch {epoch}: expected a finite number; "
+            f"the last good checkpoint is {kept or 'none yet'}; lower lr, or std of ψ, or use precision=float32 "
+            "(in another --out: it is another run)"
         )
     return value
 
 
 def _finish(
-    run: Run, folder: Path, model: nn.Module, test: ImageSet, log: journal.Journal, minutes: float
+    run: Run, folder: Path, trainer: Trainer, test: ImageSet, log: journal.Journal, minutes: float
 ) -> dict[str, Any]:
     """Bake, evaluate in float32, save the model and the record."""
-    plain = baked(model, run.variant)
+    plain = baked(trainer.model, run.variant)
     final = evaluate(plain, test.pixels, test.labels, run.recipe, precision="float32").as_dict()
     about = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": run.fraction}
-    save_model(plain, folder, run.recipe, {**about, "metrics": final})
     record = {
         **about,
+        "hardware": journal.hardware(trainer.device, trainer.world),
+        "speed": trainer.describe(),
         "command": command_of(run),
         "same_steps": run.same_steps,
         "std": run.std,
@@ -185,8 +202,9 @@ def _finish(
         "recipe": run.recipe.as_dict(),
         "epochs": log.rows,
     }
-    journal.write_record(folder / journal.RECORD, record)
-    return record
+    with writing(folder):
+        save_model(plain, folder, run.recipe, {**about, "metrics": final})
+        return journal.write_record(folder / journal.RECORD, record)
 
 
 def command_of(run: Run) -> str:

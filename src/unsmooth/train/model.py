@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from unsmooth.control import PEERS, apply_fix
-from unsmooth.errors import CheckpointError, MissingExtraError
+from unsmooth.control import apply_fix
+from unsmooth.errors import CheckpointError, MissingExtraError, OptionError
 from unsmooth.files import read_json, write_atomically
 from unsmooth.train.recipes import Recipe
+from unsmooth.train.variants import Variant
 
 SCHEMA = "unsmooth-model/1"
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -46,7 +47,12 @@ def _create(name: str, arguments: dict[str, Any]) -> nn.Module:
         import timm
     except ImportError as error:
         raise MissingExtraError.needed("timm", "train", "building the recipe's model") from error
-    model: nn.Module = timm.create_model(name, pretrained=False, **arguments)
+    try:
+        model: nn.Module = timm.create_model(name, pretrained=False, **arguments)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise OptionError(
+            f"timm cannot build {name!r} with {arguments} ({error}): expected a vision transformer's name and sizes"
+        ) from error
     return model
 
 
@@ -67,6 +73,8 @@ def save_model(model: nn.Module, folder: str | Path, recipe: Recipe, about: dict
         **about,
         "recipe": recipe.as_dict(),
     }
+    if fix := Variant.parse(about.get("variant", "plain")).fix:
+        config["fix"] = fix  # plain timm cannot run it: whoever builds the model must know
     write_atomically(folder / WEIGHTS, save(weights, metadata={"format": "pt"}))
     write_atomically(folder / CONFIG, json.dumps(config, indent=1, ensure_ascii=False) + "\n")
     return folder
@@ -80,8 +88,9 @@ def load_trained(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     folder = Path(folder)
     config = read_json(folder / CONFIG, SCHEMA)
     model = _create(config["name"], config["arguments"])
-    if config.get("variant") in PEERS:  # its learned weights are part of the model
-        apply_fix(model, config["variant"])
+    variant = Variant.parse(config.get("variant", "plain"))
+    if variant.fix is not None:  # its learned weights are part of the model
+        apply_fix(model, variant.fix, layers=variant.layers)
     try:
         weights = load_file(folder / WEIGHTS)
         model.load_state_dict({name: t.float() for name, t in weights.items()})

@@ -14,6 +14,7 @@ from unsmooth.models import view
 from unsmooth.train.augment import Colours, normalise
 from unsmooth.train.recipes import Recipe
 
+CHUNK = 256  # images whose features are held at once
 METRICS: dict[str, Callable[[Tensor], Tensor]] = {
     "hfc_lfc": hfc_lfc_ratio,
     "cosine_similarity": cosine_similarity,
@@ -40,17 +41,24 @@ def smoothing_by_depth(
 ) -> dict[str, list[float]]:
     """The three metrics of Definitions 1–3 after every block (Frobenius norm, all tokens), mean over images."""
     device = next(model.parameters()).device
-    features: list[Float[Tensor, "image token dim"]] = []
+    colours, layers = Colours.of(recipe, device), view(model).layers
+    values: dict[str, list[list[Float[Tensor, image]]]] = {name: [[] for _ in layers] for name in METRICS}
+
+    def reduce(index: int, x: Float[Tensor, "image token dim"]) -> None:
+        for name, metric in METRICS.items():
+            values[name][index].append(metric(x.float().cpu()))
+
     hooks = [
-        layer.block.register_forward_hook(lambda _module, _inputs, out: features.append(out.float().cpu()))
-        for layer in view(model).layers
+        layer.block.register_forward_hook(lambda _module, _inputs, out, index=index: reduce(index, out))
+        for index, layer in enumerate(layers)
     ]
     try:
-        model(normalise(pixels.to(device), Colours.of(recipe, device)))
+        for chunk in pixels.split(CHUNK):
+            model(normalise(chunk.to(device), colours))
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: [round(float(f(x).mean()), 6) for x in features] for name, f in METRICS.items()}
+    return {name: [round(float(torch.cat(parts).mean()), 6) for parts in found] for name, found in values.items()}
 
 
 @torch.no_grad()

@@ -39,20 +39,20 @@ def launch(
     except ImportError as error:
         raise MissingExtraError.needed("accelerate", "train", "training in several processes") from error
     accelerator = Accelerator(cpu=device is not None and torch.device(device).type == "cpu")
-    try:
-        return train(
-            run,
-            data,
-            out,
-            device=accelerator.device,
-            speed=speed,
-            progress=progress if accelerator.is_main_process else None,
-            tensorboard=tensorboard,
-            rank=accelerator.process_index,
-            world=world,
-        )
-    finally:
-        accelerator.wait_for_everyone()
-        accelerator.end_training()
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+    record = train(
+        run,
+        data,
+        out,
+        device=accelerator.device,
+        speed=speed,
+        progress=progress if accelerator.is_main_process else None,
+        tensorboard=tensorboard,
+        rank=accelerator.process_index,
+        world=world,
+    )
+    # Only after success: a process that failed must not wait for others, which wait for its gradients.
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    return record

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
-from unsmooth.models import view
 from unsmooth.train.augment import BatchPlan, Colours, EpochPlan, augment
 from unsmooth.train.recipes import Recipe
 
@@ -60,9 +59,6 @@ class Trainer:
         self.plan: EpochPlan | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._augment, self._loss = augment, self._forward
-        if self.cuda and recipe.precision == "bf16-stream":
-            first = view(model).layers[0].block
-            first.register_forward_pre_hook(lambda _module, args: (args[0].to(torch.bfloat16), *args[1:]))
         if self.cuda and self.speed.compile_mode is not None:
             torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
             mode = None if self.speed.compile_mode == "default" else self.speed.compile_mode
@@ -80,7 +76,20 @@ class Trainer:
                 self._graph.replay()
             else:
                 self._step()
-        return self.loss_sum / len(plan)
+        if self.world > 1:  # every process reports the same number, and all stop together when it is NaN
+            torch.distributed.all_reduce(self.loss_sum)
+        return self.loss_sum / (len(plan) * self.world)
+
+    def describe(self) -> dict[str, Any]:
+        """How the step is run here, for records: a CPU neither compiles, nor captures, nor rounds to bfloat16."""
+        half = self.cuda and self.recipe.precision == "bf16"
+        return {
+            "arithmetic": "bfloat16 autocast" if half else "float32",
+            "compile": self.speed.compile_mode if self.cuda else None,
+            "graph": self.cuda and self.speed.graph and self.world == 1,
+            "attention": self.speed.attention,
+            "processes": self.world,
+        }
 
     def _load(self, plan: EpochPlan) -> None:
         if self.plan is None:

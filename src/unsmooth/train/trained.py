@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from unsmooth.errors import CheckpointError
+from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.train.checkpoint import find_checkpoint
 from unsmooth.train.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet, load_images
-from unsmooth.train.model import load_trained
+from unsmooth.train.model import CONFIG, load_trained
 from unsmooth.train.observe import smoothing_by_depth
 from unsmooth.train.recipes import Recipe
 from unsmooth.train.subset import check_images
@@ -32,7 +33,14 @@ def trained_folder(reference: str) -> Path:
             have = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
             raise CheckpointError(f"no model {reference}; available: {', '.join(have) or 'none'}")
         return folder
-    return Path(reference)
+    if reference.startswith(("timm:", "hf:")):
+        raise OptionError(
+            f"{reference} was not trained here: expected zoo:NAME or the folder of a model that `train` wrote"
+        )
+    folder = Path(reference)
+    if not (folder / CONFIG).exists() and find_checkpoint(folder) is not None:
+        raise CheckpointError(f"the run in {folder} is not finished: run its command again, it goes on by itself")
+    return folder
 
 
 def evaluate_trained(
@@ -43,10 +51,11 @@ def evaluate_trained(
     limit: int | None = None,
     batch_size: int = 500,
     seed: int = 0,
+    metric_images: int = 256,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Plain values for tables and JSON; `limit` takes the first images of the canonical order."""
+    """Plain values for tables and JSON, in float32; `limit` takes the first images of the canonical order."""
     model, config = load_trained(trained_folder(reference))
     recipe = Recipe.from_dict(config["recipe"])
     model = model.to(device)
@@ -55,13 +64,13 @@ def evaluate_trained(
     if limit is not None:
         test = test.take(torch.arange(min(limit, len(test))))
     clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision="float32")
-    smoothing = smoothing_by_depth(model, test.pixels[: recipe.metric_images], recipe)
+    shown = test.pixels[:metric_images]
     found: dict[str, Any] = {
         "model": reference,
-        "variant": config["variant"],
+        **{key: config.get(key) for key in ("run", "variant", "seed", "fraction")},
         "clean": clean.as_dict(),
-        "smoothing": smoothing,
-        "smoothing_definition": f"{DEFINITION}; mean over {min(len(test), recipe.metric_images)} images",
+        "smoothing": smoothing_by_depth(model, shown, recipe),
+        "smoothing_definition": f"{DEFINITION}; mean over {len(shown)} images",
     }
     if corruptions:
         found["corruptions"] = corrupted_accuracy(model, test, recipe, batch_size, seed, progress)
@@ -82,7 +91,7 @@ def corrupted_accuracy(
         row = {}
         for severity in SEVERITIES:
             pixels = corrupt(test.pixels, name, severity, seed)
-            row[str(severity)] = evaluate(model, pixels, test.labels, recipe, batch_size).accuracy
+            row[str(severity)] = evaluate(model, pixels, test.labels, recipe, batch_size, "float32").accuracy
         accuracy[name] = row
         if progress is not None:
             progress(number, len(CORRUPTIONS))

@@ -4,6 +4,7 @@ plain                            the recipe's model
 sharpening, smoothing            the poster's symmetric form
 sharpening-eigen, …-split        the other forms
 sharpening@first-half            in some layers only (any pattern that `control` takes), the others plain
+sharpening@:6+smoothing@6:       one mode in some layers, the other in others
 attnscale, contranorm, …         a published fix
 """
 
@@ -15,6 +16,8 @@ import torch
 from torch import nn
 
 from unsmooth.control import PEERS, apply_fix, bake, reparametrize
+from unsmooth.control.layers import attention_layers
+from unsmooth.control.select import select_layers
 from unsmooth.errors import OptionError
 
 PLAIN = "plain"
@@ -31,14 +34,18 @@ class Variant:
     form: str = "symmetric"
     layers: str = "all"
     fix: str | None = None
+    other: Variant | None = None  # the other mode, in other layers
 
     @classmethod
     def parse(cls, text: str) -> Variant:
         """The variant of this name.
 
         >>> Variant.parse("smoothing-split@0:6")
-        Variant(mode='smoothing', form='split', layers='0:6', fix=None)
+        Variant(mode='smoothing', form='split', layers='0:6', fix=None, other=None)
         """
+        head, plus, tail = text.partition("+")
+        if plus:
+            return cls._mixed(text, cls.parse(head), cls.parse(tail))
         name, at, layers = text.partition("@")
         mode, dash, form = name.partition("-")
         if mode in MODES and (not dash or form in STANDARD_DEVIATION):
@@ -50,6 +57,26 @@ class Variant:
         forms = [f"{m}-{f}" for f in STANDARD_DEVIATION for m in MODES]
         raise OptionError.unknown("variant", text, [PLAIN, *MODES, *forms, *PEERS])
 
+    @classmethod
+    def _mixed(cls, text: str, first: Variant, second: Variant) -> Variant:
+        if {first.mode, second.mode} != set(MODES) or first.form != second.form or second.other is not None:
+            raise OptionError(
+                f"variant {text!r}: expected both modes in one form, as in sharpening@first-half+smoothing@second-half"
+            )
+        return cls(first.mode, first.form, first.layers, other=second)
+
+    def modes(self, model: nn.Module) -> dict[int, str]:
+        """The mode of every layer that has one."""
+        found: dict[int, str] = {}
+        names = list(attention_layers(model))
+        for part in (self, self.other):
+            if part is not None and part.mode is not None:
+                chosen = select_layers(part.layers, names)
+                if twice := sorted(set(found) & set(chosen)):
+                    raise OptionError(f"a variant gives the layers {twice} both modes: choose layers that do not meet")
+                found |= dict.fromkeys(chosen, part.mode)
+        return found
+
 
 def apply_variant(model: nn.Module, variant: str, std: float | None = None, seed: int = 0) -> nn.Module:
     """Change the model in place; the same seed gives the same Θ and ψ."""
@@ -59,7 +86,7 @@ def apply_variant(model: nn.Module, variant: str, std: float | None = None, seed
     if what.mode is not None:
         std = STANDARD_DEVIATION[what.form] if std is None else std
         rng = torch.Generator().manual_seed(seed + 1)
-        reparametrize(model, what.mode, form=what.form, layers=what.layers, std=std, generator=rng)
+        reparametrize(model, what.modes(model), form=what.form, std=std, generator=rng)
     return model
 
 

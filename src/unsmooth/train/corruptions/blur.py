@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from unsmooth.train.corruptions.constants import CONSTANTS
 from unsmooth.train.corruptions.filters import (
     Images,
     correlate,
@@ -29,7 +30,7 @@ def disk(radius: float, alias: float) -> Float64[Tensor, "side side"]:
 
 def defocus_blur(x: Images, severity: int, rng: torch.Generator) -> Images:
     """Out of focus."""
-    radius, alias = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))[severity - 1]
+    radius, alias = CONSTANTS["defocus_blur"][severity - 1]
     return correlate(x, disk(radius, alias))
 
 
@@ -40,7 +41,7 @@ def glass_blur(x: Images, severity: int, rng: torch.Generator) -> Images:
     x[h, w] ← x[h', w'] with (h', w') up or left of (h, w). Going from the last pixel to the first, every
     source is still untouched, so one round is one gather.
     """
-    sigma, rounds = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))[severity - 1]
+    sigma, rounds = CONSTANTS["glass_blur"][severity - 1]
     x = torch.floor(gaussian(x, sigma) * 255)
     count, _, height, width = x.shape
     rows, columns = torch.arange(height)[:, None], torch.arange(width)[None, :]
@@ -53,14 +54,14 @@ def glass_blur(x: Images, severity: int, rng: torch.Generator) -> Images:
 
 def motion(x: Images, severity: int, rng: torch.Generator) -> Images:
     """A moving camera, in a random direction within 45° of horizontal."""
-    radius, sigma = ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))[severity - 1]
+    radius, sigma = CONSTANTS["motion_blur"][severity - 1]
     blurred = motion_blur(x, radius, sigma, uniform(rng, -45, 45, len(x)))
     return torch.round(blurred * 255) / 255
 
 
 def zoom_blur(x: Images, severity: int, rng: torch.Generator) -> Images:
     """The mean of the image and its enlargements."""
-    factors = zoom_factors((1.06, 1.11, 1.16, 1.21, 1.26)[severity - 1])
+    factors = zoom_factors(CONSTANTS["zoom_blur"][severity - 1])
     total = x.clone()
     for factor in factors:
         total += zoom(x, factor)

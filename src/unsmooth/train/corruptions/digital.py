@@ -11,28 +11,27 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from unsmooth.train.corruptions.constants import CONSTANTS
 from unsmooth.train.corruptions.filters import Images, gaussian, sample, uniform
 
 
 def brightness(x: Images, severity: int, rng: torch.Generator) -> Images:
     """The value of HSV raised; hue and saturation kept, so all channels grow by one factor."""
     value = x.amax(1, keepdim=True)
-    raised = (value + (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]).clamp(0, 1)
+    raised = (value + CONSTANTS["brightness"][severity - 1]).clamp(0, 1)
     return torch.where(value > 0, x * raised / value.clamp(min=1e-12), raised)
 
 
 def contrast(x: Images, severity: int, rng: torch.Generator) -> Images:
     """Every channel drawn towards its mean."""
     mean = x.mean((2, 3), keepdim=True)
-    return (x - mean) * (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1] + mean
+    return (x - mean) * CONSTANTS["contrast"][severity - 1] + mean
 
 
 def elastic_transform(x: Images, severity: int, rng: torch.Generator) -> Images:
     """A random affine map, then a smooth random displacement."""
     size = x.shape[-1]
-    alpha, sigma, reach = ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))[
-        severity - 1
-    ]
+    alpha, sigma, reach = CONSTANTS["elastic_transform"][severity - 1]
     count = len(x)
     rows, columns = (t.double() for t in torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij"))
     inverse = _affine(count, size, size * reach, rng)
@@ -60,7 +59,7 @@ def pixelate(x: Images, severity: int, rng: torch.Generator) -> Images:
     from PIL import Image
 
     size = x.shape[-1]
-    small = int(size * (0.95, 0.9, 0.85, 0.75, 0.65)[severity - 1])
+    small = int(size * CONSTANTS["pixelate"][severity - 1])
 
     def change(image: Any) -> Any:
         box = Image.Resampling.BOX
@@ -73,7 +72,7 @@ def jpeg_compression(x: Images, severity: int, rng: torch.Generator) -> Images:
     """Saved as JPEG and read back."""
     from PIL import Image
 
-    quality = (80, 65, 58, 50, 40)[severity - 1]
+    quality = CONSTANTS["jpeg_compression"][severity - 1]
 
     def change(image: Any) -> Any:
         file = io.BytesIO()

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import torch
 
+from unsmooth.train.corruptions.constants import CONSTANTS
 from unsmooth.train.corruptions.filters import Images
 
 
 def gaussian_noise(x: Images, severity: int, rng: torch.Generator) -> Images:
     """Additive normal noise."""
-    scale = (0.04, 0.06, 0.08, 0.09, 0.10)[severity - 1]
+    scale = CONSTANTS["gaussian_noise"][severity - 1]
     return x + scale * torch.randn(x.shape, generator=rng, dtype=x.dtype)
 
 
 def shot_noise(x: Images, severity: int, rng: torch.Generator) -> Images:
     """Poisson noise of a photon count."""
-    photons = (500, 250, 100, 75, 50)[severity - 1]
+    photons = CONSTANTS["shot_noise"][severity - 1]
     return torch.poisson(x * photons, generator=rng) / photons
 
 
 def impulse_noise(x: Images, severity: int, rng: torch.Generator) -> Images:
     """Salt and pepper on single channel values, as scikit-image's `random_noise` does."""
-    amount = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
+    amount = CONSTANTS["impulse_noise"][severity - 1]
     hit = torch.rand(x.shape, generator=rng) <= amount
     salt = (torch.rand(x.shape, generator=rng) <= 0.5).to(x.dtype)
     return torch.where(hit, salt, x)
