@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from unsmooth.control.bounds import BOUNDS
+from unsmooth.control.forms import FORMS
 from unsmooth.control.layers import Controllable, attention_layers, controllable
 from unsmooth.control.select import Layers, Mode, select_layers, select_modes
 from unsmooth.control.slots import supplied, supply
-from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
+from unsmooth.control.spectral import ATTRIBUTE, CHECKPOINTING, SpectralControl
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 
 M = TypeVar("M", bound=nn.Module)
@@ -37,13 +39,14 @@ def reparametrize(
       the errors are in `control_of(model).fit`).
     - `bound`: "clip", "abs", "tanh", "square" or "free"; by default the form's own.
 
-    Biases stay as they are. `bake` undoes it with the same outputs.
+    Biases stay as they are. `bake` undoes it with the same outputs. Θ and ψ are new parameters, and train even where
+    the weights were frozen: make the optimiser (and DDP, and `torch.compile`) afterwards.
     """
     if init not in INITS:
         raise OptionError.unknown("init", init, INITS)
     if isinstance(model, nn.Sequential):
         raise OptionError("a Sequential would call what is added to it: pass the transformer inside it")
-    if hasattr(model, ATTRIBUTE):
+    if controls_of(model):
         raise OptionError("this model is already reparametrised: call `bake` first")
     found = attention_layers(model)
     chosen = select_layers(layers, list(found))
@@ -68,18 +71,33 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
+def controls_of(model: nn.Module) -> list[tuple[nn.Module, SpectralControl]]:
+    """Every reparametrised part of the model, with its control."""
+    parts = ((part, getattr(part, ATTRIBUTE, None)) for part in unwrap(model).modules())
+    return [(part, control) for part, control in parts if isinstance(control, SpectralControl)]
+
+
 def control_of(model: nn.Module) -> SpectralControl:
     """The model's `SpectralControl`."""
-    control = getattr(unwrap(model), ATTRIBUTE, None)
-    if not isinstance(control, SpectralControl):
+    found = controls_of(model)
+    if not found:
         raise OptionError("this model is not reparametrised: call `reparametrize` first")
-    return control
+    if len(found) > 1:
+        raise OptionError(f"{len(found)} parts of this model are reparametrised: pass one of them")
+    return found[0][1]
 
 
 def _build(picked: list[Controllable], modes: list[str], form: str, bound: str | None) -> SpectralControl:
     dims = {layer.dim for layer in picked}
     if len(dims) > 1:
         raise WeightsError(f"layers of different widths {sorted(dims)} cannot share one factorisation: select by width")
+    kinds = {(w.dtype, w.device) for layer in picked for w in (layer.value.tensor(), layer.proj.tensor())}
+    if len(kinds) > 1:
+        found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise WeightsError(
+            f"one batched factorisation needs all its weights in one dtype on one device, got {found}: "
+            "move the model, or select layers"
+        )
     weight = picked[0].proj.tensor()
     names, heads = [layer.name for layer in picked], [layer.heads for layer in picked]
     return SpectralControl(names, modes, heads, dims.pop(), form, bound, device=weight.device, dtype=weight.dtype)
@@ -89,8 +107,10 @@ def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllabl
     for index, layer in enumerate(picked):
         supply(control, index, 0, layer.value)
         supply(control, index, 1, layer.proj)
+    control.checkpointing = tuple(
+        part for part in model.modules() if any(hasattr(part, name) for name in CHECKPOINTING)
+    )
     model.add_module(ATTRIBUTE, control)
-    model.register_forward_pre_hook(control.begin)
     picked[0].block.register_forward_pre_hook(control.fill)
     picked[-1].block.register_forward_hook(control.clear)
     model.register_forward_hook(control.clear, always_call=True)  # a pass that fails must not leave weights behind
@@ -98,7 +118,7 @@ def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllabl
 
 
 def load_before(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-    """Let a plain checkpoint load where names match, and refuse one of another mode.
+    """Let a plain checkpoint load where names match, and refuse one of another form, bound or mode.
 
     Of a plain fused weight the free rows are taken; controlled rows are left to Θ and ψ.
     """
@@ -108,13 +128,22 @@ def load_before(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any
             free = part.rest(state.pop(key))
             if free.shape[0]:
                 state[f"{prefix}{path}.parametrizations.{name}.original"] = free
-    ours, saved = control_of(model).sign, state.get(f"{prefix}{ATTRIBUTE}.sign")
-    if saved is not None and not torch.equal(saved.to(ours), ours):
-        raise CheckpointError(
-            f"this checkpoint's layers are {_modes(saved)}, the model's are {_modes(ours)}: "
-            "reparametrise the model with the same modes and layers"
-        )
+    control: SpectralControl = getattr(model, ATTRIBUTE)
+    # Checkpoints from before the recipe was kept say nothing about form and bound.
+    state.setdefault(f"{prefix}{ATTRIBUTE}.recipe", control.recipe)
+    for name, describe in (("sign", _modes), ("recipe", _recipe)):
+        ours, saved = getattr(control, name), state.get(f"{prefix}{ATTRIBUTE}.{name}")
+        if saved is not None and (saved.shape != ours.shape or not torch.equal(saved.to(ours), ours)):
+            raise CheckpointError(
+                f"this checkpoint's layers are {describe(saved)}, the model's are {describe(ours)}: "
+                "reparametrise the model with the same form, bound, modes and layers"
+            )
 
 
 def _modes(sign: torch.Tensor) -> str:
     return " ".join("sharpening" if value < 0 else "smoothing" for value in sign.flatten().tolist())
+
+
+def _recipe(numbers: torch.Tensor) -> str:
+    form, bound = numbers.long().tolist()
+    return f"of form {list(FORMS)[form]!r} with bound {list(BOUNDS)[bound]!r}"

@@ -6,10 +6,10 @@ import copy as copying
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 
-from unsmooth.control.apply import control_of, load_before, unwrap
+from unsmooth.control.apply import control_of, controls_of, load_before, unwrap
 from unsmooth.control.slots import supplied
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 
@@ -20,30 +20,30 @@ M = TypeVar("M", bound=nn.Module)
 def bake(model: M, *, copy: bool = False) -> M:
     """Write the controlled weights into plain parameters, in place or in a `copy`; returns the plain model.
 
-    Every class is the library's own again, so the model saves and loads like one that was never controlled.
-    A singular Θ is an error with the layer's name.
+    Every class is the library's own again, so the model saves and loads like one that was never controlled; weights
+    that were frozen are frozen again. A singular Θ is an error with the layer's name.
     """
     plain = unwrap(model)
     control_of(plain).check()
     if copy:
         plain = copying.deepcopy(plain)
-    for _, module, name, _ in list(supplied(plain)):
-        weight = getattr(module, name).detach().clone().contiguous()
+    for _, module, name, part in list(supplied(plain)):
+        weight = nn.Parameter(getattr(module, name).detach().clone().contiguous(), part.trained)
         parametrize.remove_parametrizations(module, name, leave_parametrized=False)
         _restore(module, name, weight)
-    control = control_of(plain)
-    delattr(plain, ATTRIBUTE)
-    for module in plain.modules():
-        _forget(module, control)
+    for owner, control in controls_of(plain):
+        delattr(owner, ATTRIBUTE)
+        for module in plain.modules():
+            _forget(module, control)
     return plain  # type: ignore[return-value]
 
 
-def _restore(module: nn.Module, name: str, weight: Tensor) -> None:
-    """Make `weight` a parameter at the place it had: the first, as in every layer that PyTorch or HF defines."""
+def _restore(module: nn.Module, name: str, weight: nn.Parameter) -> None:
+    """Put `weight` at the place it had: the first, as in every layer that PyTorch or HF defines."""
     delattr(module, name)
     others = dict(module._parameters)
     module._parameters.clear()
-    module.register_parameter(name, nn.Parameter(weight))
+    module.register_parameter(name, weight)
     module._parameters.update(others)
 
 

@@ -32,6 +32,10 @@ class Bound:
     saturated: Callable[[Psi, Sign], Bool[Tensor, "*layer dim"]]
     signed: bool = True
 
+    def __reduce__(self) -> tuple[Callable[[str], Bound], tuple[str]]:
+        """Copies and pickles go by name."""
+        return get_bound, (self.name,)
+
     def nearest(self, eigenvalues: Psi, sign: Sign) -> Psi:
         """The admissible value nearest to each real eigenvalue.
 

@@ -8,6 +8,7 @@ heads that use them most. Everything runs in float64, once, before training.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, isnan
 
 import torch
 from jaxtyping import Float
@@ -29,7 +30,10 @@ Sign = Float[Tensor, " one"]
 
 @dataclass(frozen=True)
 class Fit:
-    """Relative Frobenius errors of one layer: over its heads (what outputs depend on) and of Σ_h H_h."""
+    """Relative Frobenius errors of one layer: over its heads (what outputs depend on) and of Σ_h H_h.
+
+    Absolute ones where H is zero.
+    """
 
     layer: str
     heads: float
@@ -58,7 +62,14 @@ def fit_layer(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign: 
     by_total = _measure(h, vectors[:, order], values[order], form, bound, sign)
     if by_total.total <= EXACT:
         return by_total
-    return min(by_heads, by_total, key=lambda candidate: candidate.heads)
+    # NaN: eigenvectors that do not span the space, so that V has no inverse.
+    return min(by_heads, by_total, key=lambda candidate: inf if isnan(candidate.heads) else candidate.heads)
+
+
+def distances(ours: tuple[Values, Projections], theirs: tuple[Values, Projections]) -> tuple[float, float]:
+    """Relative errors of the heads H_h and of Σ_h H_h."""
+    (h, wanted) = ((w_v @ w_proj).mT for w_v, w_proj in (ours, theirs))
+    return _relative(h, wanted), _relative(h.sum(0), wanted.sum(0))
 
 
 def _measure(h: Tensor, vectors: Square, values: Vector, form: Form, bound: Bound, sign: Sign) -> Fitted:
@@ -74,7 +85,8 @@ def _measure(h: Tensor, vectors: Square, values: Vector, form: Form, bound: Boun
 
 
 def _relative(ours: Tensor, theirs: Tensor) -> float:
-    return float((ours - theirs).norm() / theirs.norm().clamp(min=torch.finfo(theirs.dtype).tiny))
+    size = float(theirs.norm())
+    return float((ours - theirs).norm()) / (size or 1.0)
 
 
 def _eigen_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, Vector]:

@@ -36,6 +36,10 @@ class Form:
     bound: str
     assemble: Callable[[Matrices, Values], tuple[Matrices, Matrices]]
 
+    def __reduce__(self) -> tuple[Callable[[str], Form], tuple[str]]:
+        """Copies and pickles go by name."""
+        return get_form, (self.name,)
+
 
 def _eigen(v: Matrices, eigenvalues: Values) -> tuple[Matrices, Matrices]:
     # Putting V⁻ᵀ on the value side (rather than W_V = I, W_proj = Hᵀ) makes each head's own spectrum exact.

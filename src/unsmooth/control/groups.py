@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -17,8 +18,7 @@ def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bo
     `decay_vectors`. Works for plain models too.
     """
     eigenvalues = {id(module.psi) for module in model.modules() if isinstance(module, SpectralControl)}
-    listed = getattr(model, "no_weight_decay", None)
-    names = set(listed()) if callable(listed) and not decay_vectors else set()
+    names = set() if decay_vectors else set(_exempt(model))
     decay: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
@@ -28,3 +28,11 @@ def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bo
         exempt = id(parameter) in eigenvalues or vector or name in names
         (rest if exempt else decay).append(parameter)
     return [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+
+
+def _exempt(model: nn.Module) -> Iterator[str]:
+    """What any part lists in `no_weight_decay()`, by its name in the model (compiled and wrapped ones too)."""
+    for path, module in model.named_modules():
+        listed = getattr(module, "no_weight_decay", None)
+        if callable(listed):
+            yield from (f"{path}.{name}" if path else name for name in listed())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import mean
 
 import torch
@@ -33,13 +34,16 @@ class Reading:
     largest: Float[Tensor, " layer"]
 
     def as_dict(self, prefix: str = "control") -> dict[str, float]:
-        """Flat numbers for a log: each quantity per layer, and over all layers (synchronises once)."""
+        """Flat numbers for a log: each quantity per layer, and over all layers (synchronises once).
+
+        Over all layers: the mean of `saturated`, the worst of the others, and NaN if any layer's is.
+        """
         overall: dict[str, Callable[[list[float]], float]]
         overall = {"condition": max, "saturated": mean, "smallest": min, "largest": max}
         table = torch.stack([getattr(self, quantity).float() for quantity in overall]).tolist()
         out: dict[str, float] = {}
         for (quantity, over), values in zip(overall.items(), table, strict=True):
-            out[f"{prefix}/{quantity}"] = over(values)
+            out[f"{prefix}/{quantity}"] = nan if any(map(isnan, values)) else over(values)
             out.update({f"{prefix}/{quantity}/{n}": v for n, v in zip(self.names, values, strict=True)})
         return out
 
@@ -79,8 +83,10 @@ class ControlMonitor:
 
 
 def _exact(theta: Float[Tensor, "layer dim dim"]) -> Float[Tensor, " layer"]:
-    values = torch.linalg.svdvals(theta.float() if theta.dtype != torch.float64 else theta)
-    return values[:, 0] / values[:, -1]
+    finite = theta.isfinite().flatten(1).all(1)
+    work = theta.to(torch.promote_types(theta.dtype, torch.float32)).where(finite[:, None, None], 0.0)
+    values = torch.linalg.svdvals(work)
+    return values[:, 0] / values[:, -1]  # 0/0 where Θ is not finite
 
 
 def _estimate(theta: Float[Tensor, "layer dim dim"]) -> Float[Tensor, " layer"]:

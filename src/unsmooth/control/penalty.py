@@ -6,36 +6,39 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.control.apply import unwrap
+from unsmooth.control.apply import control_of, controls_of, unwrap
 from unsmooth.control.bounds import SIGNS
-from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 from unsmooth.errors import OptionError
 from unsmooth.models import view
 
 
 def spectral_penalty(
-    model: nn.Module, mode: str | None = None, *, margin: float = 0.0, limit: float = 1.0
+    model: nn.Module, mode: str | None = None, *, margin: float = 0.0, limit: float | None = None
 ) -> Float[Tensor, ""]:
     """Mean squared distance of H's eigenvalues from [−limit, −margin] (sharpening) or [margin, limit].
 
+    Without a `limit` it is 1, and none for the bounds that have none ("abs", "square").
     On a reparametrised model it acts on ψ before the bound: use it with `bound="free"`, or with "clip", whose
     saturated ψ get no other gradient. On a plain model, `mode` says which side, and it acts on the eigenvalues of
     each layer's Σ_h H_h: on their real parts, and on their imaginary parts towards 0 (an eigenproblem per layer, so
     neither quick nor capturable in a CUDA graph).
     """
-    control = getattr(unwrap(model), ATTRIBUTE, None)
-    if isinstance(control, SpectralControl):
+    if margin < 0 or (limit is not None and limit < margin):
+        raise OptionError(f"margin {margin} and limit {limit}: expected 0 ≤ margin ≤ limit")
+    if controls_of(model):
         if mode is not None:
             raise OptionError("this model is reparametrised and knows its modes: leave out `mode`")
+        control = control_of(model)
         raw = control.psi if control.bound.name in ("free", "clip") else control.eigenvalues()
-        return _distance(raw * control.sign, margin, limit if control.bound.limit or not control.bound.signed else None)
+        unlimited = control.bound.signed and control.bound.limit is None
+        return _distance(raw * control.sign, margin, 1.0 if limit is None and not unlimited else limit)
     if mode not in SIGNS:
         raise OptionError.unknown("mode", mode, SIGNS)
     layers = {id(layer.attention): layer for layer in view(unwrap(model)).layers}.values()
     weights = [layer.weights() for layer in layers]
     h = torch.stack([(w.w_v.float() @ w.w_proj.float()).sum(0).mT for w in weights])
     values = torch.linalg.eigvals(h)
-    return _distance(SIGNS[mode] * values.real, margin, limit) + values.imag.square().mean()
+    return _distance(SIGNS[mode] * values.real, margin, 1.0 if limit is None else limit) + values.imag.square().mean()
 
 
 def _distance(signed: Tensor, margin: float, limit: float | None) -> Float[Tensor, ""]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from unsmooth.control.bounds import SIGNS
 from unsmooth.errors import OptionError
 
-#: `layers=`: every layer, some indices (negative ones count from the end), or a pattern.
-Layers = str | Sequence[int]
+#: `layers=`: a pattern, or a list of indices (negative ones count from the end) and patterns.
+Layers = str | Sequence[int | str]
 #: `mode=`: one for all, one per selected layer, or by layer index; "plain" leaves a layer alone.
 Mode = str | Sequence[str] | Mapping[int, str]
 
@@ -33,7 +34,7 @@ def select_layers(layers: Layers, names: Sequence[str]) -> list[int]:
     """
     count = len(names)
     if not isinstance(layers, str):
-        return _indices(layers, count)
+        return _listed(layers, names)
     if layers in _WORDS:
         return list(range(count))[_WORDS[layers](count)]
     if ":" in layers:
@@ -47,18 +48,32 @@ def select_layers(layers: Layers, names: Sequence[str]) -> list[int]:
     return chosen
 
 
-def _indices(layers: Sequence[int], count: int) -> list[int]:
-    for index in layers:
-        if not -count <= index < count:
-            raise OptionError(f"layer {index} does not exist: this model has layers 0 to {count - 1}")
-    return sorted({index % count for index in layers})
+def _listed(layers: Sequence[int | str], names: Sequence[str]) -> list[int]:
+    if not isinstance(layers, Iterable):
+        raise OptionError(f"layers {layers!r}: expected a list such as [{layers!r}], or a pattern such as 'all'")
+    chosen: set[int] = set()
+    for entry in layers:
+        chosen.update(select_layers(entry, names) if isinstance(entry, str) else [_index(entry, len(names))])
+    return sorted(chosen)
+
+
+def _index(entry: object, count: int) -> int:
+    # True and False are integers to Python, but a list of them is meant as a mask.
+    if isinstance(entry, bool) or not hasattr(entry, "__index__"):
+        raise OptionError(f"layers lists {entry!r}: expected indices 0 to {count - 1}, or names")
+    index = operator.index(entry)
+    if not -count <= index < count:
+        raise OptionError(f"layer {index} does not exist: this model has layers 0 to {count - 1}")
+    return index % count
 
 
 def _slice(text: str) -> slice:
     try:
-        return slice(*(int(part) if part else None for part in text.split(":")))
+        found = slice(*(int(part) if part else None for part in text.split(":")))
+        found.indices(1)  # refuses a step of 0
     except (ValueError, TypeError):
         raise OptionError(f"layers slice {text!r} is not of the form 'start:stop:step' with integers") from None
+    return found
 
 
 def select_modes(mode: Mode, chosen: Sequence[int]) -> dict[int, str]:
@@ -71,9 +86,11 @@ def select_modes(mode: Mode, chosen: Sequence[int]) -> dict[int, str]:
         modes = dict.fromkeys(chosen, mode)
     elif isinstance(mode, Mapping):
         modes = dict(mode)
-        strangers = sorted(set(modes) - set(chosen))
+        strangers = sorted(set(modes) - set(chosen), key=repr)
         if strangers:
             raise OptionError(f"mode names layers {strangers}, which `layers` does not select: it selects {chosen}")
+    elif not isinstance(mode, Sequence):
+        raise OptionError.unknown("mode", mode, [*SIGNS, PLAIN, "a list of them", "{layer: mode}"])
     elif len(mode) != len(chosen):
         raise OptionError(f"mode lists {len(mode)} entries for {len(chosen)} selected layers: give one each")
     else:

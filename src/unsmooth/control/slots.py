@@ -46,6 +46,7 @@ class Supplied(nn.Module):
         self._control = (control,)  # in a tuple: the model owns it, and its parameters must be listed once
         self.layer, self.which = layer, which
         self.start, self.stop, self.transposed = place.start, place.stop, place.transposed
+        self.trained: bool = getattr(place.module, place.name).requires_grad  # for `bake` to restore
         self.attached = False
 
     def forward(self, free: Float[Tensor, "free dim"]) -> Tensor:

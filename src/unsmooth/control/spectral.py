@@ -6,7 +6,8 @@ stacked in `SpectralControl`, a hook before the first controlled block computes 
 thin `parametrize` modules (slots.py) read them: class changes, `is_parametrized`, copies and Dynamo behave
 as with any parametrisation. `parametrize.cached()` cannot do this: it caches weight by weight, and keeps its
 values until the user leaves the context. Ours live from the first to the last controlled block of one forward
-pass; a read outside computes that layer alone, so that it is never stale.
+pass; a read outside computes that layer alone, and what a pass that ended early left behind is used only while Θ
+and ψ are what they were: weights are never stale.
 
 Why hooks on blocks: Dynamo runs a compiled model's own hooks outside the graph, and those of its parts inside.
 """
@@ -14,20 +15,24 @@ Why hooks on blocks: Dynamo runs a compiled model's own hooks outside the graph,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.control.bounds import SIGNS, get_bound
+from unsmooth.control.bounds import BOUNDS, SIGNS, get_bound
 from unsmooth.control.factor import gram_cholesky, orthogonal
-from unsmooth.control.fit import Fit, fit_layer
-from unsmooth.control.forms import get_form
-from unsmooth.errors import WeightsError
+from unsmooth.control.fit import Fit, distances, fit_layer
+from unsmooth.control.forms import FORMS, get_form
+from unsmooth.errors import OptionError, WeightsError
 
 #: The attribute of the model under which its `SpectralControl` is registered.
 ATTRIBUTE = "spectral_control"
+
+#: Attributes that say whether a module runs its blocks again in the backward pass: timm's, and Hugging Face's.
+CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
 
 Pair = tuple[Float[Tensor, "*layer dim dim"], Float[Tensor, "*layer dim dim"]]
 
@@ -36,9 +41,13 @@ class SpectralControl(nn.Module):
     """Stacked Θ (layer, d, d) and ψ (layer, d) of the controlled layers, and the weights they stand for.
 
     The parametrisation runs in float32 (float64 if the parameters are) with autocast off.
+
+    `batched = False` makes every block compute its own weights, as blocks that run again in the backward pass must.
+    timm's and Hugging Face's gradient checkpointing is noticed; `torch.utils.checkpoint` called by hand is not.
     """
 
     sign: Tensor
+    recipe: Tensor
 
     def __init__(
         self,
@@ -60,16 +69,24 @@ class SpectralControl(nn.Module):
         self.psi = nn.Parameter(torch.empty(len(names), dim, device=device, dtype=dtype))
         sign = torch.tensor([SIGNS[mode] for mode in modes], device=device, dtype=dtype)
         self.register_buffer("sign", sign[:, None])
+        # Which form and bound, as numbers: a checkpoint of another form has the same names and shapes.
+        recipe = [list(FORMS).index(self.form.name), list(BOUNDS).index(self.bound.name)]
+        self.register_buffer("recipe", torch.tensor(recipe, device=device, dtype=dtype))
         #: Relative errors of `from_weights`, per layer; None after any other initialisation.
         self.fit: tuple[Fit, ...] | None = None
         self.batched = True
+        #: Modules that may run blocks again in the backward pass; a tuple, so that they are not registered here.
+        self.checkpointing: tuple[nn.Module, ...] = ()
         self._weights: Pair | None = None
+        self._made_from: tuple[tuple[int, int], ...] = ()
 
     def reset(self, std: float = 0.1, generator: torch.Generator | None = None) -> None:
         """Appendix A: He-normal Θ (variance 2/d) and ψ ~ N(0, std²)."""
+        if not 0 < std < float("inf"):
+            raise OptionError(f"std {std}: expected a positive number; ψ = 0 has no slope, so it could never move")
         with torch.no_grad():
-            self.theta.normal_(0.0, (2.0 / self.dim) ** 0.5, generator=generator)
-            self.psi.normal_(0.0, std, generator=generator)
+            _draw(self.theta, (2.0 / self.dim) ** 0.5, generator)
+            _draw(self.psi, std, generator)
             if self.form.name == "symmetric":
                 # √2 times its own Q: the same weights and column lengths, at condition number 1. From a He-normal Θ
                 # training meets nearly dependent columns again and again, where dQ/dΘ ~ 1/r_jj explodes.
@@ -87,13 +104,29 @@ class SpectralControl(nn.Module):
                 f"{self.names[layer]}: expected W_V and W_proj of shape {(self.dim, self.dim)} with the heads side by "
                 f"side, got {tuple(w_v.shape)} and {tuple(w_proj.shape)}"
             )
-        shape = (self.heads[layer], self.dim // self.heads[layer])
-        per_v = w_v.detach().double().cpu().unflatten(1, shape).transpose(0, 1)
-        per_proj = w_proj.detach().double().cpu().unflatten(0, shape)
-        found = fit_layer(per_v, per_proj, self.form, self.bound, self.sign[layer].double().cpu())
+        if not bool((w_v.isfinite() & w_proj.isfinite()).all()):
+            raise WeightsError(f"{self.names[layer]}: expected finite W_V and W_proj, got NaN or infinity")
+        given = self._heads(layer, w_v, w_proj)
+        found = fit_layer(*given, self.form, self.bound, self.sign[layer].double().cpu())
+        before = self.theta[layer].clone(), self.psi[layer].clone()
         self.theta[layer].copy_(found.theta)
         self.psi[layer].copy_(found.psi)
-        return Fit(self.names[layer], found.heads, found.total)
+        # Measured on what is stored: rounding Θ to its dtype costs up to cond(Θ) times eps.
+        errors = distances(self._heads(layer, *self.weights(layer)), given)
+        if not all(map(isfinite, errors)):
+            self.theta[layer].copy_(before[0])
+            self.psi[layer].copy_(before[1])
+            raise WeightsError(
+                f"{self.names[layer]}: no weights of form {self.form.name!r} are near these, because their "
+                "eigenvectors are linearly dependent: use form 'split' or 'symmetric', or init='paper'"
+            )
+        return Fit(self.names[layer], *errors)
+
+    def _heads(self, layer: int, w_v: Tensor, w_proj: Tensor) -> Pair:
+        """Both weights per head, (head, dim, key) and (head, key, dim), in float64 on the CPU."""
+        shape = (self.heads[layer], self.dim // self.heads[layer])
+        per_v = w_v.detach().double().cpu().unflatten(1, shape).transpose(0, 1)
+        return per_v, w_proj.detach().double().cpu().unflatten(0, shape)
 
     def eigenvalues(self) -> Float[Tensor, "layer dim"]:
         """diag Λ of every layer."""
@@ -116,11 +149,15 @@ class SpectralControl(nn.Module):
 
     def fill(self, block: nn.Module, args: Any) -> None:
         """Hook before the first controlled block: compute all weights for this forward pass."""
-        if not self.batched:
+        if not self.batched or any(_recomputes(module) for module in self.checkpointing):
+            self._weights = None
             return
         self._weights = self.weights()
+        if torch.compiler.is_compiling():
+            return
+        self._made_from = self._state()
         # Free on a CPU; on a GPU it would synchronise every step, so `ControlMonitor.check` does it there.
-        if not torch.compiler.is_compiling() and self.theta.device.type == "cpu":
+        if self.theta.device.type == "cpu":
             w_v, w_proj = self._weights
             finite = bool(torch.isfinite(w_v.sum() + w_proj.sum()))
             if not finite or (self.form.name == "eigen" and w_v.abs().max() * torch.finfo(w_v.dtype).eps > 1):
@@ -132,17 +169,26 @@ class SpectralControl(nn.Module):
         """Hook after the last controlled block: forget them."""
         self._weights = None
 
-    def begin(self, model: nn.Module, args: Any) -> None:
-        """Hook before the model: checkpointed blocks run again in the backward pass, after weights were forgotten,
-        and must then do exactly what they did before, so each computes its own."""
-        recomputes = getattr(model, "grad_checkpointing", False) or getattr(model, "is_gradient_checkpointing", False)
-        self.batched = not recomputes
-
     def read(self, layer: int, which: int) -> Float[Tensor, "dim dim"]:
         """W_V (`which` = 0) or W_proj (1) of one layer: this pass's, or computed now."""
-        if self._weights is not None:
-            return self._weights[which][layer]
-        return self.weights(layer)[which]
+        if self._weights is None or self._outdated(self._weights):
+            return self.weights(layer)[which]
+        return self._weights[which][layer]
+
+    def _outdated(self, weights: Pair) -> bool:
+        """Left by a pass that ended early, or made without gradients (in a re-entrant checkpoint) but needed with."""
+        if torch.compiler.is_compiling():
+            return False
+        learns = torch.is_grad_enabled() and (self.theta.requires_grad or self.psi.requires_grad)
+        return self._made_from != self._state() or (learns and not weights[1].requires_grad)
+
+    def _state(self) -> tuple[tuple[int, int], ...]:
+        """Changes with every in-place change of Θ or ψ, and when other tensors take their place."""
+        return tuple((id(p), 0 if p.is_inference() else p._version) for p in (self.theta, self.psi))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: without the weights of a pass that ended early."""
+        return {**self.__dict__, "_weights": None}
 
     @torch.no_grad()
     def check(self) -> None:
@@ -175,3 +221,16 @@ class SpectralControl(nn.Module):
         counts = {mode: self.modes.count(mode) for mode in dict.fromkeys(self.modes)}
         which = ", ".join(f"{count} {mode}" for mode, count in counts.items())
         return f"form={self.form.name}, bound={self.bound.name}, dim={self.dim}, layers: {which}"
+
+
+def _recomputes(module: nn.Module) -> bool:
+    return any(getattr(module, name, False) for name in CHECKPOINTING)
+
+
+def _draw(to: Tensor, std: float, generator: torch.Generator | None) -> None:
+    """Normal numbers, drawn where the generator is."""
+    elsewhere = generator is not None and generator.device.type != to.device.type
+    drawn = torch.empty_like(to, device=generator.device) if generator is not None and elsewhere else to
+    drawn.normal_(0.0, std, generator=generator)
+    if elsewhere:
+        to.copy_(drawn)
