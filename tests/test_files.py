@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unsmooth.errors import CheckpointError
-from unsmooth.files import read_json, write_atomically
+from unsmooth.errors import CheckpointError, OutputError
+from unsmooth.files import check_writable, read_json, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,10 +19,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutputError, match=r"run\.json cannot be written \(No space left on device\)"):
         write_atomically(target, "new")
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_place_can_be_asked_for_before_the_work(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new" / "folder" / "run.json")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OutputError, match="is a folder: expected the name of a file"):
+        check_writable(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        check_writable(tmp_path / "file" / "run.json")
 
 
 def test_folders_are_made_and_bytes_are_kept(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ class DataError(UnsmoothError):
     """No data at the path, or data of a kind that cannot be read."""
 
 
+class OutputError(UnsmoothError, OSError):
+    """A result that cannot be written where it should go."""
+
+
 class OptionError(UnsmoothError, ValueError):
     """An unknown option value."""
 

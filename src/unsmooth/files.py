@@ -8,14 +8,34 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from unsmooth.errors import CheckpointError
+from unsmooth.errors import CheckpointError, OutputError
+
+
+def check_writable(path: str | Path) -> None:
+    """An error now, before hours of work, where `write_atomically` would fail in the end; leaves nothing behind."""
+    path = Path(path)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder: expected the name of a file to write")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        raise OutputError(f"{path} cannot be written ({why} in {folder}): choose another place") from error
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> Path:
     """Write `content` to `path` in one step; an existing file stays whole until the new one is complete."""
     path = Path(path)
+    try:
+        return _write(path, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written ({error.strerror or error}): choose another place") from error
+
+
+def _write(path: Path, data: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -43,6 +43,21 @@ def test_table_shows_the_differences_of_compare(cli: Callable[..., Any], files: 
     assert "Welch" in shown
 
 
+def test_the_interval_is_welchs_for_few_and_unequal_samples() -> None:
+    from scipy import stats
+
+    from unsmooth.measure.comparison import welch_half_width
+    from unsmooth.measure.moments import Moments
+
+    values = torch.randn(12, dtype=torch.float64), 3 * torch.randn(4, dtype=torch.float64) + 1
+    a, b = Moments(), Moments()
+    a.update(values[0])
+    b.update(values[1])
+    expected = stats.ttest_ind(values[1], values[0], equal_var=False).confidence_interval(0.95)
+    half = welch_half_width(a, b)
+    assert (b.mean - a.mean - half, b.mean - a.mean + half) == pytest.approx((expected.low, expected.high), rel=1e-4)
+
+
 def test_points_choose_what_is_shown(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
     found = json.loads(cli("compare", *files, "--points", "blocks.*.attn,embed", "--json").stdout)
     assert {row["point"] for row in found["rows"]} == {"embed", "blocks.0.attn", "blocks.1.attn"}

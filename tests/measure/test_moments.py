@@ -50,9 +50,10 @@ def test_mean_deviation_and_interval_are_those_of_scipy() -> None:
     moments = of(values)
     assert moments.mean == pytest.approx(values.mean())
     assert moments.std == pytest.approx(values.std(ddof=1))
-    expected = stats.norm.interval(0.95, values.mean(), stats.sem(values))
-    assert moments.interval == pytest.approx(expected)
     assert (moments.min, moments.max) == (values.min(), values.max())
+    for count in (2, 5, 200):  # few samples have a wider interval than 1.96 standard errors
+        expected = stats.t.interval(0.95, count - 1, values[:count].mean(), stats.sem(values[:count]))
+        assert of(values[:count]).interval == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_small_deviation_on_a_large_mean_is_kept() -> None:

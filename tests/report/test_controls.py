@@ -55,9 +55,10 @@ def test_every_menu_changes_its_figures(person: Person, section: str) -> None:
 @pytest.mark.parametrize("section", ["spectra", "tokens"])
 def test_the_layer_slider_moves_with_the_keyboard_and_plays(person: Person, section: str) -> None:
     before = person.look(f"#{section}")
-    person.press("ArrowRight", f"#{section} input[type=range]")
+    # the spectra begin with the first layer, the tokens with the last, where models differ most
+    person.press("ArrowRight" if section == "spectra" else "ArrowLeft", f"#{section} input[type=range]")
     assert person.look(f"#{section}") != before
-    assert person.text(f"#{section} output") in ("0", "1")
+    assert person.text(f"#{section} output") == "1"
     person.click(f"#{section} .play")
     assert person.text(f"#{section} .play") == "Pause"
     person.until(f"document.querySelector('#{section} .play').textContent === 'Play'")

@@ -13,7 +13,9 @@ from unsmooth.measure.changes import READINGS
 from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.moments import Moments
 from unsmooth.report import Subject
-from unsmooth.report.findings import findings, number_text, verdict, vote
+from unsmooth.report.findings import findings
+from unsmooth.report.verdict import verdict, vote
+from unsmooth.report.words import number_text
 
 PAPER = ("hfc_lfc", "cosine_similarity", "effective_rank")
 SMOOTHER = {"hfc_lfc": -1.0, "cosine_similarity": 1.0, "effective_rank": -1.0}
@@ -66,18 +68,16 @@ def test_a_change_smaller_than_its_interval_is_no_verdict() -> None:
     assert verdict(found, PAPER, "all") == "steady"
     assert [vote(found, metric, "all") for metric in PAPER] == [0, 0, 0]
     said = " ".join(finding.html for finding in findings([Subject("x", found)]))
-    assert "does not clearly change it" in said
+    assert "attention does not clearly change HFC/LFC (" in said
 
 
 def test_the_layer_that_moves_most_and_the_mover_are_named() -> None:
     found = measured({"hfc_lfc": -2.0, "cosine_similarity": 1.0, "effective_rank": -1.0})
     found.changes[Change("residual", "Attention", "hfc_lfc", "all")] = moments(-0.9, 0.01)
     said = [finding.html for finding in findings([Subject("x", found)])]
-    assert "most in layer 1 (HFC/LFC ×0.75)" in said[1]
-    assert "2 of 2 layers lower it" in said[1]
-    assert (
-        "Averaged over layers, attention lowers HFC/LFC by 0.9 per layer and the MLP lowers HFC/LFC by 0.5" in said[2]
-    )
+    assert "smooth</span> most in layer 1 (HFC/LFC ×0.75)" in said[1]
+    assert "layers that smooth them: 2 of 2" in said[1]
+    assert said[2] == "Per layer and on average, attention lowers HFC/LFC (−0.9); the MLP lowers it (−0.5)."
 
 
 def test_outlier_tokens_that_make_the_curve_are_named() -> None:
@@ -88,7 +88,7 @@ def test_outlier_tokens_that_make_the_curve_are_named() -> None:
         factor = 0.25 if cell.point == "blocks.1.mid" else 1.0
         found.cells[cell._replace(tokens="no-outliers")] = moments(value.mean * factor, 0.01)
     said = [finding.html for finding in findings([Subject("x", found)])]
-    assert "HFC/LFC at blocks.1.mid is 4 times what it is without" in said[1]
+    assert "HFC/LFC is 4 times what it is without at blocks.1.mid" in said[1]
     calm = measured(SMOOTHER)
     assert not any("extreme norm" in finding.html for finding in findings([Subject("x", calm)]))
 
@@ -110,9 +110,41 @@ def test_one_sample_has_no_interval_and_still_gives_a_page() -> None:
 
 def test_several_models_are_told_apart_by_escaped_names() -> None:
     pair = [Subject("<i>a</i>", measured(SMOOTHER)), Subject("b", measured({m: -v for m, v in SMOOTHER.items()}))]
-    first = findings(pair)[0].html
+    first = findings(pair)[1].html
     assert "<b>&lt;i&gt;a&lt;/i&gt;</b>" in first
     assert first.index("smooths") < first.index("<b>b</b>") < first.index("sharpens")
+
+
+def three(spread: float = 0.01) -> list[Subject]:
+    """One that hardly moves, one that sharpens, one that smooths."""
+    changes = {"plain": 0.2, "sharp": -1.0, "smooth": 1.0}
+    return [Subject(n, measured({m: c * v for m, v in SMOOTHER.items()}, spread)) for n, c in changes.items()]
+
+
+def test_models_are_put_in_order_and_the_gap_is_held_against_its_margin() -> None:
+    said = findings(three())[0]
+    assert said.section == "depth"
+    assert said.html.startswith(
+        "After the last layer, tokens are farthest apart in <b>sharp</b> (HFC/LFC 6), then <b>plain</b> (4.8), "
+        "and closest together in <b>smooth</b> (4); the gap between these two, 2, is clear of its 95"
+    )
+    assert "is no larger than its 95" in findings(three(spread=9.0))[0].html
+
+
+def test_models_that_do_the_same_share_a_clause() -> None:
+    said = [finding.html for finding in findings(three())]
+    assert '<b>plain</b> and <b>smooth</b> <span class="smooth-word">smooth</span> their features' in said[1]
+    assert (
+        "attention lowers HFC/LFC in <b>plain</b> (−0.05) and <b>smooth</b> (−0.25) and raises it in <b>sharp</b> "
+        "(+0.25); the MLP lowers it in"
+    ) in said[3]
+
+
+def test_a_metric_that_rises_when_features_smooth_is_read_that_way() -> None:
+    said = findings([Subject("x", measured({"cosine_similarity": 1.0}))])[1].html
+    assert "smooth</span> most in layer 0 (cosine similarity ×1.1)" in said
+    assert "sharp-word" not in said
+    assert "layers that smooth them: 2 of 2" in said
 
 
 def test_smoothing_is_never_judged(subjects: list[Subject]) -> None:

@@ -82,11 +82,66 @@ def test_weights_for_several_models_are_refused(run: Callable[..., tuple[str, st
 
 
 def test_models_are_called_by_the_end_of_their_reference_when_that_tells_them_apart() -> None:
-    assert page_names(["zoo:plain", "hf:a/b/mpnet/", "runs/mine"], None) == ["plain", "mpnet", "runs/mine"]
-    assert page_names(["hf:a/vit", "timm:vit"], None) == ["hf:a/vit", "timm:vit"]
+    assert page_names(["zoo:plain", "hf:a/b/mpnet/", "runs/mine"], None) == ["plain", "mpnet", "mine"]
+    assert page_names(["hf:a/vit", "timm:vit"], None) == ["a/vit", "timm/vit"]
     assert page_names(["a", "b"], "x, y") == ["x", "y"]
     with pytest.raises(OptionError, match="expected 2 names, got 1"):
         page_names(["a", "b"], "x")
+    with pytest.raises(OptionError, match="need different names, got x, x: give them by --names"):
+        page_names(["a", "b"], "x,x")
+    with pytest.raises(OptionError, match="need different names"):
+        page_names(["zoo:a", "zoo:a"], None)
+
+
+def test_trained_models_lose_the_words_they_share_and_library_models_keep_them() -> None:
+    runs = ["zoo:cifar100-10pct-plain", "/runs/cifar100-10pct-sharpening", "out/cifar100-10pct-smoothing/"]
+    assert page_names(runs, None) == ["plain", "sharpening", "smoothing"]
+    assert page_names(["zoo:vit", "zoo:vit-long"], None) == ["vit", "vit-long"]
+    assert page_names(["runs/a/last", "runs/b/last"], None) == ["a/last", "b/last"]
+    kept = ["vit_tiny_patch16_224", "vit_small_patch16_224"]
+    assert page_names([f"timm:{name}" for name in kept], None) == kept
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    run: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unsmooth.models.load_model", lambda *_, **__: pytest.fail("work was begun"))
+    (tmp_path / "file").write_text("")
+    for out, said in ((tmp_path, "is a folder"), (tmp_path / "file" / "page.html", "cannot be written")):
+        for verb in (["report", "zoo:x", "--data", "bundled"], ["demo"]):
+            _, err = run(*verb, "--out", str(out), code=1)
+            assert said in err
+
+
+def test_data_that_do_not_fit_one_model_are_refused_before_any_is_measured(
+    run: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+
+    image, text = tiny(0), dataclasses.replace(tiny(0), modality="text", reference="hf:words")
+    found = {"timm:a": image, "hf:words": text}
+    monkeypatch.setattr("unsmooth.models.load_model", lambda reference, **_: found[reference])
+    monkeypatch.setattr("unsmooth.report.collect", lambda *_, **__: pytest.fail("something was measured"))
+    _, err = run("report", *found, "--data", "bundled", "--out", str(tmp_path / "page.html"), code=1)
+    assert "holds images, but hf:words takes text" in err
+
+
+def test_control_c_says_that_no_page_was_written_and_keeps_the_old_one(
+    run: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unsmooth.models.load_model", lambda *_, **__: tiny(0))
+    monkeypatch.setattr("unsmooth.report.collect", interrupted)
+    page = tmp_path / "page.html"
+    for left in ("does not exist", "is as it was before"):
+        _, err = run("report", "timm:x", "--data", "bundled", "--out", str(page), code=130)
+        assert "interrupted: no page was written" in err
+        assert left in err
+        page.write_text("old")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert page.read_text() == "old"
 
 
 def test_demo_shows_the_three_variants_of_the_larger_share(
@@ -102,10 +157,11 @@ def test_demo_shows_the_three_variants_of_the_larger_share(
     page = tmp_path / "demo.html"
     out, _ = run("demo", "--out", str(page))
     assert str(page) in out
-    assert "Change by kind of layer" in out
+    assert all(word in out for word in ("plain", "sharpening", "smoothing", "HFC/LFC"))
     text = page.read_text()
+    assert "<h1>One ViT trained plain, sharpening-symmetric and smoothing-symmetric: how smooth" in text
     for name in ("c-plain", "c-sharpening-symmetric", "c-smoothing-symmetric"):
-        assert name in text
+        assert f"zoo:{name}" in text
     assert "a-plain-10pct" not in text
 
 

@@ -2,47 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from unsmooth.report import Subject
 
 FALLBACK = "timm:vit_tiny_patch16_224"
 # Shown first, in this order, when their names say what they are.
 VARIANTS = ("plain", "sharpening", "smoothing")
-METRICS = "paper,vita2022,rankme,stable-rank"
 Out = Annotated[Path, typer.Option(help="Where the page is written.")]
 Models = Annotated[int, typer.Option(min=1, help="How many of the shipped models to show.")]
 
 
 def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
-    """Measure and explain the shipped models on the bundled pictures: tables here, and a page to open."""
+    """Measure and explain the shipped models on the bundled pictures: a table here, and a page to open."""
     import torch
 
     from unsmooth.cli.progress import track
-    from unsmooth.cli.tables import show
+    from unsmooth.cli.report import nothing_half_done, page_names
     from unsmooth.data import open_data
-    from unsmooth.files import write_atomically
+    from unsmooth.files import check_writable, write_atomically
     from unsmooth.models import load_model
     from unsmooth.models.load import zoo_folder
     from unsmooth.report import build_report, collect
 
     torch.manual_seed(0)
-    chosen = shipped(zoo_folder())[:models]
-    console = Console()
+    check_writable(out)
+    chosen = [f"zoo:{name}" for name in shipped(zoo_folder())[:models]]
     if not chosen:
         typer.echo(f"no model ships with this copy: {FALLBACK} with random weights stands in")
-    subjects = []
-    for name in chosen or ["random ViT-Ti"]:
-        loaded = load_model(f"zoo:{name}") if chosen else load_model(FALLBACK, random_init=True)
-        data = open_data("bundled", loaded)
-        subjects.append(
-            collect(loaded, data, name, metrics=METRICS, tokens="all,patches", explain_inputs=3, track=track)
+    with nothing_half_done(out):
+        subjects = []
+        for name, reference in zip(page_names(chosen or ["random ViT-Ti"], None), chosen or [FALLBACK], strict=True):
+            loaded = load_model(reference, random_init=not chosen)
+            subjects.append(collect(loaded, open_data("bundled", loaded), name, explain_inputs=3, track=track))
+        write_atomically(
+            out, build_report(subjects, title=headline([s.name for s in subjects]), command="unsmooth demo")
         )
-        show(subjects[-1].measurement, console)
-    write_atomically(out, build_report(subjects, command="unsmooth demo"))
-    typer.echo(f"\nThe page is {out.resolve()}: open it in a browser.")
+    Console().print(glance(subjects))
+    typer.echo(f"The page is {out.resolve()}: open it in a browser.")
+
+
+def headline(names: Sequence[str]) -> str | None:
+    """What the three variants of one model are asked; the page's own question for anything else.
+
+    >>> headline(["plain", "sharpening", "smoothing"])
+    'One ViT trained plain, sharpening and smoothing: how smooth are its features?'
+    """
+    from unsmooth.report.words import listed
+
+    three = len(names) == 3 and all(variant in name for variant, name in zip(VARIANTS, names, strict=True))
+    return f"One ViT trained {listed(names)}: how smooth are its features?" if three else None
+
+
+def glance(subjects: Sequence[Subject]) -> Table:
+    """One row per model: each metric at the input of the first and the output of the last layer."""
+    from unsmooth.measure.registry import METRICS
+    from unsmooth.report.page_data import shared_policies
+    from unsmooth.report.verdict import ends, leading_metrics, verdict
+
+    metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
+    words = {"steady": "no clear change", "mixed": "metrics disagree"}
+    table = Table(title=f"First layer's input → last layer's output, {policy} tokens", title_justify="left")
+    for title in ("model", *(METRICS[metric].title for metric in metrics), "with depth"):
+        table.add_column(title)
+    for subject in subjects:
+        pairs = [ends(subject.measurement, metric, policy) for metric in metrics]
+        found = verdict(subject.measurement, metrics, policy)
+        table.add_row(
+            escape(subject.name), *(f"{a.mean:.3g} → {b.mean:.3g}" for a, b in pairs), words.get(found, found)
+        )
+    return table
 
 
 def shipped(folder: Path) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,40 +65,67 @@ def command(
     """Measure and explain models, and write one HTML page about them that opens without a network."""
     from unsmooth.cli.progress import track
     from unsmooth.data import open_data
-    from unsmooth.files import write_atomically
+    from unsmooth.files import check_writable, write_atomically
     from unsmooth.report import build_report, collect
     from unsmooth.report.collection import METRICS
 
     called = page_names(models, names)
+    check_writable(out)
     reading: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "column": column, "max_length": max_length,
                                "whole_records": whole_records}  # fmt: skip
-    subjects = []
-    for name, loaded in zip(called, _open(models, weights, random_init, model_option, device, dtype), strict=True):
-        subjects.append(
+    with nothing_half_done(out):
+        opened = _open(models, weights, random_init, model_option, device, dtype)
+        batches = [open_data(data, loaded, **reading) for loaded in opened]  # all fit, or nothing is begun
+        subjects = [
             collect(
-                loaded, open_data(data, loaded, **reading), name, metrics=metrics or METRICS, tokens=tokens,
-                explain_inputs=explain_inputs, example=example, degenerate=degenerate, track=track,
+                loaded, given, name, metrics=metrics or METRICS, tokens=tokens, explain_inputs=explain_inputs,
+                example=example, degenerate=degenerate, track=track,
             )
-        )  # fmt: skip
-    page = build_report(subjects, command=shlex.join(["unsmooth", *sys.argv[1:]]))
-    write_atomically(out, page)
-    drawn = write_figures(subjects, figures)
-    _tell(out, drawn, subjects, as_json)
+            for name, loaded, given in zip(called, opened, batches, strict=True)
+        ]  # fmt: skip
+        write_atomically(out, build_report(subjects, command=shlex.join(["unsmooth", *sys.argv[1:]])))
+    _tell(out, write_figures(subjects, figures), subjects, as_json)
+
+
+@contextmanager
+def nothing_half_done(out: Path) -> Iterator[None]:
+    """Ctrl-C ends the command with a word on what became of the page, and the exit code that shells use for it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        left = f"{out} is as it was before" if out.exists() else f"{out} does not exist"
+        typer.echo(f"interrupted: no page was written, {left}", err=True)
+        raise typer.Exit(130) from None
 
 
 def page_names(references: Sequence[str], names: str | None) -> list[str]:
-    """What the page calls each model: the names given, or the references without what they share.
+    """What the page calls each model: the names given, or the end of the references.
 
-    >>> page_names(["zoo:plain", "hf:models/mpnet"], None)
-    ['plain', 'mpnet']
+    Trained models lose the words that all their names begin with.
+
+    >>> page_names(["zoo:cifar-plain", "zoo:cifar-smoothing", "hf:models/mpnet"], None)
+    ['plain', 'smoothing', 'mpnet']
     """
-    if names is not None:
-        called = [name.strip() for name in names.split(",")]
-        if len(called) != len(references):
-            raise OptionError(f"--names must name every model: expected {len(references)} names, got {len(called)}")
-        return called
-    short = [reference.partition(":")[2].rstrip("/").rsplit("/", 1)[-1] or reference for reference in references]
-    return short if len(set(short)) == len(short) else list(references)
+    called = _short_names(references) if names is None else [name.strip() for name in names.split(",")]
+    if len(called) != len(references):
+        raise OptionError(f"--names must name every model: expected {len(references)} names, got {len(called)}")
+    if len(set(called)) < len(called):
+        raise OptionError(f"the models of a page need different names, got {', '.join(called)}: give them by --names")
+    return called
+
+
+def _short_names(references: Sequence[str]) -> list[str]:
+    parts = [[part for part in re.split(r"[:/]", reference) if part] or [reference] for reference in references]
+    ours = [not reference.startswith(("timm:", "hf:")) for reference in references]
+    for count in (1, 2):  # the last part, or the last two where only they tell models apart
+        words = [re.split(r"(?<=[-_/])", "/".join(part[-count:])) for part in parts]
+        trained = [each for each, mine in zip(words, ours, strict=True) if mine]
+        same = [len(set(column)) == 1 for column in zip(*trained, strict=False)]
+        cut = [*same, False].index(False) if len(trained) > 1 else 0
+        short = ["".join(each[cut:] if mine else each) for each, mine in zip(words, ours, strict=True)]
+        if all(short) and len(set(short)) == len(short):
+            return short
+    return list(references)
 
 
 def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path]:

@@ -12,15 +12,15 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
-NORMAL_95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
+from unsmooth.measure.student import student_95
 
 
 @dataclass
 class Moments:
     """Count, mean, sum of squared deviations, minimum and maximum (float64).
 
-    `std` is the sample's (n − 1). `interval` is the normal 95 % interval of the mean,
-    mean ± 1.96 · std / √count, over samples taken as independent.
+    `std` is the sample's (n − 1). `interval` is Student's 95 % interval of the mean,
+    mean ± t · std / √count, over samples taken as independent.
 
     >>> m = Moments()
     >>> m.update(torch.tensor([1.0, 2.0, 3.0]))
@@ -75,8 +75,8 @@ class Moments:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Normal 95 % interval of the mean; (nan, nan) below two samples."""
-        half = NORMAL_95 * self.sem
+        """Student's 95 % interval of the mean; (nan, nan) below two samples."""
+        half = student_95(self.count - 1) * self.sem
         return self.mean - half, self.mean + half
 
     def to_dict(self) -> dict[str, float]:

@@ -16,8 +16,9 @@ from unsmooth.report.encode import packed, script_json
 from unsmooth.report.findings import Finding, findings
 from unsmooth.report.glance import glance_table
 from unsmooth.report.page_data import page_data, shared_metrics, shared_policies
-from unsmooth.report.provenance import provenance
+from unsmooth.report.provenance import analysed, provenance
 from unsmooth.report.sections import SECTIONS, Section
+from unsmooth.report.words import listed
 
 if TYPE_CHECKING:
     from unsmooth.report.subject import Subject
@@ -83,9 +84,7 @@ def _headline(subjects: Sequence[Subject]) -> str:
     names = [subject.name for subject in subjects]
     if len(names) == 1:
         return f"How smooth are the features of {names[0]}?"
-    if len(names) > 4:
-        return f"How smooth are the features of {len(names)} models?"
-    return f"How smooth are the features of {', '.join(names[:-1])} and {names[-1]}?"
+    return f"{listed(names) if len(names) <= 4 else f'{len(names)} models'}: how smooth are their features?"
 
 
 def _head(title: str, script_hash: str) -> str:
@@ -102,9 +101,7 @@ def _head(title: str, script_hash: str) -> str:
 def _masthead(title: str, subjects: Sequence[Subject], sections: Sequence[Section]) -> str:
     numbers = {section.name: f"Figure {i}" for i, section in enumerate(sections, 1)} | {"provenance": "Provenance"}
     said = "".join(f"<li>{_linked(finding, numbers)}</li>" for finding in findings(subjects))
-    data = sorted({str(s.measurement.about["data"].get("reference", "data given in Python")) for s in subjects})
-    samples = sorted({s.measurement.samples for s in subjects})
-    about = f"Measured on {' and '.join(data)}: {' or '.join(map(str, samples))} samples."
+    about = analysed(subjects)
     links = "".join(f'<a href="#{section.name}">{escape(section.short)}</a>' for section in sections)
     return (
         '<a class="skip" href="#content">Skip to the figures</a><header class="masthead">'

@@ -6,8 +6,27 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from unsmooth.report.words import counted, listed
+
 if TYPE_CHECKING:
     from unsmooth.report.subject import Subject
+
+DATA = {"bundled": "the pictures that come with unsmooth", "random": "random inputs"}
+
+
+def analysed(subjects: Sequence[Subject]) -> str:
+    """What was analysed, on what data, in two plain sentences."""
+    models, data = [], []
+    for about in (subject.measurement.about for subject in subjects):
+        model = about["model"]
+        models.append(f"{model['class']} with {counted(model['layers'], 'layer')} of width {model['width']}")
+        reference = str(about["data"].get("reference", "data given in Python"))
+        data.append(DATA.get(reference, reference))
+    counts = [counted(count, "sample") for count in sorted({subject.measurement.samples for subject in subjects})]
+    kinds = list(dict.fromkeys(models))
+    many = f"{len(models)} models, " if len(models) > 1 else ""
+    each = "each a " if len(models) > 1 and len(kinds) == 1 else ""
+    return f"{many}{each}{listed(kinds)}, measured on {listed(list(dict.fromkeys(data)))} ({' or '.join(counts)})."
 
 
 def provenance(subjects: Sequence[Subject], command: str | None) -> str:

@@ -1,5 +1,6 @@
 // A plot area with axes, redrawn whole whenever its figure's state or width changes.
-function frame({ width, height, x, y, title, label, margin = {} }) {
+// Marks may reach `bleed` pixels out of the plot: half a marker, not a whole region.
+function frame({ width, height, x, y, title, label, margin = {}, bleed = 5 }) {
   const m = { top: title ? 26 : 10, right: 12, bottom: x.label ? 40 : 24, left: y.label ? 56 : 42, ...margin };
   const [inner, tall] = [Math.max(40, width - m.left - m.right), Math.max(40, height - m.top - m.bottom)];
   const make = (axis, span, count) => (axis.log ? logScale : linearScale)(axis.domain, span, axis.count || count);
@@ -31,7 +32,7 @@ function frame({ width, height, x, y, title, label, margin = {} }) {
   const plot = { left: m.left, right: m.left + inner, top: m.top, bottom: m.top + tall, width: inner, height: tall };
   const clip = fresh("clip");
   const marks = s("g", { "clip-path": `url(#${clip})` });
-  append(svg, [s("clipPath", { id: clip }, s("rect", { x: plot.left, y: plot.top - 4, width: inner, height: tall + 8 })), marks]);
+  append(svg, [s("clipPath", { id: clip }, s("rect", { x: plot.left - bleed, y: plot.top - bleed, width: inner + 2 * bleed, height: tall + 2 * bleed })), marks]);
   return { svg, x: sx, y: sy, plot, marks };
 }
 

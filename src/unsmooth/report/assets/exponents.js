@@ -26,26 +26,29 @@ function exponentPanel(model, width) {
   const found = model.explain.exponents;
   const series = PREDICTIONS.filter(([key]) => found[key]);
   // The small-step exponent may lie far outside where steps are large; it does not set the frame.
-  const all = series.filter(([key]) => key !== "small_step").flatMap(([key]) => found[key].mean);
+  const spread = found.measured.std || [];
+  const edge = (sign) => found.measured.mean.map((value, i) => value + sign * (spread[i] || 0));
+  const [low, high] = extent([...series.filter(([key]) => key !== "small_step").flatMap(([key]) => found[key].mean), ...edge(1), ...edge(-1), 0], 0.1);
+  const small = found.small_step ? found.small_step.mean.filter(known) : [];
+  const far = small.some((value) => value < low - (high - low) / 2 || value > high + (high - low) / 2);
   const chart = frame({
-    width, height: 230, x: { domain: [-0.4, found.layer.length - 0.6], label: "layer", ticks: layerTicks(found.layer.length, width) }, y: { domain: extent([...all, 0], 0.1), label: "nats per layer" },
-    label: `Predicted and measured exponents by layer, ${model.name}`, margin: { top: 8 },
+    width, height: 230, x: { domain: [-0.4, found.layer.length - 0.6], label: "layer", ticks: layerTicks(found.layer.length, width) }, y: { domain: far ? [low, high] : extent([...small, low, high], 0), label: "nats per layer" },
+    label: `Predicted and measured exponents by layer, ${model.name}`, margin: { top: 8 }, bleed: 1,
   });
   const { x, y, marks, plot } = chart;
   marks.append(s("line", { class: "axis", x1: plot.left, x2: plot.right, y1: y(0), y2: y(0) }));
-  const spread = found.measured.std || [];
-  const edge = (sign) => found.measured.mean.map((value, i) => [x(i), y(value + sign * (spread[i] || 0))]);
-  marks.append(s("path", { class: "band", d: band(edge(1), edge(-1)), fill: "var(--ink)" }));
+  const along = (values) => values.map((value, i) => [x(i), y(value)]);
+  marks.append(s("path", { class: "band", d: band(along(edge(1)), along(edge(-1))), fill: "var(--ink)" }));
   series.forEach(([key, , , dash]) => {
     const at = PREDICTIONS.findIndex(([name]) => name === key);
-    marks.append(s("path", { class: `curve series-${at}`, d: path(found[key].mean.map((value, i) => [x(i), y(value)])), "stroke-dasharray": dash }));
+    marks.append(s("path", { class: `curve series-${at}`, d: path(along(found[key].mean)), "stroke-dasharray": dash }));
   });
   walkable(chart, found.layer.map((layer, i) => ({
     x: x(i), y: plot.top, head: `layer ${layer}`,
     rows: series.map(([key, text]) => ({ name: text, value: signed(found[key].mean[i]) })),
   })));
   return h("div", { class: "panel" }, h("h4", {}, h("i", { class: "swatch", style: { background: model.colour } }), model.name), chart.svg,
-    h("p", { class: "reading" }, "Above zero the sub-layer sharpens, below it smooths. The band is one standard deviation over inputs."));
+    h("p", { class: "reading" }, `Above zero the sub-layer sharpens, below it smooths. The band is one standard deviation over inputs.${far ? " The small-step exponent leaves the frame." : ""}`));
 }
 
 const layerTicks = (count, width) => range(count).filter((i) => i % Math.max(1, Math.ceil((count * 26) / width)) === 0);

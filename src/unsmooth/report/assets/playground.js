@@ -94,7 +94,7 @@ function phaseDiagram(state, width, moved, done) {
   const stepX = (GRID.centre[1] - GRID.centre[0]) / (GRID.across - 1);
   const chart = frame({
     width, height: 300, label: "Phase diagram: does the layer smooth or sharpen", margin: { top: 8 },
-    x: { domain: [GRID.centre[0] - stepX / 2, GRID.centre[1] + stepX / 2], label: "centre of H's eigenvalue range" }, y: { domain: [-1.1, 1.1], label: "attention temperature", ticks: [-1, -0.5, 0, 0.5, 1], format: (v) => show(10 ** v, 2) },
+    x: { domain: [GRID.centre[0] - stepX / 2, GRID.centre[1] + stepX / 2], label: "centre of H's eigenvalue range" }, y: { domain: [-1.125, 1.125], label: "attention temperature", ticks: [-1, -0.5, 0, 0.5, 1], format: (v) => show(10 ** v, 2) },
   });
   const { svg, x, y, marks, plot } = chart;
   const [wide, tall] = [plot.width / GRID.across + 0.6, plot.height / GRID.down + 0.6];

@@ -37,7 +37,7 @@ function spectrumPanel(model, width, state, most) {
   const size = Math.min(width, 380);
   const chart = frame({
     width: size, height: size, x: { domain: [-most, most], label: "real part", grid: true, count: 4 }, y: { domain: [-most, most], label: "imaginary part", count: 4 },
-    label: `Eigenvalues of H, layer ${state.layer} of ${model.name}`, margin: { top: 8 },
+    label: `Eigenvalues of H, layer ${state.layer} of ${model.name}`, margin: { top: 8 }, bleed: 0,
   });
   drawRegions(chart, most);
   const outside = clouds(layer, state).map((cloud) => drawCloud(chart, cloud, most)).reduce((a, b) => a + b, 0);
@@ -47,7 +47,7 @@ function spectrumPanel(model, width, state, most) {
 // Corollary 3's intervals, the disc |1 + λ| < 1 in which the mean token shrinks, and the half-plane in which it grows.
 function drawRegions({ x, y, plot, marks }, most) {
   append(marks, [
-    s("rect", { class: "region-smooth", x: x(0), y: plot.top - 4, width: plot.right - x(0), height: plot.height + 8 }),
+    s("rect", { class: "region-smooth", x: x(0), y: plot.top, width: plot.right - x(0), height: plot.height }),
     s("circle", { class: "region-sharp", cx: x(-1), cy: y(0), r: x(1) - x(0) }),
     s("line", { class: "axis", x1: plot.left, x2: plot.right, y1: y(0), y2: y(0) }),
     s("line", { class: "axis", x1: x(0), x2: x(0), y1: plot.top, y2: plot.bottom }),

@@ -91,8 +91,8 @@ function changeCell(change, smoother) {
   if (!change) return h("td", { class: "number" }, "–");
   const clear = change.low > 0 || change.high < 0;
   const way = !clear ? "unclear" : change.mean * smoother > 0 ? "smooth" : "sharp";
-  const word = { unclear: "no clear change", smooth: "smoother", sharp: "sharper" }[way];
+  const word = known(change.low) ? { unclear: "no clear change", smooth: "smoother", sharp: "sharper" }[way] : "one sample";
   return h("td", { class: `number ${way}` },
-    h("b", {}, signed(change.mean)), ` ± ${show(change.std, 2)} `,
+    h("b", {}, signed(change.mean)), known(change.std) ? ` ± ${show(change.std, 2)} ` : " ",
     known(change.low) && h("small", {}, `[${show(change.low)}, ${show(change.high)}] `), h("em", {}, word));
 }

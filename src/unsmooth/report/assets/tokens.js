@@ -2,7 +2,7 @@
 function tokensSection(root) {
   const viewed = models.filter((model) => model.tokens);
   const deepest = Math.max(...viewed.map((model) => model.tokens.points.length));
-  const state = { layer: 0, scale: "shared" };
+  const state = { layer: deepest - 1, scale: "shared" };
   const box = h("div", { class: "figure-body", id: "token-views" });
   const decoded = new Map(viewed.map((model) => [model.index, decodeTokens(model.tokens)]));
   const picture = viewed.map((model) => model.tokens.picture).find(Boolean);
@@ -10,7 +10,7 @@ function tokensSection(root) {
   const redraw = responsive(box, (width) => panels(width, shown().filter((model) => model.tokens), 330, (model, each) => tokenPanel(model, decoded.get(model.index), state, farthest, each)));
   append(root, [
     toolbar(
-      slider("After layer", { min: 0, max: deepest - 1, value: 0, play: true, show: (at) => (at ? String(at - 1) : "input") }, (value) => { state.layer = value; redraw(); }),
+      slider("After layer", { min: 0, max: deepest - 1, value: state.layer, play: true, show: (at) => (at ? String(at - 1) : "input") }, (value) => { state.layer = value; redraw(); }),
       segmented("Colours", [["shared", "one scale for all"], ["own", "each layer its own"]], state.scale, (v) => { state.scale = v; redraw(); })),
     h("div", { class: "bars" },
       picture && h("img", { src: picture, alt: "the example", class: "thumbnail" }),
@@ -64,7 +64,7 @@ function tokenText(view, distance, share, side) {
 
 function similarity(view, { bytes, size }, at, side) {
   const n = view.size;
-  const canvas = h("canvas", { width: n, height: n, class: "pixels", style: { width: `${side}px`, height: `${side}px` }, role: "img", "aria-label": "cosine similarity of every pair of tokens" });
+  const canvas = h("canvas", { width: n, height: n, class: n > side ? "pixels fine" : "pixels", style: { width: `${side}px`, height: `${side}px` }, role: "img", "aria-label": "cosine similarity of every pair of tokens" });
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(n, n);
   const colours = range(256).map((byte) => colourAt(DIVERGING, 1 - byte / 255));

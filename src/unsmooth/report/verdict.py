@@ -1,0 +1,62 @@
+"""Whether a model smooths or sharpens its features from its first layer to its last, and how clear that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from unsmooth.measure import Measurement
+from unsmooth.measure.measurement import Cell, Change
+from unsmooth.measure.moments import Moments
+from unsmooth.report.page_data import FAMILIES, SMOOTHER, shared_metrics
+
+if TYPE_CHECKING:
+    from unsmooth.report.subject import Subject
+
+
+def leading_metrics(subjects: Sequence[Subject]) -> list[str]:
+    """The first measured metric of each family: HFC/LFC, cosine similarity, effective rank by default."""
+    have = shared_metrics(subjects)
+    return [next(name for name in names if name in have) for names, _ in FAMILIES if any(n in have for n in names)]
+
+
+def ends(measurement: Measurement, metric: str, policy: str) -> tuple[Moments, Moments]:
+    """The residual stream before the first and after the last layer."""
+    points = [cell.point for cell in measurement.cells if cell.metric == metric and cell.tokens == policy]
+    first = next((p for p in ("blocks.0.pre", "embed") if p in points), points[0])
+    last = f"blocks.{measurement.about['model']['layers'] - 1}.post"
+    return (
+        measurement.cells[Cell(first, metric, policy)],
+        measurement.cells[Cell(last if last in points else points[-1], metric, policy)],
+    )
+
+
+def vote(measurement: Measurement, metric: str, policy: str) -> int:
+    """+1 smoother at the end than at the start, −1 sharper, 0 where the 95 % interval of the change holds 0.
+
+    The change of a sample is the sum of what attention and MLP change, so the half-widths of the two intervals,
+    added, bound the half-width for the sum whatever their correlation is. One sample has no interval: its sign is
+    taken as it is, and the page says that there was one sample.
+    """
+    parts = [measurement.changes.get(Change("residual", kind, metric, policy)) for kind in ("Attention", "MLP")]
+    known = [part for part in parts if part is not None]
+    if len(known) == 2:
+        change, half = sum(part.mean for part in known), sum(_half(part) for part in known)
+    else:
+        start, end = ends(measurement, metric, policy)
+        change, half = end.mean - start.mean, _half(start) + _half(end)
+    return 0 if not abs(change) > half else int(math.copysign(1, change)) * SMOOTHER[metric]
+
+
+def verdict(measurement: Measurement, metrics: Sequence[str], policy: str) -> str:
+    """`smooths`, `sharpens`, `mixed` (the metrics disagree) or `steady` (no clear change)."""
+    votes = {vote(measurement, metric, policy) for metric in metrics} - {0}
+    return {frozenset(): "steady", frozenset({1}): "smooths", frozenset({-1}): "sharpens"}.get(
+        frozenset(votes), "mixed"
+    )
+
+
+def _half(moments: Moments) -> float:
+    low, high = moments.interval
+    return (high - low) / 2 if math.isfinite(high - low) else 0.0
