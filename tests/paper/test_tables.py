@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from unsmooth.errors import DataError, OptionError
 from unsmooth.paper import Context, find_item
-from unsmooth.paper.changes import variant_of
+from unsmooth.paper.changes import Group, better_reading, variant_of
 from unsmooth.paper.published import cifar100_column, published
-from unsmooth.paper.records import Summary, beside
-
-VARIANTS = ("plain", "smoothing", "sharpening")
-
-
-def record(variant: str, seed: int, fraction: float, accuracy: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "schema": "unsmooth-record/1",
-        "run": f"{variant}-{fraction}-{seed}",
-        "variant": variant,
-        "seed": seed,
-        "fraction": fraction,
-        "same_steps": False,
-        "std": None,
-        "final": {"accuracy": accuracy},
-        "recipe": {"name": "cifar100", "epochs": 300},
-        "command": "unsmooth train …",
-        **changes,
-    }
-
-
-def write(folder: Path, *records: dict[str, Any]) -> None:
-    for number, content in enumerate(records):
-        (folder / f"{number}.json").write_text(json.dumps(content))
+from unsmooth.paper.records import Summary
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3"])
@@ -53,57 +28,9 @@ def test_published_numbers_are_those_of_the_sources() -> None:
         published("table9")
 
 
-def test_seeds_are_averaged_and_other_runs_left_out(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        record("plain", 0, 0.1, 0.33),
-        record("plain", 1, 0.1, 0.35),
-        record("plain", 0, 0.1, 0.99, same_steps=True),
-        record("plain", 0, 0.1, 0.99, std=0.5),
-        record("plain", 0, 0.1, 0.99, recipe={"name": "cifar100-fast", "epochs": 300}),
-        record("plain", 0, 0.1, 0.99, recipe={"name": "cifar100", "epochs": 3}),
-        {"schema": "something else"},
-    )
-    (tmp_path / "broken.json").write_text("{")
-    result = find_item("poster-table2").run(Context(runs=tmp_path))
-    rows = {(row[0], row[1]): row[2:] for row in result.tables[0].rows}
-    assert rows["10 %", "ViT-Ti"] == ["34.00 ± 1.41 (n=2)", "32.47 ± 0.9", "+1.53", None]
-    assert rows["100 %", "ViT-Ti"][0] is None
-    assert "1 of 9 cells" in result.label
-    assert set(result.about) == {"plain-0.1-0", "plain-0.1-1"}
-
-
-def test_an_order_that_disagrees_is_marked() -> None:
-    theirs = {"plain": [60.0, 1.0], "smoothing": [50.0, 1.0], "sharpening": [70.0, 1.0]}
-    agreeing = {v: Summary(theirs[v][0] - 3, None, 1) for v in VARIANTS}
-    assert all(row[3] is None for row in beside(agreeing, theirs).values())
-    swapped = {**agreeing, "sharpening": Summary(55.0, None, 1)}
-    marks = {variant: row[3] for variant, row in beside(swapped, theirs).items()}
-    assert marks == {
-        "plain": "order differs from ViT-Ti⁻ (sharpening)",
-        "smoothing": None,
-        "sharpening": "order differs from ViT-Ti",
-    }
-
-
-def test_no_values_have_no_summary() -> None:
-    assert Summary.of([]) is None
-    assert str(Summary.of([33.07])) == "33.07 (n=1)"
-
-
-def test_corruption_results_are_read_by_severity(tmp_path: Path) -> None:
-    mean = {str(s): 0.6 - 0.05 * s for s in range(1, 6)}
-    found = {"model": "m", "variant": "plain", "clean": {"accuracy": 0.66, "images": 10}}
-    found |= {"corruptions": {"seed": 0, "mean": mean}}
-    (tmp_path / "m.corruptions.json").write_text(json.dumps(found))
-    result = find_item("poster-table3").run(Context(runs=tmp_path))
-    ours = [row[2] for row in result.tables[0].rows if row[1] == "ViT-Ti"]
-    assert ours == ["66.00 (n=1)", *(f"{60 - 5 * s:.2f} (n=1)" for s in range(1, 6))]
-    assert "regenerated CIFAR-100-C" in result.label
-
-
 def test_a_models_name_tells_its_variant() -> None:
-    assert [variant_of(n) for n in ("cifar100-plain", "x-smoothing-seed1", "deit")] == ["plain", "smoothing", None]
+    names = ("cifar100-plain", "x-smoothing-seed1", "sharpening-eigen-seed0", "sharpening@first-half", "deit")
+    assert [variant_of(n) for n in names] == ["plain", "smoothing", "sharpening-eigen", None, None]
 
 
 @pytest.mark.parametrize("name", ["table1", "fig2"])
@@ -120,7 +47,8 @@ def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
     for seed, variant in enumerate(("plain", "sharpening")):
-        save_model(build_model(recipe, seed), tmp_path / f"cifar100-{variant}", recipe, {"variant": variant})
+        about = {"variant": variant, "fraction": 0.1}
+        save_model(build_model(recipe, seed), tmp_path / f"cifar100-{variant}", recipe, about)
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
     return tmp_path
 
@@ -137,35 +65,38 @@ def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:
     loaded = load_model("zoo:cifar100-plain")
     frame = measure(loaded.model, open_data("bundled", loaded, limit=3), metric).change_by_kind("chain")
     expected = dict(zip(frame["kind"], frame["mean"], strict=True))
-    for model, reading, kind, ours, theirs, note in result.tables[0].rows:
-        if (model, reading) == ("cifar100-plain", "chain"):
-            assert float(ours) == pytest.approx(expected[kind], abs=6e-4)
-        assert (note == "sign differs") == (float(ours) * float(theirs) < 0)
-    assert {row[0] for row in result.tables[0].rows} == {"cifar100-plain", "cifar100-sharpening"}
+    for model, share, reading, kind, ours, theirs, note in result.tables[0].rows:
+        value = float(str(ours).removesuffix(" (n=1)"))
+        assert share == "10 %"
+        if (model, reading) == ("ViT-Ti", "chain"):
+            assert value == pytest.approx(expected[kind], abs=6e-4)
+        assert (note == "sign differs") == (value * float(str(theirs)) < 0)
+    assert {row[0] for row in result.tables[0].rows} == {"ViT-Ti", "ViT-Ti⁻ (sharpening)"}
+    assert any("published models were trained on all data" in note for note in result.notes)
     assert "the published attention and MLP" in result.notes[0]
     assert "signs agree" in result.notes[0]
 
 
-def test_named_models_are_evaluated_now(tmp_path: Path) -> None:
-    import torch
-    from train.conftest import TINY, make_images, write_parquet
+@pytest.mark.usefixtures("little_zoo")
+def test_models_of_one_variant_are_averaged() -> None:
+    models = ("a-plain=zoo:cifar100-plain", "b-plain=zoo:cifar100-plain")
+    result = find_item("table1").run(Context(models=models, limit=2))
+    assert all("± 0.000 (n=2)" in str(row[4]) for row in result.tables[0].rows)
 
-    from unsmooth.train import build_model, evaluate, find_recipe, load_images, save_model
 
-    recipe = find_recipe("cifar100").override(TINY)
-    about = {"run": "little", "variant": "plain", "seed": 0, "fraction": 0.1}
-    save_model(build_model(recipe, 0), tmp_path / "little", recipe, about, half=False)
-    write_parquet(tmp_path / "data", "test", *make_images(4, 1))
-    context = Context(models=(str(tmp_path / "little"),), data=(str(tmp_path / "data"),), device="cpu")
-    result = find_item("poster-table2").run(context)
-    test = load_images(tmp_path / "data", "test")
-    torch.manual_seed(0)
-    expected = 100 * evaluate(build_model(recipe, 0), test.pixels, test.labels, recipe).accuracy
-    ours = {row[2] for row in result.tables[0].rows} - {None}
-    assert ours == {f"{expected:.2f} (n=1)"}
+def test_the_reading_that_lies_nearer_is_named() -> None:
+    theirs = cifar100_column("table1", "plain")
+
+    def changes(gap: float) -> dict[str, Summary]:
+        return {kind: Summary(theirs[kind] + gap, None, 1) for kind in ("Attention", "MLP")}
+
+    clear = {Group("plain", 1.0): {"chain": changes(0.5), "residual": changes(0.1)}}
+    assert better_reading("table1", clear).startswith("the reading `residual` fits")
+    close = {Group("plain", 1.0): {"chain": changes(0.5), "residual": changes(0.49)}}
+    assert better_reading("table1", close).startswith("neither reading of change clearly fits")
 
 
 @pytest.mark.usefixtures("little_zoo")
 def test_figure_2_names_the_variants_that_are_missing() -> None:
-    result = find_item("fig2").run(Context(limit=2))
+    result = find_item("fig2").run(Context(limit=2, recompute=True))
     assert any("no model of the variant smoothing" in note for note in result.notes)

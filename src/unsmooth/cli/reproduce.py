@@ -31,6 +31,9 @@ DataPaths = Annotated[
     list[str] | None, typer.Option("--data", help="Data for the models: one for all, or one for each; repeatable.")
 ]
 Runs = Annotated[Path | None, typer.Option(help="A folder of training runs that `unsmooth train` wrote.")]
+Recompute = Annotated[
+    bool, typer.Option("--recompute", help="From the shipped models (and --data), not from the records of their runs.")
+]
 Figures = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the figures there, as HTML.")]
 Out = Annotated[Path | None, typer.Option(help="Write tables, label and notes to this JSON file.")]
 Seed = Annotated[int, typer.Option(help="Where random weights or inputs are needed.")]
@@ -42,6 +45,7 @@ def command(
     model: Models = None,
     data: DataPaths = None,
     runs: Runs = None,
+    recompute: Recompute = False,
     limit: options.Limit = None,
     batch_size: options.BatchSize = 8,
     device: options.Device = "auto",
@@ -61,7 +65,7 @@ def command(
         else:
             _list(wanted, console)
         return
-    context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed)
+    context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed, recompute)
     results, failed = _run(wanted, context, keep_going=name == "all")
     if figures is not None:
         for result in results.values():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unsmooth.errors import DataError
-from unsmooth.paper.depth import about, data_names, shipped_models
+from unsmooth.errors import DataError, UnsmoothError
+from unsmooth.paper.depth import about, data_names, measured_models, shipped_models
 from unsmooth.paper.item import Context, Result, Table, Value
 from unsmooth.paper.published import cifar100_column, published
+from unsmooth.paper.records import TITLES, VARIANTS, Summary, percent, share_of
 
 if TYPE_CHECKING:
     from unsmooth.measure import Measurement
@@ -18,43 +21,105 @@ READINGS = ("chain", "residual")
 CLEARLY = 0.8  # a mean gap below this share of the other one's is clearly smaller
 
 
+class Group(NamedTuple):
+    """Models of one variant that saw the same share of the data."""
+
+    variant: str  # plain, or a mode with its form where that is not the poster's: sharpening-eigen
+    share: float | None
+
+    @property
+    def base(self) -> str:
+        """The variant that the published tables have."""
+        return self.variant.partition("-")[0]
+
+    @property
+    def title(self) -> str:
+        """ViT-Ti with its sign, and the form."""
+        form = self.variant.partition("-")[2]
+        return TITLES[self.base] + (f", {form}" if form else "")
+
+
+Changes = dict[str, dict[str, Summary]]  # reading -> kind of layer -> mean over models
+
+
 def run_table(name: str, metric: str, context: Context) -> Result:
     """Measure the models and put the mean changes beside the published column of their variant."""
     named = bool(context.models)
     context = context if named else replace(context, models=shipped_models())
     if not context.models:
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
-    found = {key: value for key, value in _measured(context, metric).items() if variant_of(key) is not None}
-    if not found:
-        raise DataError("no model of a known variant: its name must contain plain, sharpening or smoothing")
-    rows: list[list[Value]] = []
+    found = measured_models(context, metric, points="all")  # `chain` needs the norms' outputs
+    members: dict[Group, list[Measurement]] = {}
+    left_out: list[str] = []
     for model, measurement in found.items():
-        theirs = cifar100_column(name, variant_of(model) or "")
-        for reading in READINGS:
-            ours = mean_changes(measurement, metric, reading)
-            for kind in KINDS:
-                if kind in ours:
-                    sign = "sign differs" if ours[kind] * theirs[kind] < 0 else None
-                    rows.append([model, reading, kind, f"{ours[kind]:+.3f}", f"{theirs[kind]:+.3f}", sign])
+        told = described(model, str(measurement.about["model"].get("reference", "")))
+        if told["variant"] is None:
+            left_out.append(model)
+        else:
+            members.setdefault(Group(told["variant"], share_of(told)), []).append(measurement)
+    if not members:
+        raise DataError("no model of a known variant: its name must contain plain, sharpening or smoothing")
+    groups = {group: summarised(measurements, metric) for group, measurements in members.items()}
+    columns = ["model", "trained on", "reading", "kind", "ours", "published (100 %)", "note"]
+    notes = [better_reading(name, groups)]
+    if any(group.share != 1 for group in groups):
+        notes.append("the published models were trained on all data, ours on the share in the column `trained on`")
+    if left_out:
+        notes.append(f"left out, of a variant that the table does not have: {', '.join(left_out)}")
     what = "models that you named" if named else "the shipped models"
     return Result(
         label=f"CIFAR-100 columns with {what}, on {data_names(found)}",
-        tables=[Table(published(name)["about"], ["model", "reading", "kind", "ours", "published", "note"], rows)],
-        notes=[
-            better_reading(name, metric, found),
-            "shipped models may be trained on a part of the data: see their names",
-        ],
+        tables=[Table(published(name)["about"], columns, _rows(name, groups))],
+        notes=[*notes, "± is the standard deviation over models (seeds)"],
         about=about(found),
     )
 
 
-def variant_of(name: str) -> str | None:
-    """The variant that a model's name tells.
+def _rows(name: str, groups: dict[Group, Changes]) -> list[list[Value]]:
+    rows: list[list[Value]] = []
+    for group in sorted(groups, key=lambda g: (-(g.share or 0), VARIANTS.index(g.base), g.variant)):
+        theirs = cifar100_column(name, group.base)
+        for reading in READINGS:
+            for kind, ours in groups[group][reading].items():
+                sign = "sign differs" if ours.mean * theirs[kind] < 0 else None
+                cells = [reading, kind, ours.show("+.3f"), f"{theirs[kind]:+.3f}", sign]
+                rows.append([group.title, percent(group.share), *cells])
+    return rows
 
-    >>> variant_of("cifar100-10pct-sharpening")
-    'sharpening'
+
+def variant_of(name: str) -> str | None:
+    """The variant that a model's name tells; none for a mix of layers.
+
+    >>> variant_of("cifar100-10pct-sharpening-seed1"), variant_of("smoothing-eigen"), variant_of("sharpening@:6")
+    ('sharpening', 'smoothing-eigen', None)
     """
-    return next((v for v in ("sharpening", "smoothing", "plain") if v in name), None)
+    found = re.search(r"(plain|(?:sharpening|smoothing)(?:-eigen|-split)?)", name)
+    return found[0] if found and "@" not in name else None
+
+
+def described(name: str, reference: str) -> dict[str, Any]:
+    """Variant and share of the data of a model: from its own configuration, else from its name."""
+    from unsmooth.train.trained import trained_folder
+
+    try:
+        config = json.loads((trained_folder(reference) / "config.json").read_text(encoding="utf-8"))
+    except (UnsmoothError, OSError, json.JSONDecodeError):
+        config = {}
+    return {
+        "variant": variant_of(config.get("variant", name)),
+        "fraction": config.get("fraction"),
+        "model": reference if share_of({"model": name}) is None else name,
+    }
+
+
+def summarised(measurements: list[Measurement], metric: str) -> Changes:
+    """Mean change of the metric by kind of layer over these models, in both readings."""
+    found: Changes = {}
+    for reading in READINGS:
+        values = [mean_changes(m, metric, reading) for m in measurements]
+        summaries = {kind: Summary.of([v[kind] for v in values if kind in v]) for kind in KINDS}
+        found[reading] = {kind: s for kind, s in summaries.items() if s is not None}
+    return found
 
 
 def mean_changes(measurement: Measurement, metric: str, reading: str) -> dict[str, float]:
@@ -64,41 +129,20 @@ def mean_changes(measurement: Measurement, metric: str, reading: str) -> dict[st
     return dict(zip(frame["kind"], frame["mean"].astype(float), strict=True))
 
 
-def better_reading(name: str, metric: str, found: dict[str, Measurement]) -> str:
+def better_reading(name: str, groups: dict[Group, Changes]) -> str:
     """Which reading of "change" lies nearer to the published attention and MLP numbers."""
     gaps, signs = {}, {}
     for reading in READINGS:
         pairs = [
-            (mean_changes(m, metric, reading)[kind], cifar100_column(name, variant_of(model) or "")[kind])
-            for model, m in found.items()
+            (changes[reading][kind].mean, cifar100_column(name, group.base)[kind])
+            for group, changes in groups.items()
             for kind in ("Attention", "MLP")  # `residual` has no LayerNorm
+            if kind in changes[reading]
         ]
-        gaps[reading] = sum(abs(a - b) for a, b in pairs) / len(pairs)
+        gaps[reading] = sum(abs(a - b) for a, b in pairs) / max(1, len(pairs))
         signs[reading] = f"{sum(a * b > 0 for a, b in pairs)} of {len(pairs)}"
     shown = ", ".join(f"{r}: mean gap {gaps[r]:.3f}, {signs[r]} signs agree" for r in READINGS)
     low, high = sorted(READINGS, key=gaps.__getitem__)
     if gaps[low] > CLEARLY * gaps[high]:
         return f"neither reading of change clearly fits the published attention and MLP numbers ({shown})"
     return f"the reading `{low}` fits the published attention and MLP changes better ({shown})"
-
-
-def _measured(context: Context, metric: str) -> dict[str, Measurement]:
-    """At all points, since `chain` needs the norms' outputs."""
-    from unsmooth.data import open_data
-    from unsmooth.measure import load_measurement, measure
-    from unsmooth.models import load_model
-    from unsmooth.paper.depth import device_of, named, spread
-
-    references = [named(text) for text in context.models]
-    data = spread(context.data or ("bundled",), len(references))
-    found = {}
-    for (name, reference), path in zip(references, data, strict=True):
-        if reference.endswith(".json"):
-            found[name] = load_measurement(reference)
-            continue
-        loaded = load_model(reference, device=device_of(context))
-        batches = open_data(path, loaded, batch_size=context.batch_size, limit=context.limit)
-        found[name] = measure(loaded.model, batches, metric)
-        found[name].about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
-        found[name].about["data"] |= {"reference": batches.reference, "kind": batches.kind}
-    return found

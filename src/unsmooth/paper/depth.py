@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 RANDOM = "timm:vit_tiny_patch16_224"
 
 
-def measured_models(context: Context, metrics: str = "paper") -> dict[str, Measurement]:
+def measured_models(context: Context, metrics: str = "paper", points: str = "residual") -> dict[str, Measurement]:
     """The models that the user named, measured on their data; a RUN.json is taken as it is."""
     references = [named(text) for text in context.models]
     data = spread(context.data or ("bundled",), len(references))
     return {
-        name: _measured(reference, path, context, metrics)
+        name: _measured(reference, path, context, metrics, points)
         for (name, reference), path in zip(references, data, strict=True)
     }
 
@@ -42,7 +42,7 @@ def random_model(context: Context, metrics: str = "paper") -> Measurement:
 
     torch.manual_seed(context.seed)
     loaded = load_model(RANDOM, random_init=True, device=device_of(context))
-    return _measure(loaded, (context.data or ("bundled",))[0], context, metrics)
+    return _measure(loaded, (context.data or ("bundled",))[0], context, metrics, "residual")
 
 
 def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
@@ -91,21 +91,21 @@ def data_names(measurements: dict[str, Measurement]) -> str:
     return ", ".join(dict.fromkeys(str(m.about["data"].get("reference", "?")) for m in measurements.values()))
 
 
-def _measured(reference: str, data: str, context: Context, metrics: str) -> Measurement:
+def _measured(reference: str, data: str, context: Context, metrics: str, points: str) -> Measurement:
     from unsmooth.measure import load_measurement
     from unsmooth.models import load_model
 
     if reference.endswith(".json"):
         return load_measurement(reference)
-    return _measure(load_model(reference, device=device_of(context)), data, context, metrics)
+    return _measure(load_model(reference, device=device_of(context)), data, context, metrics, points)
 
 
-def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str) -> Measurement:
+def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str, points: str) -> Measurement:
     from unsmooth.data import open_data
     from unsmooth.measure import measure
 
     batches = open_data(data, loaded, batch_size=context.batch_size, limit=context.limit)
-    found = measure(loaded.model, batches, metrics, points="residual")
+    found = measure(loaded.model, batches, metrics, points=points)
     found.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
     found.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
     return found

@@ -2,35 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from unsmooth.errors import DataError
 from unsmooth.paper.changes import variant_of
 from unsmooth.paper.depth import about, curves, data_names, ends_table, measured_models, shipped_models
-from unsmooth.paper.item import Context, Item, Result
+from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.record_curves import Curves, record_curves
+from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
+
+CLAIM = (
+    "the paper says: on CIFAR-100 the sharpening model reduces smoothing in all metrics, the smoothing model "
+    "increases it; it prints curves of models trained on all data, not numbers"
+)
+# Which way each metric goes when features become less smooth.
+LESS_SMOOTH = {"hfc_lfc": 1, "cosine_similarity": -1, "effective_rank": 1}
 
 
 def run(context: Context) -> Result:
-    """Measure the variants that are there and draw their curves."""
+    """From the records of our runs; measured now for named models, other data, or when asked."""
+    if not (context.models or context.data or context.recompute):
+        notes: list[str] = []
+        records = [r for r in load_records(context, notes) if r["variant"] in VARIANTS and _smoothing(r)]
+        if records or context.runs:
+            return from_records(records, notes)
+    return _measured(context)
+
+
+def from_records(records: list[dict[str, Any]], notes: list[str]) -> Result:
+    """Each metric after the first, the middle and the last block at the end of training, over seeds."""
+    if not records:
+        raise DataError("no record of a plain, sharpening or smoothing run with features: `unsmooth train cifar100 …`")
+    shares = sorted({r["fraction"] for r in records}, reverse=True)
+    groups: dict[tuple[str, float], Curves] = {}
+    for record in sorted(records, key=lambda r: (-r["fraction"], VARIANTS.index(r["variant"]))):
+        for metric in LESS_SMOOTH:
+            curves_ = groups.setdefault((record["variant"], record["fraction"]), {}).setdefault(metric, [])
+            curves_.append(_smoothing(record)[metric])
+    tables = [table_of(share, [r for r in records if r["fraction"] == share]) for share in shares]
+    images = sorted({r["recipe"]["metric_images"] for r in records})
+    return Result(
+        label=f"Figure 2's CIFAR-100 column from the records of {len(records)} runs of ours: features of "
+        f"{' or '.join(map(str, images))} test images at the end of training",
+        tables=tables,
+        figures={"fig2": record_curves(groups)},
+        notes=[CLAIM, *missing(r["variant"] for r in records), *notes],
+        about=provenance(records),
+    )
+
+
+def table_of(share: float, records: list[dict[str, Any]]) -> Table:
+    """Runs of one share of the data; a variant whose last block stands on the wrong side of plain is marked."""
+    rows: list[list[Value]] = []
+    for metric, less in LESS_SMOOTH.items():
+        by_variant = {v: [_smoothing(r)[metric] for r in records if r["variant"] == v] for v in VARIANTS}
+        plain = Summary.of([values[-1] for values in by_variant["plain"]])
+        for variant, curves_ in by_variant.items():
+            if not curves_:
+                continue
+            at = [Summary.of([c[i] for c in curves_]) for i in (0, (len(curves_[0]) - 1) // 2, -1)]
+            change = Summary.of([c[-1] - c[0] for c in curves_])
+            wanted = {"sharpening": less, "smoothing": -less}.get(variant, 0)
+            gap = 0.0 if plain is None or at[2] is None else at[2].mean - plain.mean
+            mark = "order differs from ViT-Ti" if gap * wanted < 0 else None
+            cells = [s.show(".3f") if s else None for s in at] + [change.show("+.3f") if change else None, mark]
+            rows.append([metric, TITLES[variant], *cells])
+    title = f"After the first, the middle and the last block; trained on {percent(share)} of the data"
+    return Table(title, ["metric", "model", "first", "middle", "last", "last − first", "note"], rows)
+
+
+def missing(variants: Iterable[str | None]) -> list[str]:
+    """A sentence that names the variants without a model."""
+    lacking = sorted({"plain", "sharpening", "smoothing"} - set(variants))
+    return [f"no model of the variant {', '.join(lacking)} was given or ships yet"] if lacking else []
+
+
+def _smoothing(record: dict[str, Any]) -> dict[str, list[float]]:
+    return record["epochs"][-1].get("smoothing", {}) if record.get("epochs") else {}
+
+
+def _measured(context: Context) -> Result:
     named = bool(context.models)
     chosen = context.models or tuple(text for text in shipped_models() if variant_of(text) is not None)
     if not chosen:
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
     measurements = measured_models(replace(context, models=chosen))
-    there = {variant_of(name) for name in measurements} - {None}
-    missing = sorted({"plain", "sharpening", "smoothing"} - there)
-    notes = [
-        "the paper says: on CIFAR-100 the sharpening model reduces smoothing in all metrics, the smoothing model "
-        "increases it; it prints curves, not numbers"
-    ]
-    if missing:
-        notes.append(f"no model of the variant {', '.join(missing)} was given or ships yet")
-    kind = "models that you named" if named else "the models that ship with unsmooth"
+    kind = "models that you named" if named else "the models that ship with unsmooth (their names say on what share)"
     return Result(
         label=f"Figure 2's CIFAR-100 column with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],
         figures={"fig2": curves(measurements)},
-        notes=notes,
+        notes=[CLAIM, *missing((variant_of(name) or "").partition("-")[0] for name in measurements)],
         about=about(measurements),
     )
 
@@ -39,7 +103,8 @@ ITEM = Item(
     "fig2",
     "paper",
     "Influencing smoothing: the three metrics by depth for plain, sharpening and smoothing models (CIFAR-100 column)",
-    needs="the shipped models, on the bundled pictures unless --data names CIFAR-100's test parquet; seconds. "
-    "--model NAME=REFERENCE for your own. The ImageNet and Pile columns need models that are not public.",
+    needs="the records of training runs that ship with unsmooth, or --runs FOLDER; seconds. --recompute --data PATH "
+    "measures the shipped models, --model NAME=REFERENCE your own. The ImageNet and Pile columns need models that are "
+    "not public.",
     run=run,
 )

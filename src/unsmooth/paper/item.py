@@ -28,7 +28,8 @@ class Context:
     """What the user gave; an item uses what it needs and falls back to what is there.
 
     `models` are model references (`name=reference` gives one a name), `data` paths as `unsmooth measure` takes them
-    (one for all models, or one for each), `runs` a folder of training runs, `limit` the most samples to use.
+    (one for all models, or one for each), `runs` a folder of training runs, `limit` the most samples to use,
+    `recompute` asks for numbers from the shipped models instead of the records of their training.
     """
 
     models: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class Context:
     batch_size: int = 8
     device: str = "auto"
     seed: int = 0
+    recompute: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
-from unsmooth.paper.records import TITLES, VARIANTS, Summary, beside
+from unsmooth.paper.records import TITLES, VARIANTS, Summary, beside, json_files, percent, records_folder, share_of
 
 PATTERN = "*.corruptions.json"
 
 
 def run(context: Context) -> Result:
     """Ours on regenerated CIFAR-100-C beside the published; computed now for models that are named."""
-    found = _evaluations(context)
+    from unsmooth.paper import evaluated
+
+    notes: list[str] = []
+    found = evaluated.evaluations(context, corruptions=True) if evaluated.wanted(context) else _read(context, notes)
+    unknown = [e["model"] for e in found if share_of(e) is None]
+    if unknown:
+        notes.append(f"left out, since nothing says how much data they were trained on: {', '.join(unknown)}")
+    shares = sorted({share for e in found if (share := share_of(e)) is not None}, reverse=True) or [1.0]
+    names = ", ".join(e["model"] for e in found) or "no model yet"
+    return Result(
+        label=f"Mean accuracy over the 15 corruptions of regenerated CIFAR-100-C, beside the poster's: {names}",
+        tables=[table_of(share, [e for e in found if share_of(e) == share]) for share in shares],
+        notes=[
+            *notes,
+            *evaluated.image_note(found),
+            "± is the standard deviation over models of ours; the poster does not say what its ± is",
+            "regenerated CIFAR-100-C: CIFAR-C's constants and our random draws; frost's photographs are replaced by a "
+            "procedural texture; the poster's own corrupted images are not public",
+        ],
+        about={e["model"]: {"images": e["clean"]["images"], "seed": e["corruptions"]["seed"]} for e in found},
+    )
+
+
+def table_of(share: float, found: list[dict[str, Any]]) -> Table:
+    """Models of one share of the data; only those of all data stand against the published accuracies."""
     table = published("poster-table3")
     rows: list[list[Value]] = []
     for number, severity in enumerate(table["columns"]):
@@ -23,33 +45,20 @@ def run(context: Context) -> Result:
             variant: Summary.of([100 * _accuracy(e, severity) for e in found if e["variant"] == variant])
             for variant in VARIANTS
         }
-        cells = beside(ours, {v: table[v][number] for v in VARIANTS})
-        rows += [[severity, TITLES[v], *cells[v]] for v in VARIANTS]
-    names = ", ".join(e["model"] for e in found) or "no model yet"
-    return Result(
-        label=f"Mean accuracy over the 15 corruptions of regenerated CIFAR-100-C, beside the poster's: {names}",
-        tables=[Table(table["about"], ["intensity", "model", "ours", "published", "difference", "note"], rows)],
-        notes=[
-            "regenerated CIFAR-100-C: CIFAR-C's constants and our random draws; frost's photographs are replaced by a "
-            "procedural texture; the poster's own corrupted images are not public",
-            "the poster's models saw all training data; a model trained on 10 % is far below it by design",
-        ],
-        about={e["model"]: {"images": e["clean"]["images"], "seed": e["corruptions"]["seed"]} for e in found},
-    )
+        for variant, (mine, theirs, gap, mark) in beside(ours, {v: table[v][number] for v in VARIANTS}).items():
+            rows.append([severity, TITLES[variant], mine, theirs, gap if share == 1 else None, mark])
+    title = f"{table['about']}; ours trained on {percent(share)} of the data"
+    if share == 1:
+        return Table(title, ["intensity", "model", "ours", "published", "difference", "note"], rows)
+    title += ", the poster's on all of it: compare the order of the models, not the accuracies"
+    columns = ["intensity", "model", f"ours ({percent(share)})", "published (100 %)", "note"]
+    return Table(title, columns, [[*row[:4], row[5]] for row in rows])
 
 
-def _evaluations(context: Context) -> list[dict[str, Any]]:
-    if context.models and context.data:
-        from unsmooth.paper.depth import device_of
-        from unsmooth.train.trained import evaluate_trained
-
-        options: dict[str, Any] = {"corruptions": True, "limit": context.limit, "seed": context.seed}
-        references = [text.partition("=")[2] or text for text in context.models]
-        return [evaluate_trained(r, context.data[0], device=device_of(context), **options) for r in references]
-    from unsmooth.models.load import zoo_folder
-
-    folder = context.runs or zoo_folder() / "records"
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob(f"**/{PATTERN}"))]
+def _read(context: Context, notes: list[str]) -> list[dict[str, Any]]:
+    """Results that `unsmooth evaluate --corruptions --out` wrote, each model once."""
+    found = (e for e in json_files(records_folder(context), PATTERN, notes) if "corruptions" in e)
+    return list({(e.get("run") or e["model"], e["corruptions"]["seed"]): e for e in found}.values())
 
 
 def _accuracy(evaluation: dict[str, Any], severity: str) -> float:
@@ -63,7 +72,7 @@ ITEM = Item(
     "poster",
     "Corruption robustness: accuracy on regenerated CIFAR-100-C by intensity",
     needs="results of `unsmooth evaluate MODEL --data CIFAR100 --corruptions --out NAME.corruptions.json`, shipped or "
-    "in --runs FOLDER; or --model zoo:NAME --data CIFAR100 to compute them now (75 times the test set: hours on a CPU, "
-    "unless --limit takes fewer images).",
+    "in --runs FOLDER; or --recompute --data CIFAR100 (--model REFERENCE for others) to compute them now: 75 times the "
+    "test set, hours on a CPU unless --limit takes fewer images.",
     run=run,
 )

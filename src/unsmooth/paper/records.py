@@ -3,33 +3,88 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unsmooth.errors import DataError
 from unsmooth.paper.item import Context, Value
 
 RECORD_SCHEMA = "unsmooth-record/1"
+FAILURE_SCHEMA = "unsmooth-failure/1"
 VARIANTS = ("plain", "smoothing", "sharpening")
 TITLES = {"plain": "ViT-Ti", "smoothing": "ViT-Ti⁺ (smoothing)", "sharpening": "ViT-Ti⁻ (sharpening)"}
+LOGGING = frozenset({"every", "metric_images"})  # how often a run looked at itself does not change what it trained
 
 
-def load_records(context: Context, recipe: str = "cifar100") -> list[dict[str, Any]]:
-    """Every record of this recipe, below `--runs` or among the shipped ones."""
+def records_folder(context: Context) -> Path:
+    """`--runs`, or the records that ship with the project."""
     from unsmooth.models.load import zoo_folder
 
-    folder = context.runs or zoo_folder() / "records"
-    found = []
-    for path in sorted(Path(folder).glob("**/*.json")):
+    folder = Path(context.runs or zoo_folder() / "records")
+    if context.runs is not None and not folder.is_dir():
+        raise DataError(f"no folder of runs at {folder}: expected what `unsmooth train --out` or zoo/records holds")
+    return folder
+
+
+def json_files(folder: Path, pattern: str, notes: list[str]) -> Iterator[dict[str, Any]]:
+    """The objects in these files; a file that is cut short is named in the notes and left out."""
+    for path in sorted(folder.glob(f"**/{pattern}")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError):
+            notes.append(f"left out, not readable as JSON: {path.name}")
             continue
-        if isinstance(content, dict) and content.get("schema") == RECORD_SCHEMA:
-            found.append(content)
-    return [r for r in found if r["recipe"]["name"] == recipe and r["recipe"]["epochs"] == 300]
+        if isinstance(content, dict):
+            yield content
+
+
+def load_records(context: Context, notes: list[str], recipe: str = "cifar100") -> list[dict[str, Any]]:
+    """Each finished run of exactly this recipe, once; `notes` gets what was left out, and the runs that broke."""
+    from unsmooth.train.recipes import find_recipe
+
+    standard = find_recipe(recipe).as_dict()
+    found: dict[str, dict[str, Any]] = {}
+    changed = 0
+    for content in json_files(records_folder(context), "*.json", notes):
+        if content.get("schema") == FAILURE_SCHEMA:
+            notes.append(f"the run {content['run']} broke: {content['failed']}")
+        if content.get("schema") != RECORD_SCHEMA or content["recipe"].get("name") != recipe:
+            continue
+        differs = [k for k, v in content["recipe"].items() if k not in LOGGING and standard.get(k) != v]
+        if differs or content["same_steps"] or content["std"] is not None:
+            changed += 1
+            continue
+        found.setdefault(content["run"], content)  # a run's folder and its copy in zoo/records count once
+    if changed:
+        notes.append(f"{changed} records of changed recipes (--set, --std, --same-steps) are left out")
+    return list(found.values())
+
+
+def share_of(about: dict[str, Any]) -> float | None:
+    """The share of the training data that a model saw, from what is known of it, or from its name.
+
+    >>> share_of({"fraction": 0.5}), share_of({"model": "zoo:cifar100-10pct-plain"}), share_of({"model": "mine"})
+    (0.5, 0.1, None)
+    """
+    if about.get("fraction") is not None:
+        return float(about["fraction"])
+    name = str(about.get("run") or about.get("model"))
+    if match := re.search(r"-(\d+(?:\.\d+)?)pct", name):
+        return float(match[1]) / 100
+    return 1.0 if re.search(r"(^|[/:])cifar100-", name) else None  # a run on all data has no share in its name
+
+
+def percent(share: float | None) -> str:
+    """A share in words.
+
+    >>> percent(0.1), percent(None)
+    ('10 %', '?')
+    """
+    return "?" if share is None else f"{100 * share:g} %"
 
 
 @dataclass(frozen=True)
@@ -52,9 +107,13 @@ class Summary:
         std = statistics.stdev(values) if len(values) > 1 else None
         return cls(statistics.fmean(values), std, len(values))
 
+    def show(self, form: str = ".2f") -> str:
+        """With the mean in another format; the deviation has as many digits."""
+        spread = "" if self.std is None else f" ± {self.std:{form.lstrip('+')}}"
+        return f"{self.mean:{form}}{spread} (n={self.count})"
+
     def __str__(self) -> str:
-        spread = "" if self.std is None else f" ± {self.std:.2f}"
-        return f"{self.mean:.2f}{spread} (n={self.count})"
+        return self.show()
 
 
 def beside(ours: dict[str, Summary | None], theirs: dict[str, Sequence[float]]) -> dict[str, list[Value]]:
@@ -65,7 +124,7 @@ def beside(ours: dict[str, Summary | None], theirs: dict[str, Sequence[float]]) 
         mine = ours.get(variant)
         gap = None if mine is None else f"{mine.mean - mean:+.2f}"
         swapped = _swapped(variant, ours, theirs)
-        mark = f"order differs from {', '.join(TITLES[v] for v in swapped)}" if swapped else None
+        mark = f"order differs from {', '.join(swapped)}" if swapped else None
         rows[variant] = [None if mine is None else str(mine), f"{mean:.2f} ± {spread:g}", gap, mark]
     return rows
 
@@ -77,11 +136,12 @@ def _swapped(variant: str, ours: dict[str, Summary | None], theirs: dict[str, Se
         if a is None or b is None or other == variant:
             continue
         if (a.mean - b.mean) * (theirs[variant][0] - theirs[other][0]) < 0:
-            found.append(other)
+            near = abs(a.mean - b.mean) < max(a.std or 0.0, b.std or 0.0)
+            found.append(TITLES[other] + (", within ±" if near else ""))
     return found
 
 
 def provenance(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Where the numbers come from, run by run."""
-    keys = ("command", "commit", "seed", "hardware", "date", "minutes")
-    return {record["run"]: {key: record.get(key) for key in keys} for record in records}
+    keys = ("command", "commit", "seed", "hardware", "date", "minutes", "speed")
+    return {record["run"]: {key: record[key] for key in keys if key in record} for record in records}

@@ -15,8 +15,8 @@ ITEM = Item(
     "table1",
     "paper",
     "Change in HFC/LFC by kind of layer (LayerNorm, Attention, MLP), CIFAR-100 columns",
-    needs="the shipped models, on the bundled pictures unless --data names CIFAR-100's test parquet; seconds. "
-    "--model NAME=REFERENCE for your own (the name must tell plain, sharpening or smoothing), or a RUN.json of "
-    "`unsmooth measure`.",
+    needs="the shipped models, measured now (records do not hold the norms' outputs), on the bundled pictures unless "
+    "--data names CIFAR-100's test parquet; seconds. --model NAME=REFERENCE for your own, repeatable for several seeds "
+    "(name or configuration must tell plain, sharpening or smoothing), or a RUN.json of `unsmooth measure`.",
     run=run,
 )

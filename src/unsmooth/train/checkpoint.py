@@ -47,9 +47,10 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        why = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        full = why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise CheckpointError(
-            f"cannot write {path}: {'the disk is full' if full else error}; the last good checkpoint is untouched: "
+            f"cannot write {path}: {'the disk is full' if full else why}; the last good checkpoint is untouched: "
             f"{'make room' if full else 'repair that'} and run the same command again"
         ) from error
 

@@ -1,0 +1,171 @@
+"""The items that read the records of our runs, or evaluate models instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unsmooth.errors import DataError
+from unsmooth.paper import Context, find_item
+from unsmooth.paper.records import Summary, beside
+from unsmooth.train.recipes import find_recipe
+
+VARIANTS = ("plain", "smoothing", "sharpening")
+STANDARD = find_recipe("cifar100").as_dict()
+CURVES = {"hfc_lfc": [1.0, 2.0, 3.0], "cosine_similarity": [0.5, 0.4, 0.3], "effective_rank": [10.0, 20.0, 30.0]}
+
+
+def record(variant: str, seed: int, fraction: float, accuracy: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "schema": "unsmooth-record/1",
+        "run": f"{variant}-{fraction}-{seed}",
+        "variant": variant,
+        "seed": seed,
+        "fraction": fraction,
+        "same_steps": False,
+        "std": None,
+        "final": {"accuracy": accuracy},
+        "recipe": STANDARD,
+        "command": "unsmooth train …",
+        "epochs": [{"epoch": 300, "smoothing": CURVES}],
+        **changes,
+    }
+
+
+def write(folder: Path, *records: dict[str, Any]) -> None:
+    for number, content in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(content))
+
+
+def test_seeds_are_averaged_and_other_runs_left_out(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        record("plain", 0, 0.1, 0.33, recipe={**STANDARD, "every": 50, "metric_images": 32}),
+        record("plain", 1, 0.1, 0.35),
+        record("plain", 1, 0.1, 0.35),  # the copy of a run counts once
+        record("plain", 2, 0.1, 0.99, same_steps=True),
+        record("plain", 3, 0.1, 0.99, std=0.5),
+        record("plain", 4, 0.1, 0.99, recipe={**STANDARD, "name": "cifar100-fast"}),
+        record("plain", 5, 0.1, 0.99, recipe={**STANDARD, "lr": 1.0}),
+        {"schema": "something else"},
+        {"schema": "unsmooth-failure/1", "run": "r", "failed": "the loss is nan in epoch 3"},
+    )
+    (tmp_path / "broken.json").write_text("{")
+    result = find_item("poster-table2").run(Context(runs=tmp_path))
+    rows = {(row[0], row[1]): row[2:] for row in result.tables[0].rows}
+    assert rows["10 %", "ViT-Ti"] == ["34.00 ± 1.41 (n=2)", "32.47 ± 0.9", "+1.53", None]
+    assert rows["100 %", "ViT-Ti"][0] is None
+    assert "1 of 9 cells" in result.label
+    assert "left out, not readable as JSON: broken.json" in result.notes
+    assert "the run r broke: the loss is nan in epoch 3" in result.notes
+    assert any(note.startswith("3 records of changed recipes") for note in result.notes)
+    assert set(result.about) == {"plain-0.1-0", "plain-0.1-1"}
+
+
+def test_an_order_that_disagrees_is_marked() -> None:
+    theirs = {"plain": [60.0, 1.0], "smoothing": [50.0, 1.0], "sharpening": [70.0, 1.0]}
+    agreeing = {v: Summary(theirs[v][0] - 3, None, 1) for v in VARIANTS}
+    assert all(row[3] is None for row in beside(agreeing, theirs).values())
+    swapped = {**agreeing, "sharpening": Summary(55.0, None, 1)}
+    marks = {variant: row[3] for variant, row in beside(swapped, theirs).items()}
+    assert marks == {
+        "plain": "order differs from ViT-Ti⁻ (sharpening)",
+        "smoothing": None,
+        "sharpening": "order differs from ViT-Ti",
+    }
+    noisy = {**agreeing, "sharpening": Summary(56.5, 1.0, 3)}
+    assert beside(noisy, theirs)["sharpening"][3] == "order differs from ViT-Ti, within ±"
+
+
+def test_no_values_have_no_summary() -> None:
+    assert Summary.of([]) is None
+    assert str(Summary.of([33.07])) == "33.07 (n=1)"
+
+
+def corrupted(folder: Path, model: str, **about: Any) -> None:
+    mean = {str(s): 0.6 - 0.05 * s for s in range(1, 6)}
+    found = {"model": model, "variant": "plain", "clean": {"accuracy": 0.66, "images": 10_000}, **about}
+    found |= {"corruptions": {"seed": 0, "mean": mean}}
+    name = model.rpartition("/")[2].rpartition(":")[2]
+    (folder / f"{name}.corruptions.json").write_text(json.dumps(found))
+
+
+def test_corruption_results_are_read_by_severity(tmp_path: Path) -> None:
+    corrupted(tmp_path, "m", fraction=1.0)
+    result = find_item("poster-table3").run(Context(runs=tmp_path))
+    ours = [row[2] for row in result.tables[0].rows if row[1] == "ViT-Ti"]
+    assert ours == ["66.00 (n=1)", *(f"{60 - 5 * s:.2f} (n=1)" for s in range(1, 6))]
+    assert "regenerated CIFAR-100-C" in result.label
+    assert "difference" in result.tables[0].columns
+
+
+def test_a_model_of_less_data_is_not_compared_with_the_posters_accuracies(tmp_path: Path) -> None:
+    corrupted(tmp_path, "zoo:cifar100-10pct-plain")  # results from before the share was written down
+    corrupted(tmp_path, "runs/cifar100-plain-seed0")
+    corrupted(tmp_path, "mine", clean={"accuracy": 0.66, "images": 200})
+    result = find_item("poster-table3").run(Context(runs=tmp_path))
+    whole, part = result.tables
+    assert whole.title.endswith("ours trained on 100 % of the data")
+    assert "ours trained on 10 % of the data, the poster's on all of it" in part.title
+    assert part.columns == ["intensity", "model", "ours (10 %)", "published (100 %)", "note"]
+    assert any(note.endswith("how much data they were trained on: mine") for note in result.notes)
+    assert any("evaluated on 200 of 10,000 test images" in note for note in result.notes)
+
+
+def test_figure_2_comes_from_the_records_and_marks_the_wrong_side(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    higher = {name: [1.5 * v for v in values] for name, values in CURVES.items()}
+    write(
+        tmp_path,
+        record("plain", 0, 0.1, 0.3),
+        record("plain", 1, 0.1, 0.3),
+        record("sharpening", 0, 0.1, 0.3, epochs=[{"epoch": 300, "smoothing": higher}]),
+    )
+    result = find_item("fig2").run(Context(runs=tmp_path))
+    rows = {(row[0], row[1]): row[2:] for row in result.tables[0].rows}
+    assert rows["hfc_lfc", "ViT-Ti"] == [
+        "1.000 ± 0.000 (n=2)", "2.000 ± 0.000 (n=2)", "3.000 ± 0.000 (n=2)", "+2.000 ± 0.000 (n=2)", None,
+    ]  # fmt: skip
+    assert rows["hfc_lfc", "ViT-Ti⁻ (sharpening)"][4] is None
+    assert rows["cosine_similarity", "ViT-Ti⁻ (sharpening)"][4] == "order differs from ViT-Ti"
+    assert result.tables[0].title.endswith("trained on 10 % of the data")
+    assert any("no model of the variant smoothing" in note for note in result.notes)
+    assert len(result.figures["fig2"].data) == 6
+
+
+@pytest.mark.parametrize("name", ["poster-table2", "poster-table3", "fig2"])
+def test_a_folder_that_is_not_there_is_an_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no folder of runs at .*nowhere"):
+        find_item(name).run(Context(runs=tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("name", ["poster-table2", "poster-table3"])
+def test_recomputing_without_images_says_what_is_missing(name: str) -> None:
+    for context in (Context(recompute=True), Context(models=("zoo:x",))):
+        with pytest.raises(DataError, match="needs the test images: --data PATH"):
+            find_item(name).run(context)
+
+
+def test_named_and_shipped_models_are_evaluated_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from train.conftest import TINY, make_images, write_parquet
+
+    from unsmooth.train import build_model, evaluate, find_recipe, load_images, save_model
+
+    recipe = find_recipe("cifar100").override(TINY)
+    about = {"run": "little", "variant": "plain", "seed": 0, "fraction": 0.1}
+    save_model(build_model(recipe, 0), tmp_path / "little", recipe, about, half=False)
+    write_parquet(tmp_path / "data", "test", *make_images(4, 1))
+    data = (str(tmp_path / "data"),)
+    result = find_item("poster-table2").run(Context(models=(str(tmp_path / "little"),), data=data, device="cpu"))
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
+    again = find_item("poster-table2").run(Context(recompute=True, data=data, device="cpu"))
+    assert again.tables[0].rows == result.tables[0].rows
+    test = load_images(tmp_path / "data", "test")
+    torch.manual_seed(0)
+    expected = 100 * evaluate(build_model(recipe, 0), test.pixels, test.labels, recipe).accuracy
+    ours = {row[2] for row in result.tables[0].rows} - {None}
+    assert ours == {f"{expected:.2f} (n=1)"}
