@@ -90,6 +90,17 @@ def test_the_legend_hides_a_model_everywhere_and_never_all(person: Person) -> No
     assert person.evaluate(curves) == 1
 
 
+def test_layers_are_counted_in_whole_numbers(person: Person) -> None:
+    ticks = person.evaluate(
+        "[...document.querySelectorAll('#depth svg.chart, #steps svg.chart, #exponents .panel:first-child svg.chart')]"
+        ".filter((c) => c.querySelector('.axis-label')?.textContent === 'layer')"
+        ".flatMap((c) => [...c.querySelectorAll('.axes text[text-anchor=middle]:not(.axis-label)')])"
+        ".map((t) => t.textContent)"
+    )
+    assert len(ticks) > 6
+    assert all(tick.isdigit() for tick in ticks), ticks
+
+
 def test_dark_and_light(person: Person) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     light = person.evaluate(paper)

@@ -22,7 +22,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_every_figure_is_a_well_formed_svg_with_escaped_names(subjects: list[Subject], tmp_path: Path) -> None:
     written = save_figures(subjects, tmp_path)
     names = {path.stem for path in written}
-    assert {"depth", "histograms", "exponents", "agreement", "heads-exponent", "heads-entropy", "shares"} <= names
+    assert {
+        "depth",
+        "histograms",
+        "exponents",
+        "agreement",
+        "heads-exponent",
+        "heads-entropy",
+        "shares",
+        "phase",
+    } <= names
     assert {"steps-plain", "spectra-plain", "tokens-plain"} <= names
     for path in written:
         root = ElementTree.parse(path).getroot()
@@ -51,6 +60,26 @@ def test_png_files_show_the_same(subjects: list[Subject], tmp_path: Path) -> Non
     found = image.open(written["depth.png"])
     assert found.size == (round(2 * drawing.width), round(2 * drawing.height))
     assert len(np.unique(np.asarray(found.convert("L")))) > 20  # something is drawn
+
+
+def test_layers_are_counted_in_whole_numbers_and_small_shares_keep_their_digits() -> None:
+    drawing = Drawing(300, 200)
+    Panel(drawing, 0, 0, 240, 180, (0.0, 10.0), (0.0, 0.1)).axes("", "layer", percent=True)
+    said = [part.partition(">")[2].partition("<")[0] for part in drawing.parts if part.startswith("<text")]
+    assert "2.5" not in said
+    assert {"0", "5", "10", "2.5 %", "7.5 %"} <= set(said)
+
+
+def test_a_line_that_leaves_its_panel_is_cut_there() -> None:
+    drawing = Drawing(300, 200)
+    panel = Panel(drawing, 10, 10, 200, 100, (0.0, 1.0), (0.0, 1.0))
+    drawing.line([(panel.x(0), panel.y(0)), (panel.x(1), panel.y(5))], "#000", inside=panel)
+    root = ElementTree.fromstring(drawing.svg())
+    clip, path = root.find(f"{SVG}clipPath"), root.find(f"{SVG}path")
+    assert clip is not None
+    assert path is not None
+    assert path.attrib["clip-path"] == f"url(#{clip.attrib['id']})"
+    assert clip[0].attrib == {"x": "10", "y": "10", "width": "200", "height": "100"}
 
 
 def test_an_unknown_format_lists_the_known_ones(subjects: list[Subject], tmp_path: Path) -> None:

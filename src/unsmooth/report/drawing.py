@@ -45,8 +45,11 @@ class Drawing:
             + (f' opacity="{opacity:g}"/>' if opacity < 1 else "/>")
         )
 
-    def line(self, points: Iterable[tuple[float, float]], colour: str, width: float = 1, dash: str = "") -> None:
-        """A line through the points that exist; gaps stay gaps."""
+    def line(
+        self, points: Iterable[tuple[float, float]], colour: str, width: float = 1, dash: str = "",
+        inside: Panel | None = None,
+    ) -> None:  # fmt: skip
+        """A line through the points that exist; gaps stay gaps. What leaves the panel `inside` is cut off."""
         drawn, pen = [], "M"
         for x, y in points:
             if not (math.isfinite(x) and math.isfinite(y)):
@@ -55,7 +58,17 @@ class Drawing:
             drawn.append(f"{pen}{x:.2f} {y:.2f}")
             pen = "L"
         style = f' stroke-dasharray="{dash}"' if dash else ""
+        style += f' clip-path="url(#{self._clip(inside)})"' if inside is not None else ""
         self.parts.append(f'<path d="{"".join(drawn)}" fill="none" stroke="{colour}" stroke-width="{width}"{style}/>')
+
+    def _clip(self, panel: Panel) -> str:
+        """The name of a clipping rectangle as large as the panel."""
+        name = f"clip-{panel.left:g}-{panel.top:g}".replace(".", "_")
+        shape = f'x="{panel.left:g}" y="{panel.top:g}" width="{panel.width:g}" height="{panel.height:g}"'
+        definition = f'<clipPath id="{name}"><rect {shape}/></clipPath>'
+        if definition not in self.parts:
+            self.parts.append(definition)
+        return name
 
     def area(self, points: Sequence[tuple[float, float]], fill: str, opacity: float) -> None:
         """A filled outline."""
@@ -112,12 +125,18 @@ class Panel:
         return self.top + self.height - (value - low) / (high - low) * self.height
 
     def axes(self, title: str = "", x_label: str = "", y_label: str = "", percent: bool = False) -> None:
-        """Grid, ticks, labels and a title."""
+        """Grid, ticks, labels and a title; layers are counted in whole numbers."""
         d, bottom = self.drawing, self.top + self.height
         for tick in ticks(*self.y_domain, max(2, round(self.height / 45))):
             d.line([(self.left, self.y(tick)), (self.left + self.width, self.y(tick))], LINE)
-            d.text(self.left - 5, self.y(tick) + 3.5, f"{tick:.0%}" if percent else label(tick), anchor="end", size=10)
-        for tick in ticks(*self.x_domain, max(2, round(self.width / 60))):
+            d.text(
+                self.left - 5,
+                self.y(tick) + 3.5,
+                f"{label(tick * 100)} %" if percent else label(tick),
+                anchor="end",
+                size=10,
+            )
+        for tick in ticks(*self.x_domain, max(2, round(self.width / 60)), whole=x_label == "layer"):
             d.line([(self.x(tick), bottom), (self.x(tick), bottom + 4)], SOFT)
             d.text(self.x(tick), bottom + 15, label(tick), anchor="middle", size=10)
         d.line([(self.left, bottom), (self.left + self.width, bottom)], SOFT)
@@ -129,15 +148,18 @@ class Panel:
             d.text(self.left - 40, self.top + self.height / 2, y_label, anchor="middle", turn=-90)
 
 
-def ticks(low: float, high: float, count: int) -> list[float]:
-    """Round values inside a range.
+def ticks(low: float, high: float, count: int, whole: bool = False) -> list[float]:
+    """Round values inside a range, integers only when they must be `whole`.
 
     >>> ticks(0.0, 1.0, 4)
     [0.0, 0.25, 0.5, 0.75, 1.0]
+    >>> ticks(0.0, 10.0, 4, whole=True)
+    [0.0, 5.0, 10.0]
     """
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
+    steps = [m * power for m in (1, 2, 2.5, 5, 10) if not whole or float(m * power).is_integer()]
+    step = next((step for step in steps if step >= rough * 0.999), 1.0)
     first = math.ceil(low / step - 1e-9)
     return [float(f"{k * step:.10g}") for k in range(first, math.floor(high / step + 1e-9) + 1)]
 

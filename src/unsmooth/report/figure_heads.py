@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unsmooth.report.drawing import SHARP, SMOOTH, ZERO, Drawing
+from unsmooth.report.words import percent_text
 
 Indexed = list[tuple[int, dict[str, Any]]]
 RGB = tuple[int, int, int]
@@ -72,9 +73,11 @@ def shares_figure(models: Indexed) -> Drawing:
     for row, (_, model) in enumerate(models):
         types = model["explain"]["types"]["paper"]
         low, high = types["interval"]
-        interval = "" if low is None else f", 95 % interval {low:.0%} to {high:.0%}"
+        interval = "" if low is None else f", 95 % interval {percent_text(low)} to {percent_text(high)}"
         drawing.text(20, 20 + 44 * row, model["name"], size=12, weight="bold", colour="#1c1d20")
-        drawing.text(680, 20 + 44 * row, f"type (2): {types['share']['sharpening']:.0%}{interval}", anchor="end")
+        drawing.text(
+            680, 20 + 44 * row, f"type (2): {percent_text(types['share']['sharpening'])}{interval}", anchor="end"
+        )
         left = 20.0
         for kind, _, colour in TYPES:
             width = 660 * (types["share"][kind] or 0.0)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from unsmooth.report.drawing import MODEL_COLOURS, SHARP, SMOOTH, SOFT, ZERO, Drawing, Panel, span
+from unsmooth.report.words import percent_text
 
 Indexed = list[tuple[int, dict[str, Any]]]
 SERIES = (
@@ -35,6 +36,11 @@ def spectra_figure(model: dict[str, Any]) -> Drawing:
         drawing.rect(panel.x(0), panel.top, panel.width / 2, panel.height, SMOOTH, 0.08)
         panel.axes(f"layer {layer['layer']}")
         drawing.line([(panel.x(0), panel.top), (panel.x(0), panel.top + panel.height)], SOFT)
+        # Corollary 3: [−1, 0) sharpens, (0, ∞) smooths
+        for colour, ends in ((SHARP, (max(-1.0, -most), 0.0)), (SMOOTH, (0.0, most))):
+            drawing.line([(panel.x(end), panel.y(0)) for end in ends], colour, 2.5)
+        circle = [(math.cos(turn) - 1, math.sin(turn)) for turn in np.linspace(0, 2 * math.pi, 121)]
+        drawing.line([(panel.x(a), panel.y(b)) for a, b in circle], SHARP, 1, "3 3", inside=panel)
         inside = (np.abs(re) <= most) & (np.abs(im) <= most)
         for colour, chosen in ((SHARP, re < 0), (SMOOTH, re >= 0)):
             kept = inside & chosen
@@ -73,9 +79,8 @@ def exponents_figure(models: Indexed) -> Drawing:
         panel.axes(model["name"], "layer", "nats per layer")
         drawing.line([(panel.left, panel.y(0)), (panel.left + panel.width, panel.y(0))], SOFT)
         for key, _, colour, dash in SERIES:
-            low, high = panel.y_domain
-            kept = [v if low <= v <= high else math.nan for v in lines.get(key, [])]
-            drawing.line([(panel.x(i), panel.y(v)) for i, v in enumerate(kept)], colour, 2, dash)
+            line = [(panel.x(i), panel.y(v)) for i, v in enumerate(lines.get(key, []))]
+            drawing.line(line, colour, 2, dash, inside=panel)
     for i, (_, said, colour, dash) in enumerate(SERIES):
         x, y = 65 + 160 * (i % 2 if len(models) == 1 else i), 280 + (15 * (i // 2) if len(models) == 1 else 0)
         drawing.line([(x, y - 4), (x + 26, y - 4)], colour, 2, dash)
@@ -99,5 +104,5 @@ def agreement_figure(models: Indexed) -> Drawing:
         drawing.dots(dots, MODEL_COLOURS[index % 6], 5, 0.6)
         found = model["explain"]["agreement"].get("exponent")
         if found:
-            drawing.text(panel.left, 305, f"same sign in {found['accuracy']:.0%} of {found['count']}")
+            drawing.text(panel.left, 305, f"same sign in {percent_text(found['accuracy'])} of {found['count']}")
     return drawing

@@ -12,6 +12,7 @@ from unsmooth.files import write_atomically
 from unsmooth.report.drawing import Drawing
 from unsmooth.report.figure_heads import heads_figure, shares_figure
 from unsmooth.report.figure_measure import depth_figure, steps_figure
+from unsmooth.report.figure_phase import phase_figure
 from unsmooth.report.figure_spectra import agreement_figure, exponents_figure, histograms_figure, spectra_figure
 from unsmooth.report.figure_tokens import tokens_figure
 from unsmooth.report.page_data import page_data
@@ -58,6 +59,7 @@ def figures(subjects: Sequence[Subject]) -> Iterator[tuple[str, Drawing]]:
         yield "heads-entropy", heads_figure(explained, "entropy")
         if all(model["explain"]["types"] for _, model in explained):
             yield "shares", shares_figure(explained)
+        yield "phase", phase_figure()
 
 
 def file_names(names: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 function frame({ width, height, x, y, title, label, margin = {}, bleed = 5 }) {
   const m = { top: title ? 26 : 10, right: 12, bottom: x.label ? 40 : 24, left: y.label ? 56 : 42, ...margin };
   const [inner, tall] = [Math.max(40, width - m.left - m.right), Math.max(40, height - m.top - m.bottom)];
-  const make = (axis, span, count) => (axis.log ? logScale : linearScale)(axis.domain, span, axis.count || count);
+  const make = (axis, span, count) => (axis.log ? logScale : linearScale)(axis.domain, span, axis.count || count, axis.label === "layer"); // layers are whole
   const sx = make(x, [m.left, m.left + inner], Math.max(3, Math.round(inner / 70)));
   const sy = make(y, [m.top + tall, m.top], Math.max(3, Math.round(tall / 45)));
   const svg = s("svg", { class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label || title || "" });

@@ -26,7 +26,7 @@ function histogram(model, values, most, width, { folding }) {
   for (const value of values) counts[clamp(Math.floor(((value + most) / (2 * most)) * bins), 0, bins - 1)] += 1;
   const share = counts.map((count) => count / values.length);
   const chart = frame({
-    width, height: 200, x: { domain: [-most, most], label: "Re λ", count: 5 }, y: { domain: [0, Math.max(...share) * 1.05], format: percent },
+    width, height: 200, x: { domain: [-most, most], label: "Re λ", count: 5 }, y: { domain: [0, Math.max(...share) * 1.05], format: (value) => `${show(value * 100, 2)} %` },
     label: `Distribution of the real parts of H's eigenvalues, ${model.name}`, margin: { top: 8 },
   });
   const { x, y, marks } = chart;

@@ -12,17 +12,17 @@ function show(value, digits = 3) {
 const signed = (value, digits = 3) => (known(value) && value > 0 ? "+" : "") + show(value, digits);
 const percent = (value) => (known(value) ? `${Math.round(value * 100)} %` : "–");
 
-function niceStep(span, count) {
-  const rough = span / Math.max(1, count);
+function niceStep(span, count, whole) {
+  const rough = Math.max(span / Math.max(1, count), whole ? 1 : 0);
   const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 2.5, 5, 10].map((m) => m * power).find((step) => step >= rough * 0.999) || 10 * power;
+  return [1, 2, 2.5, 5, 10].map((m) => m * power).find((step) => step >= rough * 0.999 && !(whole && step % 1)) || 10 * power;
 }
 
-function linearScale([low, high], [from, to], count = 5) {
+function linearScale([low, high], [from, to], count = 5, whole = false) {
   if (!(high > low)) [low, high] = [low - 0.5, low + 0.5];
   const scale = (value) => from + ((value - low) / (high - low)) * (to - from);
   scale.invert = (position) => low + ((position - from) / (to - from)) * (high - low);
-  const step = niceStep(high - low, count);
+  const step = niceStep(high - low, count, whole);
   scale.ticks = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) scale.ticks.push(Number((k * step).toPrecision(12)));
   scale.format = (value) => show(value, 4);

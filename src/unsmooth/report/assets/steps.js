@@ -79,7 +79,7 @@ function kindsTable({ reading, tokens }) {
     return KINDS.filter((kind) => changes[kind]).map((kind, i, all) => h("tr", {},
       i === 0 && models.length > 1 && h("th", { scope: "rowgroup", rowspan: all.length, class: "model-name" }, h("i", { class: "swatch", style: { background: model.colour } }), model.name),
       h("th", { scope: "row" }, kind),
-      metrics.map((metric) => changeCell(changes[kind][metric], data.metrics[metric].smoother))));
+      metrics.map((metric) => changeCell(changes[kind][metric], metric))));
   });
   return h("table", { class: "numbers" },
     h("caption", {}, `Mean change by kind of layer, ${reading} reading, ${tokens} tokens; ± is one standard deviation over samples, [ ] the 95 % interval of the mean.`),
@@ -87,12 +87,13 @@ function kindsTable({ reading, tokens }) {
     h("tbody", {}, rows.length ? rows : h("tr", {}, h("td", {}, "not measured"))));
 }
 
-function changeCell(change, smoother) {
-  if (!change) return h("td", { class: "number" }, "–");
+function changeCell(change, metric) {
+  const label = { "data-label": metricTitle(metric) };
+  if (!change) return h("td", { class: "number", ...label }, "–");
   const clear = change.low > 0 || change.high < 0;
-  const way = !clear ? "unclear" : change.mean * smoother > 0 ? "smooth" : "sharp";
+  const way = !clear ? "unclear" : change.mean * data.metrics[metric].smoother > 0 ? "smooth" : "sharp";
   const word = known(change.low) ? { unclear: "no clear change", smooth: "smoother", sharp: "sharper" }[way] : "one sample";
-  return h("td", { class: `number ${way}` },
+  return h("td", { class: `number ${way}`, ...label },
     h("b", {}, signed(change.mean)), known(change.std) ? ` ± ${show(change.std, 2)} ` : " ",
     known(change.low) && h("small", {}, `[${show(change.low)}, ${show(change.high)}] `), h("em", {}, word));
 }
