@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +65,41 @@ def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_d
     assert found == json.loads((tmp_path / "found.json").read_text())
     assert found["clean"]["images"] == 6
     assert len(found["smoothing"]["effective_rank"]) == 2
+    assert (found["variant"], found["fraction"], found["run"]) == ("smoothing", 1.0, "cifar100-fast-smoothing-seed0")
+
+
+def test_smoothing_metrics_do_not_depend_on_chunks(
+    app: typer.Typer, trained: Path, tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["evaluate", str(trained), "--data", str(tiny_data), "--device", "cpu", "--json", "--metric-images", "5"]
+    whole = json.loads(CliRunner().invoke(app, words).stdout)
+    monkeypatch.setattr("unsmooth.train.observe.CHUNK", 2)
+    parts = json.loads(CliRunner().invoke(app, words).stdout)
+    assert "mean over 5 images" in parts["smoothing_definition"]
+    for name, values in whole["smoothing"].items():
+        assert parts["smoothing"][name] == pytest.approx(values, rel=1e-4)
+
+
+def test_a_run_that_is_not_finished_is_named(app: typer.Typer, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.safetensors").write_bytes((trained / "checkpoint.safetensors").read_bytes())
+    done = CliRunner().invoke(app, ["evaluate", str(tmp_path), "--data", "x"])
+    assert "is not finished: run its command again" in str(done.exception)
+
+
+def test_ctrl_c_leaves_a_message_and_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> None:
+    words = ["train", "cifar100-fast", "--data", str(tiny_data), *CHANGES, "--set", "epochs=5000", "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unsmooth.cli", *words, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    shown = [process.stderr.readline() for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 130
+    assert "epoch 2/5000" in shown[1]
+    assert re.search(rf"stopped: the checkpoint in {tmp_path} is of epoch \d+ of 5000; the same command goes on", rest)
+    assert "Traceback" not in rest
 
 
 @pytest.mark.parametrize(
@@ -71,6 +110,7 @@ def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_d
         (["train", "cifar100", "--data", "/nowhere"], "no data at /nowhere"),
         (["evaluate", "zoo:nothing", "--data", "x"], "no model zoo:nothing"),
         (["evaluate", "/nowhere", "--data", "x"], "no file at /nowhere/config.json"),
+        (["evaluate", "timm:vit_tiny_patch16_224", "--data", "x"], "was not trained here: expected zoo:NAME"),
     ],
 )
 def test_errors_say_what_to_do(app: typer.Typer, words: list[str], message: str) -> None:

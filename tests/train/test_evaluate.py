@@ -27,6 +27,14 @@ def test_calibration_error_equals_the_loop_over_bins(pairs: list[tuple[float, bo
     )
 
 
+def test_calibration_error_is_torchmetrics() -> None:
+    functional = pytest.importorskip("torchmetrics.functional.classification")
+    logits, labels = 3 * torch.randn(500, 10), torch.randint(0, 10, (500,))
+    confidence, guess = logits.softmax(-1).max(-1)
+    theirs = functional.multiclass_calibration_error(logits.softmax(-1), labels, num_classes=10, n_bins=15)
+    assert calibration_error(confidence, guess == labels) == pytest.approx(float(theirs), abs=1e-6)
+
+
 def test_a_sure_and_right_model_is_calibrated() -> None:
     assert calibration_error(torch.ones(5), torch.ones(5, dtype=torch.bool)) == 0
     assert calibration_error(torch.ones(5), torch.zeros(5, dtype=torch.bool)) == 1

@@ -46,8 +46,10 @@ def timm_operation(image: torch.Tensor, name: str, level: float, negate: bool, b
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation_equals_timms(name: str, pixels: torch.Tensor) -> None:
     torch.manual_seed(1)
-    level = (torch.rand(IMAGES, dtype=torch.float64) * 7 + 3).clamp(max=10)
-    level[:2] = 10
+    level = torch.rand(IMAGES, dtype=torch.float64) * 10
+    level[:3] = torch.tensor([10.0, 10.0, 0.0])  # mstd clips there
+    if name == "Posterize":
+        level = level.clamp(min=2.5)  # below that timm asks for 0 bits, which Pillow no longer takes
     negate, bicubic = torch.rand(IMAGES) > 0.5, torch.rand(IMAGES) > 0.5
     operation = torch.full((IMAGES,), Code[name])
     draws = Draws(operation, level, negate, bicubic)
@@ -61,6 +63,38 @@ def test_operation_equals_timms(name: str, pixels: torch.Tensor) -> None:
     difference = np.abs(ours - theirs.astype(np.int32))
     assert difference.max() <= 1  # the last bit of a truncation
     assert (difference > 0).mean() < 2e-3
+
+
+TORCHVISION = {
+    "AutoContrast": lambda f, x, level: f.autocontrast(x),
+    "Equalize": lambda f, x, level: f.equalize(x),
+    "Invert": lambda f, x, level: f.invert(x),
+    "Posterize": lambda f, x, level: f.posterize(x, int(level / 10 * 4)),
+    "Solarize": lambda f, x, level: f.solarize(x, int(level / 10 * 256)),
+    "Color": lambda f, x, level: f.adjust_saturation(x, level / 10 * 1.8 + 0.1),
+    "Contrast": lambda f, x, level: f.adjust_contrast(x, level / 10 * 1.8 + 0.1),
+    "Brightness": lambda f, x, level: f.adjust_brightness(x, level / 10 * 1.8 + 0.1),
+    "Sharpness": lambda f, x, level: f.adjust_sharpness(x, level / 10 * 1.8 + 0.1),
+    "Rotate": lambda f, x, level: f.rotate(x, 3 * level, f.InterpolationMode.BILINEAR, fill=FILL),
+}
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_operation_equals_torchvisions_on_pillow_images(name: str, pixels: torch.Tensor) -> None:
+    """The operations that torchvision has too; it warps by other matrices (about the centre), so not the shears."""
+    from PIL import Image
+    from torchvision.transforms import functional
+
+    level = torch.linspace(2.5, 10, IMAGES, dtype=torch.float64)
+    no = torch.zeros(IMAGES, dtype=torch.bool)
+    draws = Draws(torch.full((IMAGES,), Code[name]), level, no, no)
+    ours = apply_layer(pixels, draws, torch.tensor(FILL, dtype=torch.int32)).numpy()
+    for image, at, found in zip(pixels, level.tolist(), ours, strict=True):
+        picture = Image.fromarray(image.permute(1, 2, 0).numpy().astype(np.uint8))
+        theirs = np.asarray(TORCHVISION[name](functional, picture, at)).transpose(2, 0, 1)
+        difference = np.abs(found - theirs.astype(np.int32))
+        assert difference.max() <= 1
+        assert (difference > 0).mean() < 5e-3
 
 
 def test_each_image_gets_its_own_operation(pixels: torch.Tensor) -> None:

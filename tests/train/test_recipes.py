@@ -9,7 +9,7 @@ import torch
 
 from unsmooth.errors import OptionError
 from unsmooth.train.loop import Run, command_of
-from unsmooth.train.recipes import RECIPES, Recipe, find_recipe
+from unsmooth.train.recipes import RECIPES, Recipe, cifar100, cifar100_fast, find_recipe
 from unsmooth.train.schedule import learning_rates
 
 
@@ -39,6 +39,12 @@ def test_an_unknown_key_is_refused_with_the_valid_ones() -> None:
         ("precision=fp8", r"unknown precision 'fp8'.*'float32', 'bf16'"),
         ("batch_size=7", r"batch_size must be even"),
         ("patch_size=5", r"not a multiple"),
+        ("patch_size=0", r"patch_size must be at least 1, got 0"),
+        ("heads=5", r"width 192 is not a multiple of heads 5"),
+        ("lr=-1", r"lr must be at least 0, got -1"),
+        ("metric_images=-1", r"metric_images must be at least 0"),
+        ("drop_path=1.5", r"drop_path must lie in \[0, 1\], got 1.5"),
+        ("std=0.2,0,0.2", r"std must be positive in every channel"),
         ("lr", r"expected key=value"),
         ("name=other", r"unknown recipe key 'name'"),
     ],
@@ -85,6 +91,47 @@ def test_the_command_of_a_run_names_what_differs() -> None:
         "unsmooth train cifar100 --variant smoothing --seed 3 --fraction 0.1 --std 0.2 "
         "--set mean=0.5,0.5,0.5 --set lr=0.001 --data PATH"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fraction": 0.0, "same_steps": True}, r"fraction must lie in \(0, 1\], got 0"),
+        ({"variant": "plain", "std": 0.1}, r"std is that of ψ, which the variant 'plain' does not have"),
+        ({"variant": "smoothing", "std": 0.0}, r"std must be positive, got 0"),
+        ({"variant": "sharp"}, r"unknown variant 'sharp'"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_data_is_read(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Run(find_recipe("cifar100"), **changes)
+
+
+def test_every_recipe_says_its_command_time_and_accuracy() -> None:
+    for function in (cifar100, cifar100_fast):
+        told = function.__doc__ or ""
+        assert f"unsmooth train {function().name} --data PATH" in told
+        assert "minutes" in told
+        assert "accura" in told.lower()
+
+
+@pytest.mark.parametrize("epochs", [20, 300])
+def test_the_rate_is_timms_cosine_after_a_warm_up_by_steps(epochs: int) -> None:
+    from timm.scheduler import CosineLRScheduler
+
+    recipe, steps = find_recipe("cifar100"), 7
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.AdamW([weight], lr=recipe.lr)
+    warm = recipe.warmup_epochs * steps
+    timm = CosineLRScheduler(
+        optimizer, t_initial=(epochs - recipe.warmup_epochs) * steps, warmup_t=warm, warmup_lr_init=0.0,
+        warmup_prefix=True, t_in_epochs=False,
+    )  # fmt: skip
+    ours = learning_rates(recipe, steps, epochs)
+    for step in range(warm, epochs * steps):
+        timm.step_update(step)
+        assert float(ours[step]) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-4, abs=1e-12)
+    torch.testing.assert_close(ours[:warm], recipe.lr * torch.arange(1, warm + 1) / warm)
 
 
 def test_same_steps_keeps_the_number_of_steps() -> None:

@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file
 
 from unsmooth.errors import CheckpointError, OptionError
-from unsmooth.train import Run, TrainingError, checkpoint, train
+from unsmooth.train import Run, Trainer, TrainingError, checkpoint, train
+from unsmooth.train.augment import EpochPlan
 from unsmooth.train.journal import Journal, read_log
 from unsmooth.train.recipes import Recipe
 
@@ -72,7 +73,10 @@ def test_the_same_command_after_the_end_trains_no_more(tiny_data: Path, tiny_rec
     epochs: list[int] = []
     again = train(run, tiny_data, tmp_path, device="cpu", tensorboard=False, progress=lambda e, *_: epochs.append(e))
     assert not epochs
-    assert again["final"] == first["final"]
+    assert again == first  # its date, commit and minutes too
+    (tmp_path / "record.json").write_text("{")  # killed while it finished
+    once_more = train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
+    assert once_more["final"] == first["final"]
 
 
 def test_a_checkpoint_of_another_run_is_refused(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
@@ -105,6 +109,20 @@ def test_a_foreign_file_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
         checkpoint.read_checkpoint(tmp_path / checkpoint.CURRENT)
 
 
+def test_a_file_system_without_hard_links_gets_a_copy(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    train(Run(tiny_recipe.override(["epochs=2"])), tiny_data, tmp_path, device="cpu", tensorboard=False)
+    epochs = [
+        checkpoint.read_checkpoint(tmp_path / name)[1]["epoch"] for name in (checkpoint.CURRENT, checkpoint.PREVIOUS)
+    ]
+    assert epochs == [2, 1]
+
+
 def test_a_full_disk_keeps_the_last_good_checkpoint(
     tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +140,56 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(
         checkpoint.save_checkpoint(tmp_path, model, torch.optim.AdamW(model.parameters()), {})
     assert (tmp_path / checkpoint.CURRENT).read_bytes() == good
     assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE")
+@pytest.mark.parametrize("limit", [300, 100_000])
+def test_a_real_refusal_to_write_is_one_message_and_the_run_goes_on_later(
+    limit: int, tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path
+) -> None:
+    """A limit on the size of files: 300 bytes refuse the log, 100,000 the first checkpoint."""
+    script = f"""
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
+{SCRIPT}"""
+    recipe = tiny_recipe.override(["epochs=2"])
+    arguments = [json.dumps(recipe.as_dict()), str(tiny_data), str(tmp_path / "run"), "plain", "0"]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "CheckpointError: cannot write" in last
+    assert "the disk is full; the last good checkpoint is untouched: make room and run the same command again" in last
+    expected = train(Run(recipe), tiny_data, tmp_path / "whole", device="cpu", tensorboard=False)
+    again = train(Run(recipe), tiny_data, tmp_path / "run", device="cpu", tensorboard=False)
+    assert again["final"] == expected["final"]
+
+
+def test_what_a_kill_left_half_written_is_removed(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    for name in (".checkpoint.safetensors.abc.part", "previous.part"):
+        (tmp_path / name).write_bytes(b"half")
+    train(Run(tiny_recipe.override(["epochs=1"])), tiny_data, tmp_path, device="cpu", tensorboard=False)
+    assert not [*tmp_path.glob(".*.part"), *tmp_path.glob("*.part")]
+
+
+def test_weights_that_break_in_the_last_step_never_become_a_checkpoint(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of an epoch is known before its last update: the test set sees what that update did."""
+    run_epoch = Trainer.run_epoch
+
+    def breaking(trainer: Trainer, plan: EpochPlan, seed: int) -> torch.Tensor:
+        loss = run_epoch(trainer, plan, seed)
+        if int(trainer.done) > len(plan):  # from the second epoch on
+            trainer.parameters[0].data.fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(Trainer, "run_epoch", breaking)
+    with pytest.raises(TrainingError, match=r"the loss on the test set is nan in epoch 2"):
+        train(Run(tiny_recipe), tiny_data, tmp_path, device="cpu", tensorboard=False)
+    tensors, state = checkpoint.read_checkpoint(tmp_path / checkpoint.CURRENT)
+    assert state["epoch"] == 1
+    assert all(torch.isfinite(t).all() for name, t in tensors.items() if name.startswith("model."))
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
@@ -171,3 +239,7 @@ def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_
     assert 0 <= record["minutes"] <= (time.monotonic() - started) / 60 + 0.01
     assert record["epochs"][0]["spectrum"]["positive"] == [1.0, 1.0]
     assert {"commit", "hardware", "date", "torch"} <= record.keys()
+    assert record["hardware"].startswith("CPU")
+    assert record["speed"] == {
+        "arithmetic": "float32", "compile": None, "graph": False, "attention": None, "processes": 1,
+    }  # fmt: skip

@@ -11,6 +11,7 @@ from reference import plain_training
 
 from unsmooth.control import control_of, parameter_groups, reparametrize
 from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.models import load_model
 from unsmooth.train import load_images, load_trained, save_model
 from unsmooth.train.augment import Colours, augment, draw_epoch
 from unsmooth.train.model import build_model
@@ -73,6 +74,8 @@ def test_the_same_seed_builds_the_same_model(tiny_recipe: Recipe) -> None:
         ("smoothing-eigen", Variant("smoothing", "eigen")),
         ("sharpening-split@alternate", Variant("sharpening", "split", "alternate")),
         ("centered", Variant(fix="centered")),
+        ("attnscale@first-half", Variant(fix="attnscale", layers="first-half")),
+        ("sharpening@:1+smoothing@1:", Variant("sharpening", layers=":1", other=Variant("smoothing", layers="1:"))),
     ],
 )
 def test_variants_are_read_from_their_names(text: str, expected: Variant) -> None:
@@ -104,9 +107,33 @@ def test_some_layers_stay_plain(tiny_recipe: Recipe) -> None:
     assert shares[1] > 0.2
 
 
+def test_layers_can_have_opposite_modes(tiny_recipe: Recipe) -> None:
+    model = apply_variant(build_model(tiny_recipe, 0), "smoothing@:1+sharpening@1:")
+    assert spectrum_shares(model)["positive"] == [1.0, 0.0]
+    with pytest.raises(OptionError, match=r"gives the layers \[0\] both modes"):
+        apply_variant(build_model(tiny_recipe, 0), "smoothing@:1+sharpening")
+    for text in ("sharpening+plain", "sharpening-eigen@:1+smoothing@1:", "sharpening@:1+sharpening@1:"):
+        with pytest.raises(OptionError, match="expected both modes in one form"):
+            Variant.parse(text)
+
+
+def test_timms_error_becomes_one_message(tiny_recipe: Recipe) -> None:
+    for name in ("nonsense", "resnet18"):
+        with pytest.raises(OptionError, match=f"timm cannot build '{name}'.*expected a vision transformer"):
+            build_model(tiny_recipe.override([f"timm_name={name}"]), 0)
+
+
+def test_a_model_with_a_fix_is_refused_where_only_plain_models_are_read(tmp_path: Path, tiny_recipe: Recipe) -> None:
+    """Some fixes have no weights of their own: the plain model would load, and be another one."""
+    model = apply_variant(build_model(tiny_recipe, 0), "contranorm")
+    save_model(model, tmp_path, tiny_recipe, {"variant": "contranorm"})
+    with pytest.raises(CheckpointError, match="published fix 'contranorm'.*load_trained"):
+        load_model(tmp_path)
+
+
 def test_a_saved_model_reloads_with_the_same_outputs(tmp_path: Path, tiny_recipe: Recipe) -> None:
     x = torch.randn(2, 3, 32, 32)
-    for variant in ("plain", "smoothing", "attnscale"):
+    for variant in ("plain", "smoothing", "attnscale", "attnscale@first-half", "contranorm@:1"):
         model = apply_variant(build_model(tiny_recipe, 0), variant).eval()
         expected = model(x)
         save_model(baked(model, variant), tmp_path / variant, tiny_recipe, {"variant": variant}, half=False)
