@@ -191,5 +191,15 @@ def test_the_penalty_also_pushes_the_eigenvalues_of_a_plain_model() -> None:
         spectral_penalty(reparametrize(vit()), "smoothing")
 
 
+def test_frozen_weights_are_frozen_again_after_baking() -> None:
+    model = vit(qkv_bias=True).requires_grad_(False)
+    model.blocks[1].attn.proj.weight.requires_grad_(True)  # type: ignore[index, union-attr]
+    reparametrize(model, form="symmetric")
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained == {"spectral_control.theta", "spectral_control.psi"}
+    bake(model)
+    assert [name for name, p in model.named_parameters() if p.requires_grad] == ["blocks.1.attn.proj.weight"]
+
+
 def test_exported_names_exist() -> None:
     assert all(hasattr(unsmooth.control, name) for name in unsmooth.control.__all__)

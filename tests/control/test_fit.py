@@ -89,6 +89,31 @@ def test_no_perturbation_of_the_fit_of_several_heads_is_nearer_for_split(form: s
             control.theta.data = theta
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_error_told_is_that_of_the_stored_parameters(form: str, dtype: torch.dtype) -> None:
+    model = bake(reparametrize(vit(), "smoothing", form=form, std=0.3)).to(dtype)
+    before = heads_of(model)
+    reparametrize(model, "smoothing", form=form, init="from_weights", bound="clip")
+    error = float((heads_of(model) - before).norm() / before.norm())
+    assert (control_of(model).fit or ())[0].heads == pytest.approx(error, rel=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_zero_weights_and_equal_heads_can_be_started_from(form: str) -> None:
+    model = vit()
+    with torch.no_grad():
+        model.blocks[0].attn.proj.weight.zero_()  # type: ignore[index, union-attr]
+        proj, qkv = model.blocks[1].attn.proj.weight, model.blocks[1].attn.qkv.weight  # type: ignore[index, union-attr]
+        proj[:, 8:16] = proj[:, :8]
+        qkv[56:64] = qkv[48:56]
+    reparametrize(model, form=form, init="from_weights")
+    zero, equal = control_of(model).fit or ()
+    assert zero.heads < 1e-6  # absolute: H is 0
+    assert 0 < equal.heads < 10
+    assert model(images()).isfinite().all()
+
+
 def test_rank_deficient_weights_are_fitted() -> None:
     model = vit(heads=1).double()
     control = control_of(reparametrize(model, "smoothing", form="eigen"))

@@ -19,6 +19,10 @@ from unsmooth.models.view import LayerView, ModelView
 from unsmooth.models.weights import HeadWeights
 from unsmooth.tolerance import tolerance
 
+#: Attention implementations of Hugging Face that return the matrix they multiply by. One that is not the eager one
+#: (a fix of the matrix) stays in place while matrices are shown: without it this would be another model.
+EXPLICIT = {"eager"}
+
 
 @contextmanager
 def capture_attention(
@@ -87,7 +91,9 @@ def unfused(v: ModelView, layers: Iterable[int]) -> Iterator[None]:
 def _set(stack: ExitStack, root: object, path: str, value: object) -> None:
     owner_path, _, name = path.rpartition(".")
     owner = find(root, owner_path)
-    if owner is not None and hasattr(owner, name) and getattr(owner, name) != value:
+    if owner is None or not hasattr(owner, name) or (value == "eager" and getattr(owner, name) in EXPLICIT):
+        return
+    if getattr(owner, name) != value:
         stack.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
 

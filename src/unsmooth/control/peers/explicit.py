@@ -14,26 +14,38 @@ from torch import Tensor, nn
 from unsmooth.control.peers.base import AttentionFix, Maps
 from unsmooth.errors import WeightsError
 from unsmooth.models import ModelView
-from unsmooth.models.family import is_one_of
+from unsmooth.models.attention import EXPLICIT
+from unsmooth.models.family import class_name
 
 _HF_NAME = "unsmooth_fix"
 
 
 def open_attention(v: ModelView, attention: nn.Module, fix: AttentionFix) -> None:
     """Have `fix` act inside this attention module from now on."""
-    backbone: Any = v.backbone
-    if is_one_of(attention, ("timm.Attention",)):
-        attention.add_module("fix", fix)
+    refuse_closed(v, attention)
+    attention.add_module("fix", fix)
+    if _is_timm(attention):
         attention.__class__ = type(f"Fixed{type(attention).__name__}", (_Timm, type(attention)), {})
-    elif getattr(backbone, "_supports_attention_backend", False):
-        _register_hf()
-        attention.add_module("fix", fix)
-        backbone.config._attn_implementation = _HF_NAME
-    else:
+        return
+    _register_hf()
+    for owner in (v.backbone, attention):  # the mask is made by the one, the attention chosen by the other
+        owner.config._attn_implementation = _HF_NAME  # type: ignore[union-attr]
+
+
+def refuse_closed(v: ModelView, attention: nn.Module) -> None:
+    """WeightsError where no fix can reach the attention matrix."""
+    hugging_face = getattr(v.backbone, "_supports_attention_backend", False) and hasattr(attention, "config")
+    if not _is_timm(attention) and not hugging_face:
         raise WeightsError(
             f"a fix of the attention matrix needs timm's Attention or a Hugging Face model with an attention "
             f"interface; {type(attention).__name__} of family {v.family.name!r} is neither"
         )
+
+
+def _is_timm(attention: nn.Module) -> bool:
+    """timm's `Attention` with its own forward pass, perhaps parametrised; a subclass may compute something else."""
+    definer = next(base for base in type(attention).__mro__ if "forward" in vars(base))
+    return class_name(definer) == "timm.Attention"
 
 
 def softmax_of(scores: Maps, mask: Tensor | None) -> tuple[Maps, Maps]:
@@ -42,7 +54,7 @@ def softmax_of(scores: Maps, mask: Tensor | None) -> tuple[Maps, Maps]:
     if mask is not None:
         seen = (mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2).expand_as(scores)
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    a = scores.float().softmax(-1).to(scores.dtype)
+    a = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
     return a, (seen / seen.sum(-1, keepdim=True).clamp(min=1)).to(scores.dtype)
 
 
@@ -71,15 +83,21 @@ def _hf_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
     """Hugging Face's eager attention with `module.fix`; modules without one (layers left alone) as ever."""
+    if s_aux is not None:
+        raise WeightsError(f"{type(module).__name__} adds a sink to its softmax: its rows do not sum to 1")
     group = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(group, 1) if group > 1 else t for t in (key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = query @ key.mT * scale
+    scores = scores if softcap is None else softcap * (scores / softcap).tanh()  # Gemma 2
     if attention_mask is not None:
         attention_mask = attention_mask[..., : key.shape[-2]]
-    a, uniform = softmax_of(query @ key.mT * scale, attention_mask)
+    a, uniform = softmax_of(scores, attention_mask)
     fix = getattr(module, "fix", None) or AttentionFix()
     a = nn.functional.dropout(fix.matrix(a, uniform), dropout, module.training)
     return fix.mix(a, value).transpose(1, 2).contiguous(), a
@@ -89,5 +107,6 @@ def _register_hf() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
+    EXPLICIT.add(_HF_NAME)
     AttentionInterface.register(_HF_NAME, _hf_attention)
     AttentionMaskInterface.register(_HF_NAME, eager_mask)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, each
-from unsmooth.errors import OptionError
+from unsmooth.errors import OptionError, WeightsError
 
 
 class GFSA(AttentionFix):
@@ -23,6 +23,11 @@ class GFSA(AttentionFix):
 
     def matrix(self, a: Maps, uniform: Maps) -> Maps:
         """The filtered matrix."""
+        if a.shape[-2] != a.shape[-1]:
+            raise WeightsError(
+                f"gfsa takes powers of A, but here A is {a.shape[-2]}×{a.shape[-1]}: expected attention over one "
+                "whole sequence (use_cache=False)"
+            )
         power = a + (self.order - 1) * (a @ a - a)
         eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         return self.w0 * eye + self.w1 * a + self.wk * power

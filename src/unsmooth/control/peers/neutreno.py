@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, Values
+from unsmooth.errors import WeightsError
 
 
 class NeuTRENO(AttentionFix):
@@ -19,6 +20,11 @@ class NeuTRENO(AttentionFix):
         """The heads' outputs with the value residual."""
         if self.position == 0:
             self._first[:] = [v]
+        if not self._first:
+            raise WeightsError(
+                "neutreno needs the first selected layer's values of the same forward pass: run the whole model, "
+                "without gradient checkpointing"
+            )
         residual = self._first[0] - v
         if self.last:
             self._first.clear()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unsmooth.control.layers import attention_layers
 from unsmooth.control.peers import attnscale, centered, contranorm, featscale, gfsa, neutreno
 from unsmooth.control.peers.base import AttentionFix, LayerShape, Peer
-from unsmooth.control.peers.explicit import open_attention
+from unsmooth.control.peers.explicit import open_attention, refuse_closed
 from unsmooth.control.select import Layers, select_layers
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, ModelView, view
@@ -36,13 +36,33 @@ def apply_fix(model: M, name: str, *, layers: Layers = "all", **options: Any) ->
     found = attention_layers(model)
     chosen = select_layers(layers, list(found))
     picked = [list(found.values())[index] for index in chosen]
-    if name == "neutreno" and len(found) != len(v.layers):
-        raise WeightsError("neutreno compares layers, but this model's layers share their weights")
+    _refuse(v, peer, picked, shared=len(found) != len(v.layers))
     shapes = [LayerShape(index, len(found), v.width, layer.heads) for index, layer in zip(chosen, picked, strict=True)]
-    parameter = next(model.parameters())
     for layer, fix in zip(picked, _built(peer, shapes, options), strict=True):
+        parameter = next(layer.attention.parameters())
         _attach(v, layer, peer, fix.to(parameter.device, parameter.dtype))
     return model
+
+
+def _refuse(v: ModelView, peer: Peer, layers: list[LayerView], shared: bool) -> None:
+    """Errors before anything is changed."""
+    if not layers:
+        raise OptionError(f"`layers` leaves no layer for {peer.name}")
+    if peer.name == "neutreno" and shared:
+        raise WeightsError("neutreno compares layers, but this model's layers share their weights")
+    if v.causal and peer.place != "attention":
+        raise WeightsError(
+            f"{peer.name} mixes all tokens, so in a causal model each would see the ones after it: use a fix of the "
+            "attention matrix, such as attnscale"
+        )
+    for layer in layers:
+        if hasattr(layer.attention, "fix"):
+            there = type(layer.attention.fix).__name__
+            raise OptionError(f"{layer.name} already has the fix {there}: apply one per model")
+        if peer.place == "attention":
+            refuse_closed(v, layer.attention)
+        elif peer.place == "norm":
+            _norms(v, layer)
 
 
 def _built(peer: Peer, shapes: list[LayerShape], options: dict[str, Any]) -> list[nn.Module]:
@@ -55,8 +75,6 @@ def _built(peer: Peer, shapes: list[LayerShape], options: dict[str, Any]) -> lis
 
 
 def _attach(v: ModelView, layer: LayerView, peer: Peer, fix: nn.Module) -> None:
-    if hasattr(layer.attention, "fix"):
-        raise OptionError(f"{layer.name} already has the fix {type(layer.attention.fix).__name__}: apply one per model")
     if isinstance(fix, AttentionFix):
         open_attention(v, layer.attention, fix)
         return

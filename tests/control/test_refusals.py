@@ -1,0 +1,193 @@
+"""What cannot be controlled is refused before anything changes, with a message that says what to do."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import model_cases
+import pytest
+import torch
+from control.cases import FORMS, vit
+from control.test_passes import Around
+from torch import nn
+
+from unsmooth.control import ControlMonitor, apply_fix, control_of, parameter_groups, reparametrize, spectral_penalty
+from unsmooth.control.select import select_layers, select_modes
+from unsmooth.errors import CheckpointError, CompiledModelError, OptionError, UnknownModelError, WeightsError
+
+NAMES = ["blocks.0.attn", "blocks.1.attn"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (1, r"layers 1: expected a list such as \[1\]"),
+        ([True, False], "layers lists True: expected indices 0 to 1, or names"),
+        ([1.0], "layers lists 1.0: expected indices 0 to 1, or names"),
+        (["blocks.7.attn"], "'blocks.7.attn' matches no layer"),
+        ("0:2:0", "'0:2:0' is not of the form 'start:stop:step'"),
+    ],
+)
+def test_layers_that_are_no_selection_are_refused(layers: object, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        select_layers(layers, NAMES)  # type: ignore[arg-type]
+
+
+def test_layers_may_be_listed_by_name_and_counted_by_any_integer() -> None:
+    assert select_layers(["blocks.1.attn", 0], NAMES) == [0, 1]
+    assert select_layers(torch.tensor([1]), NAMES) == [1]  # type: ignore[arg-type]
+
+
+def test_modes_that_are_none_are_refused() -> None:
+    with pytest.raises(
+        OptionError, match="unknown mode None: expected one of 'sharpening', 'smoothing', 'plain', 'a l"
+    ):
+        select_modes(None, [0])  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"mode names layers \['a', 7\], which `layers` does not select"):
+        select_modes({"a": "smoothing", 7: "smoothing"}, [0])  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("std", [0.0, -0.1, float("nan"), float("inf")])
+def test_a_std_that_gives_no_eigenvalues_is_refused(std: float) -> None:
+    with pytest.raises(OptionError, match="expected a positive number"):
+        reparametrize(vit(), std=std)
+
+
+def test_a_part_that_is_already_controlled_is_refused() -> None:
+    inner = vit()
+    outer = Around(inner)
+    reparametrize(inner)
+    with pytest.raises(OptionError, match="already reparametrised: call `bake` first"):
+        reparametrize(outer)
+    inner = vit()
+    reparametrize(Around(inner))
+    with pytest.raises(WeightsError, match=r"blocks\.0\.attn: 'weight' is already parametrised: `bake`"):
+        reparametrize(inner)
+
+
+def test_weights_with_another_parametrisation_are_refused() -> None:
+    model = vit()
+    torch.nn.utils.parametrizations.weight_norm(model.blocks[1].attn.proj)  # type: ignore[index, union-attr, arg-type]
+    keys = list(model.state_dict())
+    with pytest.raises(
+        WeightsError, match=r"blocks\.1\.attn: 'weight' is already parametrised.*remove_parametrizations"
+    ):
+        reparametrize(model)
+    assert list(model.state_dict()) == keys
+
+
+def test_weights_without_values_or_of_several_dtypes_are_refused() -> None:
+    with pytest.raises(WeightsError, match="on the meta device, without values: load them first"):
+        reparametrize(vit().to("meta"))
+    model = vit()
+    model.blocks[1].half()  # type: ignore[index, union-attr]
+    with pytest.raises(WeightsError, match=r"one dtype on one device, got torch.float16 on cpu, torch.float32 on cpu"):
+        reparametrize(model)
+    assert control_of(reparametrize(model, layers=[1])).theta.dtype == torch.float16
+
+
+def test_a_wrapped_or_compiled_model_must_be_changed_first(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        parallel = nn.parallel.DistributedDataParallel(vit())
+    finally:
+        torch.distributed.destroy_process_group()
+    for change in (reparametrize, lambda model: apply_fix(model, "attnscale")):
+        with pytest.raises(OptionError, match="DistributedDataParallel knows only .* wrap it afterwards"):
+            change(parallel)
+        with pytest.raises(CompiledModelError, match="compile it afterwards"):
+            change(torch.compile(vit()))
+
+
+def test_models_without_such_layers_are_refused() -> None:
+    import timm
+
+    for name in ("swin_tiny_patch4_window7_224", "resnet18"):
+        with torch.device("meta"):
+            model = timm.create_model(name)
+        with pytest.raises(UnknownModelError, match="no family matches"):
+            reparametrize(model)
+
+
+@pytest.mark.parametrize(("form", "bound"), [("symmetric", "clip"), ("split", "tanh")])
+def test_a_checkpoint_of_another_form_or_bound_is_refused(form: str, bound: str) -> None:
+    saved = reparametrize(vit(), form="split", bound="clip").state_dict()
+    model = reparametrize(vit(), form=form, bound=bound)
+    theta = control_of(model).theta.clone()
+    message = f"of form 'split' with bound 'clip', the model's are of form '{form}' with bound '{bound}'"
+    with pytest.raises(CheckpointError, match=message):
+        model.load_state_dict(saved)
+    assert torch.equal(control_of(model).theta, theta)
+
+
+def test_a_checkpoint_of_other_layers_is_refused() -> None:
+    saved = reparametrize(vit(depth=3), layers=[0]).state_dict()
+    with pytest.raises(CheckpointError, match="layers are sharpening, the model's are sharpening sharpening"):
+        reparametrize(vit(depth=3), layers=[0, 1]).load_state_dict(saved, strict=False)
+
+
+def test_a_checkpoint_from_before_the_recipe_was_kept_still_loads() -> None:
+    saved = reparametrize(vit(seed=1)).state_dict()
+    del saved["spectral_control.recipe"]
+    model = reparametrize(vit())
+    model.load_state_dict(saved)
+    assert torch.equal(control_of(model).theta, saved["spectral_control.theta"])
+
+
+def test_a_controlled_model_is_saved_through_its_state_dict() -> None:
+    with pytest.raises(RuntimeError, match=r"only supported through state_dict\(\)"):
+        torch.save(reparametrize(vit()), io.BytesIO())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_that_are_not_finite_cannot_be_started_from(form: str) -> None:
+    model = vit()
+    model.blocks[1].attn.proj.weight.data[0, 0] = torch.nan  # type: ignore[index, union-attr]
+    with pytest.raises(WeightsError, match=r"blocks\.1\.attn: expected finite W_V and W_proj, got NaN"):
+        reparametrize(model, form=form, init="from_weights")
+
+
+def test_a_defective_h_has_no_eigenvectors_to_start_from() -> None:
+    model = vit(heads=1)
+    control = control_of(reparametrize(model, form="eigen"))
+    theta = control.theta.clone()
+    jordan = -0.5 * torch.eye(24) + torch.diag(torch.ones(23), 1)
+    with pytest.raises(WeightsError, match=r"blocks\.0\.attn: no weights of form 'eigen' are near .* use form 'split'"):
+        control.assign(0, jordan, torch.eye(24))
+    assert torch.equal(control.theta, theta)
+
+
+def test_a_penalty_with_an_empty_interval_is_refused_and_a_limit_is_kept_for_every_bound() -> None:
+    model = reparametrize(vit(), form="symmetric", std=2.0)
+    with pytest.raises(OptionError, match=r"margin 2.0 and limit 1.0: expected 0 ≤ margin ≤ limit"):
+        spectral_penalty(model, margin=2.0, limit=1.0)
+    sizes = control_of(model).psi.detach().square()
+    expected = (sizes - 0.5).clamp(min=0).square().mean()
+    torch.testing.assert_close(spectral_penalty(model, limit=0.5).detach(), expected)
+    assert spectral_penalty(model) == 0  # ±ψ² has no limit of its own
+
+
+def test_the_log_hides_no_singular_layer() -> None:
+    model = reparametrize(vit(), form="symmetric")
+    with torch.no_grad():
+        control_of(model).theta[1, :, 0] = 0
+    assert torch.tensor(ControlMonitor(model).read().as_dict()["control/condition"]).isnan()
+    with torch.no_grad():
+        control_of(model).theta[1] = torch.nan
+    assert ControlMonitor(model, exact=True).read().condition.isnan().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, Around, nn.DataParallel])
+def test_parameter_groups_find_what_does_not_decay_inside_wrappers(wrap: type) -> None:
+    inner = reparametrize(vit())
+    decayed, spared = parameter_groups(wrap(inner), 0.05)
+    for p in (inner.pos_embed, inner.cls_token, control_of(inner).psi):
+        assert any(q is p for q in spared["params"])
+        assert not any(q is p for q in decayed["params"])
+
+
+def test_grouped_queries_say_why() -> None:
+    case = next(case for case in model_cases.CASES if case.name == "llama")
+    with pytest.raises(WeightsError, match="W_V is not square and H has no eigendecomposition of its own"):
+        reparametrize(case.model())
