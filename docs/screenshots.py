@@ -1,4 +1,8 @@
-"""Screenshots of a report for the README: `python docs/screenshots.py demo.html docs/images`."""
+"""Screenshots of a report, at most 200 KB each.
+
+python docs/screenshots.py demo.html docs/images            # for the README and report.md
+python docs/screenshots.py gpt2.html docs/images gpt2       # its first look alone, for the gallery
+"""
 
 from __future__ import annotations
 
@@ -32,10 +36,14 @@ SHOTS = (
 )
 
 
-def main(page: Path, folder: Path) -> None:
-    """Write every screenshot into the folder."""
+FIRST = SHOTS[0][1:]
+
+
+def main(page: Path, folder: Path, name: str | None = None) -> None:
+    """Write every screenshot into the folder, or only the first look at the page as `report-NAME.png`."""
+    shots = SHOTS if name is None else ((f"report-{name}", *FIRST),)
     with Browser(width=1160, height=900) as browser:
-        for name, scheme, first, last, before in SHOTS:
+        for called, scheme, first, last, before in shots:
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             browser.send("Emulation.setEmulatedMedia", {"features": features})
             browser.open(page)
@@ -48,7 +56,7 @@ def main(page: Path, folder: Path) -> None:
                 for at, edge in ((first, "top"), (last, "bottom"))
             )
             clip = {"x": 0.0, "y": max(0.0, top), "width": 1160.0, "height": bottom - top}
-            print(write_atomically(folder / f"{name}.png", smaller(browser.screenshot(clip))))
+            print(write_atomically(folder / f"{called}.png", smaller(browser.screenshot(clip))))
 
 
 def smaller(image: bytes) -> bytes:
@@ -61,4 +69,4 @@ def smaller(image: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -45,7 +45,11 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Show B − A for every number that both hold, with its 95 % interval."""
+    from unsmooth.files import check_writable, write_atomically
     from unsmooth.measure import compare, load_measurement
+
+    if out is not None:
+        check_writable(out)
 
     def side(reference: str) -> Measurement:
         if reference.endswith(".json"):
@@ -63,7 +67,6 @@ def command(
     frame = compare(a, b)
     shown = frame[frame["point"].isin(_chosen(frame, points))]
     if out is not None:
-        from unsmooth.files import write_atomically
         from unsmooth.report.comparison import comparison_page
 
         write_atomically(out, comparison_page(a, b, names, list(shown["point"])))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unsmooth.measure.comparison import compare
 from unsmooth.measure.registry import METRICS
+from unsmooth.report.words import signed_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +132,7 @@ def _figure(rows: pd.DataFrame, title: str, width: int = 900, height: int = 220)
     marks = [f'<line class="axis" x1="70" x2="{width}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>']
     ends = [v for v in dict.fromkeys((top, bottom)) if abs(y(v) - y(0)) > 14]  # no label on top of that of zero
     for value in (*ends, 0.0):
-        marks.append(f'<text x="64" y="{y(value) + 4:.1f}" text-anchor="end">{value:+.3g}</text>')
+        marks.append(f'<text x="64" y="{y(value) + 4:.1f}" text-anchor="end">{signed_text(value)}</text>')
     for number, row in enumerate(drawn):
         middle = row["difference"]
         low, high = (v if math.isfinite(v) else middle for v in (row["low"], row["high"]))
