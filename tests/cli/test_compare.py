@@ -74,6 +74,11 @@ def test_models_are_measured_first(cli: Callable[..., Any], tiny: list[str], tmp
     assert "vit_tiny_patch16_224 against timm:vit_tiny" in page.read_text()
 
 
+def test_a_page_that_cannot_be_written_is_refused_first(cli: Callable[..., Any], tmp_path: Path) -> None:
+    failed = cli("compare", "no.json", "none.json", "--out", tmp_path, code=1)
+    assert "is a folder: expected the name of a file" in failed.stderr
+
+
 def test_a_run_against_itself_differs_nowhere(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
     shown = cli("compare", files[0], files[0]).stdout
     assert shown.count("No difference beyond its interval at any of 5 points.") == 3

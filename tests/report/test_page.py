@@ -11,7 +11,7 @@ import re
 import pytest
 
 from unsmooth.errors import OptionError
-from unsmooth.measure.measurement import SCHEMA
+from unsmooth.measure.measurement import SCHEMA, Cell
 from unsmooth.report import Subject, build_report
 from unsmooth.report.encode import number, script_json
 from unsmooth.report.page import SCRIPTS, STYLES, asset
@@ -58,6 +58,27 @@ def test_every_section_is_there_and_every_finding_points_to_one(html: str) -> No
     findings = re.search(r'<ul class="findings">(.*?)</ul>', html, flags=re.S)
     assert findings is not None
     assert findings[1].count("<li>") == findings[1].count("<a href=") >= 6
+
+
+def test_the_first_look_lays_the_curves_of_all_models_over_each_other(html: str, subjects: list[Subject]) -> None:
+    overlays = re.findall(r'<svg class="overlay".*?</svg>', html, flags=re.S)
+    assert len(overlays) == 3  # HFC/LFC, cosine similarity, effective rank
+    for overlay, metric in zip(overlays, ("hfc_lfc", "cosine_similarity", "effective_rank"), strict=True):
+        heights = [float(y) for y in re.findall(r'cy="([\d.]+)"', overlay)]
+        last = [s.measurement.cells[Cell("blocks.2.post", metric, "all")].mean for s in subjects]
+        assert len(heights) == len(subjects)
+        assert (heights[0] < heights[1]) == (last[0] > last[1])  # higher values are drawn higher
+        assert {f"var(--model-{i})" for i in (0, 1)} <= set(re.findall(r"stroke:(var\(--model-\d\))", overlay))
+    assert html.index('class="overlay"') < html.index('class="findings"') < html.index('id="depth"')
+
+
+def test_it_says_what_was_analysed_on_what(html: str) -> None:
+    said = re.search(r'<p class="subject">(.*?)</p>', html)
+    assert said is not None
+    assert said[1] == (
+        "2 models, each a VisionTransformer with 3 layers of width 24, measured on the pictures that come with "
+        "unsmooth (4 samples)."
+    )
 
 
 def test_without_an_explanation_its_sections_are_left_out(unexplained: Subject) -> None:
