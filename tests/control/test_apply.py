@@ -106,6 +106,21 @@ def test_state_dict_round_trip_and_deep_copy_keep_outputs(form: str) -> None:
     torch.testing.assert_close(model(images()), expected, rtol=0, atol=0)
 
 
+def test_an_average_over_training_steps_loads_like_the_model() -> None:
+    from timm.utils import ModelEmaV3
+
+    model = reparametrize(vit(), form="symmetric", std=0.3)
+    average = ModelEmaV3(model, decay=0.9)
+    for _ in range(5):
+        with torch.no_grad():
+            control_of(model).psi.mul_(1.1)
+        average.update(model)
+    expected = average.module(images())
+    model.load_state_dict(average.module.state_dict())
+    torch.testing.assert_close(model(images()), expected)
+    torch.testing.assert_close(bake(average.module)(images()), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_plain_checkpoint_loads_where_names_match() -> None:
     plain, model = vit(seed=1, qkv_bias=True), reparametrize(vit(seed=0, qkv_bias=True))
     theta = control_of(model).theta.clone()

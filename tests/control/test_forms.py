@@ -106,6 +106,20 @@ def test_any_positive_rms_norm_weight_keeps_the_signs(form: str) -> None:
         assert values.real.min() >= float(gamma.max() * torch.linalg.eigvalsh(h).min()) - 1e-12
 
 
+@pytest.mark.parametrize("form", ["symmetric", "split"])
+def test_a_positive_layer_scale_keeps_the_signs_and_leaks_only_behind_a_layer_norm(form: str) -> None:
+    leaks = []
+    for seed in range(40):
+        w = total_of(controlled(form, "sharpening", seed=seed, bound="abs")).mT
+        torch.manual_seed(seed)
+        scaled = w * (torch.rand(DIM, dtype=torch.float64) + 0.01)  # W_V W_proj diag(s)
+        values = torch.linalg.eigvals(scaled)
+        assert values.real.max() < 1e-12
+        assert values.imag.abs().max() < 1e-12
+        leaks.append(float(torch.linalg.eigvals(scaled - scaled.mean(0)).real.max()))
+    assert max(leaks) > 1e-5
+
+
 def test_varying_rms_norm_weights_can_break_the_guarantee_of_eigen() -> None:
     worst = 0.0
     for seed in range(40):
