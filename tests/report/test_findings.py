@@ -57,6 +57,13 @@ def test_the_direction_is_that_of_the_metrics(towards: float, word: str) -> None
     assert f">{word}<" in first.html
 
 
+def test_a_metric_that_takes_no_part_in_the_verdict_is_named() -> None:
+    said = findings([Subject("x", measured({"hfc_lfc": -1.0, "cosine_similarity": 0.001, "effective_rank": -1.0}))])[0]
+    assert ">smooths<" in said.html
+    assert said.html.endswith("; the change of cosine similarity is not clear.")
+    assert "not clear" not in findings([Subject("x", measured(SMOOTHER))])[0].html
+
+
 def test_metrics_that_disagree_are_said_to() -> None:
     found = measured({"hfc_lfc": -1.0, "cosine_similarity": -1.0, "effective_rank": -1.0})
     assert verdict(found, PAPER, "all") == "mixed"

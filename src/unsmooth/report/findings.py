@@ -13,7 +13,7 @@ from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.moments import Moments
 from unsmooth.measure.registry import METRICS
 from unsmooth.report.page_data import SMOOTHER, shared_policies
-from unsmooth.report.verdict import ends, leading_metrics, verdict
+from unsmooth.report.verdict import ends, leading_metrics, verdict, vote
 from unsmooth.report.words import SHARPENS, SMOOTHS, counted, listed, number_text, percent_text, signed_text
 
 if TYPE_CHECKING:
@@ -98,11 +98,14 @@ def _direction(subjects: Subjects, metrics: Sequence[str], policy: str) -> str:
         return opening + "; ".join(
             f"{listed([_named(s) for s in group])} {words[kind][len(group) > 1]}" for kind, group in groups.items()
         )
-    values = []
+    (kind,) = groups
+    values, unclear = [], []
     for metric in metrics:
         start, end = ends(subjects[0].measurement, metric, policy)
         values.append(f"{METRICS[metric].title} {number_text(start.mean)} → {number_text(end.mean)}")
-    return f"{opening}the model {words[next(iter(groups))][0]} ({', '.join(values)})"
+        unclear += [METRICS[metric].title] if vote(subjects[0].measurement, metric, policy) == 0 else []
+    doubt = f"; the change of {listed(unclear)} is not clear" if unclear and kind in ("smooths", "sharpens") else ""
+    return f"{opening}the model {words[kind][0]} ({', '.join(values)}){doubt}"
 
 
 def _outliers(subjects: Subjects, metric: str, policy: str) -> str:
