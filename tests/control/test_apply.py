@@ -106,6 +106,22 @@ def test_state_dict_round_trip_and_deep_copy_keep_outputs(form: str) -> None:
     torch.testing.assert_close(model(images()), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_baking_a_copy_leaves_the_original_controlled_and_trainable(form: str) -> None:
+    model = reparametrize(vit(), form=form, std=0.3)
+    expected, other = model(images()).detach(), copy.deepcopy(model)
+    baked = bake(model, copy=True)
+    assert not hasattr(baked, "spectral_control")
+    for controlled in (model, other):
+        out = controlled(images())
+        torch.testing.assert_close(out, expected, rtol=0, atol=0)
+        out.square().sum().backward()
+        assert control_of(controlled).theta.grad is not None
+    torch.testing.assert_close(baked(images()), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(bake(model)(images()), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(bake(other)(images()), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_an_average_over_training_steps_loads_like_the_model() -> None:
     from timm.utils import ModelEmaV3
 
@@ -119,6 +135,7 @@ def test_an_average_over_training_steps_loads_like_the_model() -> None:
     model.load_state_dict(average.module.state_dict())
     torch.testing.assert_close(model(images()), expected)
     torch.testing.assert_close(bake(average.module)(images()), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(model(images()), expected)
 
 
 def test_a_plain_checkpoint_loads_where_names_match() -> None:

@@ -29,6 +29,7 @@ def bake(model: M, *, copy: bool = False) -> M:
         plain = copying.deepcopy(plain)
     for _, module, name, part in list(supplied(plain)):
         weight = nn.Parameter(getattr(module, name).detach().clone().contiguous(), part.trained)
+        _have_own_class(module)
         parametrize.remove_parametrizations(module, name, leave_parametrized=False)
         _restore(module, name, weight)
     for owner, control in controls_of(plain):
@@ -36,6 +37,14 @@ def bake(model: M, *, copy: bool = False) -> M:
         for module in plain.modules():
             _forget(module, control)
     return plain  # type: ignore[return-value]
+
+
+def _have_own_class(module: nn.Module) -> None:
+    """Copies of a parametrised module share its class, and PyTorch takes the weight's property off that class: without
+    this, baking a copy would leave the original (or an averaged model) without weights."""
+    shared = type(module)
+    own = {name: value for name, value in vars(shared).items() if name not in ("__dict__", "__weakref__")}
+    module.__class__ = type(shared.__name__, shared.__bases__, own)
 
 
 def _restore(module: nn.Module, name: str, weight: nn.Parameter) -> None:
