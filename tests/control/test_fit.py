@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import model_cases
 import pytest
 import torch
-from control.cases import FORMS, MODES, heads_of, images, total_of, vit
+from control.cases import FORMS, MODES, heads_of, images, outputs, total_of, vit
+from torch import nn
 
 from unsmooth.control import bake, control_of, reparametrize
 from unsmooth.errors import WeightsError
+
+
+def random_biases(model: nn.Module) -> nn.Module:
+    for name, p in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(p)
+    return model
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -17,11 +26,29 @@ from unsmooth.errors import WeightsError
 def test_weights_that_satisfy_the_constraint_are_reproduced(
     form: str, mode: str, heads: int, bound: str | None
 ) -> None:
-    model = bake(reparametrize(vit(heads=heads).double(), mode, form=form, std=0.3, bound="clip"))
+    model = bake(reparametrize(random_biases(vit(heads=heads)).double(), mode, form=form, std=0.3, bound="clip"))
     expected = model(images(dtype=torch.float64))
     reparametrize(model, mode, form=form, init="from_weights", bound=bound)
     assert all(fit.heads < 1e-6 for fit in control_of(model).fit or ())
     torch.testing.assert_close(model(images(dtype=torch.float64)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-padded", "timm-eva02", "torch-post", "whisper"])
+def test_outputs_are_kept_in_families_with_biases_wherever_they_keep_them(name: str) -> None:
+    case = next(case for case in model_cases.CASES if case.name == name)
+    model, batch = case.model(torch.float64), case.inputs(torch.float64)
+    bake(reparametrize(model, "smoothing", form="symmetric", std=0.3))
+    expected = outputs(model, batch)
+    reparametrize(model, "smoothing", form="symmetric", init="from_weights")
+    torch.testing.assert_close(outputs(model, batch), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_values_with_a_bias_need_a_projection_with_one() -> None:
+    model = random_biases(vit(qkv_bias=True, proj_bias=False))
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(WeightsError, match=r"blocks\.0\.attn: its values have a bias, and its projection has none"):
+        reparametrize(model, init="from_weights")
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -36,11 +36,11 @@ def reparametrize(
     - `form`: "eigen" (section 4), "split" (footnote 2) or "symmetric" (the poster); see `forms`.
     - `layers`: "all", indices, or a pattern (`select_layers`); the others stay plain.
     - `init`: "paper" (appendix A: He for Θ, ψ ~ N(0, std²)) or "from_weights" (nearest admissible spectrum;
-      the errors are in `control_of(model).fit`).
+      the errors are in `control_of(model).fit`; b_proj takes up what changes of b_v W_proj).
     - `bound`: "clip", "abs", "tanh", "square" or "free"; by default the form's own.
 
-    Biases stay as they are. `bake` undoes it with the same outputs. Θ and ψ are new parameters, and train even where
-    the weights were frozen: make the optimiser (and DDP, and `torch.compile`) afterwards.
+    Other biases stay as they are. `bake` undoes it with the same outputs. Θ and ψ are new parameters, and train even
+    where the weights were frozen: make the optimiser (and DDP, and `torch.compile`) afterwards.
     """
     if init not in INITS:
         raise OptionError.unknown("init", init, INITS)
@@ -57,9 +57,7 @@ def reparametrize(
     control = _build(picked, list(modes.values()), form, bound)
     control.reset(std, generator)
     if init == "from_weights":
-        control.fit = tuple(
-            control.assign(index, layer.value.weight().mT, layer.proj.weight().mT) for index, layer in enumerate(picked)
-        )
+        _start_from_weights(control, picked)
     _attach(model, control, picked)
     return model
 
@@ -101,6 +99,31 @@ def _build(picked: list[Controllable], modes: list[str], form: str, bound: str |
     weight = picked[0].proj.tensor()
     names, heads = [layer.name for layer in picked], [layer.heads for layer in picked]
     return SpectralControl(names, modes, heads, dims.pop(), form, bound, device=weight.device, dtype=weight.dtype)
+
+
+@torch.no_grad()
+def _start_from_weights(control: SpectralControl, picked: list[Controllable]) -> None:
+    """Fit every layer, then its b_proj: all errors come before the model is changed."""
+    control.fit = tuple(
+        control.assign(index, layer.value.weight().mT, layer.proj.weight().mT) for index, layer in enumerate(picked)
+    )
+    for layer, shift in [(layer, _shift(control, index, layer)) for index, layer in enumerate(picked)]:
+        if shift is not None:
+            layer.proj.module.bias.add_(shift)  # type: ignore[operator]
+
+
+def _shift(control: SpectralControl, index: int, layer: Controllable) -> torch.Tensor | None:
+    """What b_proj must gain. Rows of A sum to 1, so every token gets b_v W_proj; the same H_h from other factors
+    W_V^h and W_proj^h would change that."""
+    if layer.b_v is None or not bool(layer.b_v.any()):
+        return None
+    if getattr(layer.proj.module, "bias", None) is None:
+        raise WeightsError(
+            f"{layer.name}: its values have a bias, and its projection has none to take up what changes of b_v W_proj: "
+            "use init='paper', or give the projection a bias of zeros"
+        )
+    change = layer.proj.weight().mT.double() - control.weights(index)[1].double()
+    return (layer.b_v.double() @ change).to(layer.b_v.dtype)
 
 
 def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllable]) -> None:

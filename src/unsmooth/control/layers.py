@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -16,7 +17,7 @@ from unsmooth.models.weights import slot_of
 
 @dataclass(frozen=True)
 class Controllable:
-    """One attention module: its name, block, heads, width, and the places of its value and projection weights."""
+    """One attention module: its name, block, heads, width, places of its value and projection weights, and b_v."""
 
     name: str
     block: nn.Module
@@ -24,6 +25,7 @@ class Controllable:
     dim: int
     value: Place
     proj: Place
+    b_v: Float[Tensor, " dim"] | None
 
 
 #: Wrappers that take note of parameters when they are made: what is added later would never be synchronised.
@@ -60,7 +62,9 @@ def controllable(name: str, layer: LayerView) -> Controllable:
             f"W_proj {heads * key}×{weights.w_proj.shape[-1]} ({heads} heads of {key} features, width {dim})"
         )
     row = layer.attention_row
-    return Controllable(name, layer.block, heads, dim, _place(name, layer, row.value), _place(name, layer, row.proj))
+    value, proj = _place(name, layer, row.value), _place(name, layer, row.proj)
+    b_v = None if weights.b_v is None else weights.b_v.detach().flatten()
+    return Controllable(name, layer.block, heads, dim, value, proj, b_v)
 
 
 def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:
