@@ -115,6 +115,26 @@ def test_data_that_the_recipe_does_not_mean_is_refused(
         check_images(load_images(tiny_data, "train"), dataclasses.replace(tiny_recipe, **change), "train")
 
 
+def test_splits_that_name_other_classes_are_refused(tmp_path: Path, tiny_recipe: Recipe) -> None:
+    from PIL import Image
+
+    pixels, labels = make_images(4, 0)
+    for split, name in (("train", "class"), ("test", "kind")):
+        for number, (image, label) in enumerate(zip(pixels, labels, strict=True)):
+            path = tmp_path / split / f"{name} {label}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path)
+    with pytest.raises(DataError, match=r"train and test name different classes \(class 0, class 1"):
+        load_splits(tmp_path, tiny_recipe)
+
+
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    (tmp_path / "train" / "a" / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n half")
+    with pytest.raises(DataError, match=r"cut.png is not a readable image.*remove it or repair it"):
+        load_images(tmp_path, "train")
+
+
 @given(st.floats(0.1, 1), st.floats(0.1, 1))
 @settings(deadline=None, max_examples=30)
 def test_subsets_are_balanced_and_nested(a: float, b: float) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from unsmooth.errors import OptionError
 from unsmooth.train import Run, launch, train
 from unsmooth.train.checkpoint import CURRENT
+from unsmooth.train.journal import read_log
 from unsmooth.train.recipes import Recipe
 
 SCRIPT = """
@@ -34,20 +35,24 @@ def free_port() -> str:
         return str(s.getsockname()[1])
 
 
+def launched(*words: str) -> subprocess.CompletedProcess[str]:
+    """`accelerate launch` with two processes on the CPU."""
+    command = [
+        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"),
+        *("--num_processes", "2", "--num_machines", "1"),
+        *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port()),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=300, env=environment)
+
+
 def test_two_processes_equal_one(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
     """Stochastic depth off: each process draws its own. `--multi_gpu` is the launcher that starts processes."""
     recipe = tiny_recipe.override(["drop_path=0", "epochs=2"])
     train(Run(recipe), tiny_data, tmp_path / "one", device="cpu", tensorboard=False)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    command = [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"),
-        *("--num_processes", "2", "--num_machines", "1"),
-        *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port()),
-        *(str(script), json.dumps(recipe.as_dict()), str(tiny_data), str(tmp_path / "two")),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    done = launched(str(script), json.dumps(recipe.as_dict()), str(tiny_data), str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr[-3000:]
     # Two processes write to one pipe, in any order and perhaps on one line.
     assert (done.stdout.count("no record"), done.stdout.count("record")) == (1, 2), done.stdout
@@ -55,6 +60,19 @@ def test_two_processes_equal_one(tiny_data: Path, tiny_recipe: Recipe, tmp_path:
     for name, value in one.items():
         if name.startswith("model."):
             torch.testing.assert_close(two[name], value, rtol=1e-3, atol=2e-5, msg=name)
+    logs = [read_log(tmp_path / name) for name in ("one", "two")]
+    assert [row["train_loss"] for row in logs[1]] == pytest.approx([row["train_loss"] for row in logs[0]], rel=1e-4)
+
+
+def test_when_one_process_fails_the_other_does_not_wait(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    """Only the first process writes: a folder that cannot be made must end both, within seconds."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    (tmp_path / "file").write_text("not a folder")
+    recipe = json.dumps(tiny_recipe.override(["epochs=3"]).as_dict())
+    done = launched(str(script), recipe, str(tiny_data), str(tmp_path / "file" / "run"))
+    assert done.returncode != 0
+    assert "cannot write" in done.stderr
 
 
 def test_a_batch_that_does_not_divide_is_refused(

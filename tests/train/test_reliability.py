@@ -243,3 +243,14 @@ def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_
     assert record["speed"] == {
         "arithmetic": "float32", "compile": None, "graph": False, "attention": None, "processes": 1,
     }  # fmt: skip
+
+
+def test_keeping_a_checkpoint_that_is_kept_already_leaves_no_draft(tmp_path: Path) -> None:
+    """After a failed write both names are one file, and renaming one onto the other does nothing."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoint.save_checkpoint(tmp_path, model, optimizer, {"epoch": 1})
+    os.link(tmp_path / checkpoint.CURRENT, tmp_path / checkpoint.PREVIOUS)
+    checkpoint.save_checkpoint(tmp_path, model, optimizer, {"epoch": 2})
+    assert not list(tmp_path.glob("*.part"))
+    assert checkpoint.last_epoch(tmp_path) == 2

@@ -64,6 +64,7 @@ def _keep(current: Path, previous: Path) -> None:
     except OSError:  # a file system without hard links
         shutil.copyfile(current, draft)
     os.replace(draft, previous)
+    draft.unlink(missing_ok=True)  # where both names are one file already, POSIX's rename does nothing
 
 
 def remove_drafts(folder: Path) -> None:

@@ -91,7 +91,7 @@ def _decode(blob: bytes, where: str) -> UInt8[np.ndarray, "channel height width"
         raise MissingExtraError.needed("pillow", "train", "reading images") from error
     try:
         return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
-    except (UnidentifiedImageError, OSError) as error:
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:  # Pillow's own, by format
         raise DataError(f"{where} is not a readable image ({error}): remove it or repair it") from error
 
 

@@ -28,9 +28,9 @@ class Journal:
 
     def __init__(self, folder: Path, first_epoch: int = 0, tensorboard: bool = True) -> None:
         self.path = folder / LOG
-        folder.mkdir(parents=True, exist_ok=True)
         self.rows = [row for row in read_log(folder) if row["epoch"] <= first_epoch]
         with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
             self._writer: Any = _tensorboard(folder, first_epoch) if tensorboard else None
 

@@ -67,6 +67,11 @@ def load_splits(path: str | Path, recipe: Recipe, fraction: float = 1.0) -> tupl
     train, test = load_images(path, "train"), load_images(path, "test")
     for images, split in ((train, "train"), (test, "test")):
         check_images(images, recipe, split)
+    if train.class_names and test.class_names and train.class_names != test.class_names:
+        strange = sorted(set(train.class_names) ^ set(test.class_names))
+        raise DataError(
+            f"train and test name different classes ({', '.join(strange[:4])}): their labels would not mean the same"
+        )
     return keep_fraction(train, fraction), test
 
 
