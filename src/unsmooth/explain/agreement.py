@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unsmooth.student import student_95
+
 Array = NDArray[np.float64]
 _Z95 = 1.959963984540054
 
@@ -77,14 +79,14 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 def share_interval(per_input: Array) -> tuple[float, float]:
     """A 95 % interval for a mean of shares, one share per input.
 
-    Between inputs the normal one; the heads of one input are not independent, so inputs are what is counted. Where
+    Between inputs Student's; the heads of one input are not independent, so inputs are what is counted. Where
     all inputs agree there is no spread to use and Wilson's interval for that many inputs stands in.
     """
     mean, count = float(per_input.mean()), len(per_input)
     spread = float(per_input.std(ddof=1)) if count > 1 else 0.0
     if spread == 0:
         return wilson_interval(mean, count)
-    half = _Z95 * spread / math.sqrt(count)
+    half = student_95(count - 1) * spread / math.sqrt(count)
     return max(mean - half, 0.0), min(mean + half, 1.0)
 
 

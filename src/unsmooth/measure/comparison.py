@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unsmooth.errors import UnsmoothError
 from unsmooth.measure.measurement import Measurement, kind_of, layer_of
 from unsmooth.measure.moments import Moments
-from unsmooth.measure.student import student_95
+from unsmooth.student import student_95
 
 if TYPE_CHECKING:
     import pandas as pd

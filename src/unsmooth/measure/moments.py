@@ -12,7 +12,7 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.measure.student import student_95
+from unsmooth.student import student_95
 
 
 @dataclass
