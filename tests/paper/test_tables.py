@@ -73,6 +73,7 @@ def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:
         assert (note == "sign differs") == (value * float(str(theirs)) < 0)
     assert {row[0] for row in result.tables[0].rows} == {"ViT-Ti", "ViT-Ti⁻ (sharpening)"}
     assert any("published models were trained on all data" in note for note in result.notes)
+    assert any("footnote 2's `split` form" in note for note in result.notes)
     assert "the published attention and MLP" in result.notes[0]
     assert "signs agree" in result.notes[0]
 

@@ -142,13 +142,17 @@ def test_a_saved_model_reloads_with_the_same_outputs(tmp_path: Path, tiny_recipe
         assert config["variant"] == variant
 
 
-def test_half_precision_weights_take_half_the_space(tmp_path: Path, tiny_recipe: Recipe) -> None:
-    model = build_model(tiny_recipe, 0)
-    sizes = []
+def test_half_precision_weights_take_half_the_space_and_give_the_same_scores(
+    tmp_path: Path, tiny_recipe: Recipe
+) -> None:
+    model, x = build_model(tiny_recipe, 0), torch.randn(2, 3, 32, 32)
+    sizes, logits = [], []
     for half in (True, False):
         save_model(model, tmp_path / str(half), tiny_recipe, {"variant": "plain"}, half=half)
         sizes.append((tmp_path / str(half) / "model.safetensors").stat().st_size)
+        logits.append(load_trained(tmp_path / str(half))[0](x))
     assert sizes[0] < 0.6 * sizes[1]
+    assert (logits[0] - logits[1]).abs().max() < 2e-3 * logits[1].abs().max()
 
 
 def test_a_truncated_model_is_refused(tmp_path: Path, tiny_recipe: Recipe) -> None:

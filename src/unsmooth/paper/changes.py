@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 KINDS = ("LayerNorm", "Attention", "MLP")
 READINGS = ("chain", "residual")
+FORMS = (
+    "form: the paper's reparametrised models have several heads, so footnote 2's `split` form; ours without a form in "
+    "their name have the poster's `symmetric` one"
+)
 CLEARLY = 0.8  # a mean gap below this share of the other one's is clearly smaller
 
 
@@ -64,6 +68,8 @@ def run_table(name: str, metric: str, context: Context) -> Result:
     notes = [better_reading(name, groups)]
     if any(group.share != 1 for group in groups):
         notes.append("the published models were trained on all data, ours on the share in the column `trained on`")
+    if any(group.base != "plain" for group in groups):
+        notes.append(FORMS)
     if left_out:
         notes.append(f"left out, of a variant that the table does not have: {', '.join(left_out)}")
     what = "models that you named" if named else "the shipped models"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from unsmooth.errors import DataError
-from unsmooth.paper.changes import variant_of
+from unsmooth.paper.changes import FORMS, variant_of
 from unsmooth.paper.depth import about, curves, data_names, ends_table, measured_models, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.record_curves import Curves, record_curves
@@ -48,7 +48,7 @@ def from_records(records: list[dict[str, Any]], notes: list[str]) -> Result:
         f"{' or '.join(map(str, images))} test images at the end of training",
         tables=tables,
         figures={"fig2": record_curves(groups)},
-        notes=[CLAIM, *missing(r["variant"] for r in records), *notes],
+        notes=[CLAIM, FORMS, *missing(r["variant"] for r in records), *notes],
         about=provenance(records),
     )
 
@@ -94,7 +94,7 @@ def _measured(context: Context) -> Result:
         label=f"Figure 2's CIFAR-100 column with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],
         figures={"fig2": curves(measurements)},
-        notes=[CLAIM, *missing((variant_of(name) or "").partition("-")[0] for name in measurements)],
+        notes=[CLAIM, FORMS, *missing((variant_of(name) or "").partition("-")[0] for name in measurements)],
         about=about(measurements),
     )
 
