@@ -60,11 +60,12 @@ def main(page: Path, folder: Path, name: str | None = None) -> None:
 
 
 def smaller(image: bytes) -> bytes:
-    """The picture with 256 colours, a third of its size."""
+    """The picture with 256 colours that cover all that are there, small areas too."""
     from PIL import Image
 
     file = io.BytesIO()
-    Image.open(io.BytesIO(image)).convert("RGB").quantize(256).save(file, "PNG", optimize=True)
+    found = Image.open(io.BytesIO(image)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    found.save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
