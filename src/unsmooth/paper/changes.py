@@ -73,8 +73,9 @@ def run_table(name: str, metric: str, context: Context) -> Result:
     if left_out:
         notes.append(f"left out, of a variant that the table does not have: {', '.join(left_out)}")
     what = "models that you named" if named else "the shipped models"
+    images = sorted({str(m.samples) for m in found.values()})
     return Result(
-        label=f"CIFAR-100 columns with {what}, on {data_names(found)}",
+        label=f"CIFAR-100 columns with {what}, on {data_names(found)}: {' or '.join(images)} images",
         tables=[Table(published(name)["about"], columns, _rows(name, groups))],
         notes=[*notes, "± is the standard deviation over models (seeds)"],
         about=about(found),

@@ -1,0 +1,49 @@
+"""What a run writes down: the log, TensorBoard, the record."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from unsmooth.train import Run, train
+from unsmooth.train.journal import Journal, read_log
+from unsmooth.train.recipes import Recipe
+
+
+def test_a_log_line_cut_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, tensorboard=False)
+    for epoch in (1, 2, 3):
+        journal.add({"epoch": epoch, "train_loss": 1.0})
+    (tmp_path / "log.jsonl").write_text((tmp_path / "log.jsonl").read_text()[:-10])
+    assert [row["epoch"] for row in read_log(tmp_path)] == [1, 2]
+    assert [row["epoch"] for row in Journal(tmp_path, first_epoch=1, tensorboard=False).rows] == [1]
+
+
+def test_tensorboard_gets_every_logged_number(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(Run(tiny_recipe.override(["epochs=2"]), "sharpening"), tiny_data, tmp_path, device="cpu")
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    wanted = {"train_loss", "test/accuracy", "lr", "control/condition", "smoothing/cosine_similarity/1"}
+    assert wanted <= tags
+    assert [e.step for e in events.Scalars("train_loss")] == [1, 2]
+
+
+def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
+    started = time.monotonic()
+    run = Run(tiny_recipe.override(["epochs=1"]), "smoothing", seed=2, fraction=0.5)
+    train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["schema"] == "unsmooth-record/1"
+    assert (record["variant"], record["seed"], record["fraction"]) == ("smoothing", 2, 0.5)
+    assert record["command"].startswith("unsmooth train cifar100-fast --variant smoothing --seed 2 --fraction 0.5")
+    assert 0 <= record["minutes"] <= (time.monotonic() - started) / 60 + 0.01
+    assert record["epochs"][0]["spectrum"]["positive"] == [1.0, 1.0]
+    assert {"commit", "hardware", "date", "torch"} <= record.keys()
+    assert record["hardware"].startswith("CPU")
+    assert record["speed"] == {
+        "arithmetic": "float32", "compile": None, "graph": False, "attention": None, "processes": 1,
+    }  # fmt: skip
