@@ -223,6 +223,17 @@ def test_the_penalty_also_pushes_the_eigenvalues_of_a_plain_model() -> None:
         spectral_penalty(reparametrize(vit()), "smoothing")
 
 
+def test_the_penalty_of_a_plain_model_is_the_distance_of_its_eigenvalues_in_the_complex_plane() -> None:
+    model = vit(depth=1)
+    turn = 2 * torch.eye(24).roll(12, 0)
+    turn[:12] *= -1  # eigenvalues ±2i: distance 0 along the real axis, 2 along the imaginary one
+    with torch.no_grad():
+        model.blocks[0].attn.qkv.weight[48:] = torch.eye(24)  # type: ignore[index, union-attr]
+        model.blocks[0].attn.proj.weight.copy_(turn)  # type: ignore[index, union-attr]
+    assert spectral_penalty(model, "smoothing").item() == pytest.approx(4.0, rel=1e-4)
+    assert spectral_penalty(model, "smoothing", margin=0.5).item() == pytest.approx(4.25, rel=1e-4)
+
+
 def test_frozen_weights_are_frozen_again_after_baking() -> None:
     model = vit(qkv_bias=True).requires_grad_(False)
     model.blocks[1].attn.proj.weight.requires_grad_(True)  # type: ignore[index, union-attr]

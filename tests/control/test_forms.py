@@ -165,6 +165,15 @@ def test_a_bound_and_its_inverse_agree_on_admissible_values(bound: str) -> None:
         assert (sign * values >= 0).all()
 
 
+@pytest.mark.parametrize("bound", [name for name, row in BOUNDS.items() if row.signed])
+def test_every_bound_gives_the_sign_of_its_mode_and_keeps_its_limit(bound: str) -> None:
+    row, sign = BOUNDS[bound], torch.tensor([[-1.0], [1.0]])
+    signed = sign * row.to_lambda(torch.linspace(-3, 3, 13).expand(2, 13), sign)
+    assert (signed >= 0).all()
+    assert signed.max() > 0.9
+    assert row.limit is None or signed.max() <= row.limit
+
+
 def test_a_paper_initialised_layer_is_he_normal_with_small_eigenvalues() -> None:
     model = reparametrize(vit(dim=96, heads=3, depth=4), std=0.1)
     control = control_of(model)

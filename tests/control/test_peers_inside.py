@@ -118,6 +118,21 @@ def test_a_second_fix_is_refused_before_anything_changes() -> None:
         apply_fix(vit(), "gfsa", layers="9:12")
 
 
+def test_dropout_comes_after_the_fix() -> None:
+    model = apply_fix(vit(attn_drop_rate=1.0), "centered").train()
+    attention = model.blocks[0].attn  # type: ignore[index, union-attr]
+    torch.testing.assert_close(attention(torch.randn(1, 5, 24)), attention.proj.bias.expand(1, 5, 24))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", ["featscale", "contranorm"])
+def test_sequences_that_torch_packs_are_refused(name: str) -> None:
+    case = BY_NAME["torch-post-padded"]
+    model = apply_fix(case.model(), name)
+    with torch.no_grad(), pytest.raises(WeightsError, match=r"got a nested tensor: .* enable_nested_tensor=False"):
+        outputs(model, case.inputs())
+
+
 def test_an_attention_of_ones_own_is_not_taken_for_timms() -> None:
     from timm.layers import Attention
 

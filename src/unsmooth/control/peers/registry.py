@@ -117,5 +117,10 @@ class _Acting:
         return (self._act(args[0]), *args[1:])
 
     def _act(self, x: Tensor) -> Tensor:
+        if x.is_nested:
+            raise WeightsError(
+                f"{type(self.fix).__name__} needs sequences of one length, got a nested tensor: build the "
+                "TransformerEncoder with enable_nested_tensor=False"
+            )
         out: Tensor = self.fix(x) if self.batch_first else self.fix(x.transpose(0, 1)).transpose(0, 1)
         return out
