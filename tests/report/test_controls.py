@@ -123,6 +123,14 @@ def test_printing_leaves_out_the_controls_and_is_light(person: Person) -> None:
     try:
         assert person.evaluate("getComputedStyle(document.querySelector('.toolbar')).display") == "none"
         assert person.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        # Paper is narrow and nothing is drawn again: measured before any script hears of the new width.
+        beyond = person.evaluate(
+            "(() => { const main = document.querySelector('main'); main.style.width = '700px';"
+            "const edge = main.getBoundingClientRect().right;"
+            "return [...main.querySelectorAll('svg.chart, canvas')]"
+            ".map((e) => e.getBoundingClientRect().right - edge).filter((far) => far > 0.5); })()"
+        )
+        assert beyond == []
     finally:
         person.send("Emulation.setEmulatedMedia", {"media": ""})
 

@@ -45,6 +45,6 @@ function panels(width, items, least, draw) {
   const across = columns(width, items.length, least);
   const gap = 16;
   const each = Math.floor((width - gap * (across - 1)) / across);
-  return h("div", { class: "panels", style: { gridTemplateColumns: `repeat(${across}, ${each}px)`, gap: `${gap}px` } },
+  return h("div", { class: "panels", style: `--across: ${across}; grid-template-columns: repeat(${across}, ${each}px); gap: ${gap}px` },
     items.map((item) => draw(item, each)));
 }

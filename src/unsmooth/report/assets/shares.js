@@ -18,7 +18,7 @@ function sharesSection(root) {
 function shareRow(model, types, width) {
   const [tall, top, height] = [20, 19, 46];
   const said = TYPES.map(([kind, text]) => `${percent(types.share[kind])} ${text}`).join(", ");
-  const svg = s("svg", { class: "chart", width, height, role: "img", "aria-label": `${model.name}: ${said}` });
+  const svg = s("svg", { class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${model.name}: ${said}` });
   const [low, high] = types.interval || [];
   append(svg, [
     s("text", { class: "chart-title", x: 0, y: 12 }, short(model.name, narrow() ? width : width / 2)),
