@@ -44,6 +44,16 @@ def test_explain_prints_tables_and_writes_a_file_and_figures(app: typer.Typer, t
     assert sorted(p.name for p in figures.iterdir()) == ["agreement.html", "eigenvalues.html"]
 
 
+def test_a_terminal_of_80_columns_shows_every_number_whole(app: typer.Typer) -> None:
+    pytest.importorskip("timm")
+    arguments = ["explain", *TINY, "--data", "random", "--limit", "2", "--spectra", "1"]
+    text = CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments, catch_exceptions=False).output
+    tables = text.partition("exponent: ")[0]
+    assert "small_step_hfc" in tables
+    assert "departure" in tables
+    assert "…" not in tables
+
+
 def test_explain_gives_json(app: typer.Typer) -> None:
     pytest.importorskip("timm")
     text = invoke(app, "explain", *TINY, "--data", "random", "--limit", 1, "--spectra", 0, "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -11,7 +12,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from unsmooth.explain import Explanation
 
-_LAYER_COLUMNS = (
+Columns = tuple[tuple[str, str, str], ...]
+
+# A terminal of 80 columns shows every digit: short headings, and two tables where one would be too wide.
+_PREDICTED = (
     # column of by_layer, heading, format
     ("exponent", "γ", "+.3f"),
     ("small_step", "γ small step", "+.3f"),
@@ -19,30 +23,35 @@ _LAYER_COLUMNS = (
     ("agree", "sign agrees", ".0%"),
     ("log_rho_hfc", "log ρ_H", "+.3f"),
     ("measured_hfc", "measured log HFC gain", "+.3f"),
+)
+_HEADS = (
     ("type1_heads", "type (1) heads", ".0%"),
     ("type2_heads", "type (2) heads", ".0%"),
     ("gap", "gap of A", ".2f"),
     ("relative_entropy", "entropy/log n", ".2f"),
     ("alignment", "alignment", ".3f"),
 )
+_EIGENVALUES = ("layer", "weights", "[−1, 0)", "(0, ∞)", "outside", "complex", "max Re", "min Re", "κ(V)", "departure")
 
 
 def show(explanation: Explanation, console: Console) -> None:
     """Print everything a person wants to see of an explanation."""
-    console.print(by_layer(explanation))
+    console.print(by_layer(explanation, _PREDICTED, _subject(explanation)))
+    console.print(by_layer(explanation, _HEADS, "Heads, attention and tokens"))
     console.print(eigenvalues(explanation))
     if "kind" in explanation.head_frame():
         for kind in ("paper_kind", "kind"):
             console.print(types(explanation, kind))
-    console.print(predictions(explanation))
+    for measured in explanation.predictions()["measured"].unique():
+        console.print(predictions(explanation, measured))
     console.print(footnotes(explanation))
 
 
-def by_layer(explanation: Explanation) -> Table:
-    """One row per layer: exponents beside what was measured, means over inputs."""
+def by_layer(explanation: Explanation, wanted: Columns, title: str) -> Table:
+    """One row per layer, means over inputs."""
     frame = explanation.by_layer()
-    columns = [c for c in _LAYER_COLUMNS if c[0] in frame]
-    table = Table(title=_subject(explanation), title_justify="left")
+    columns = [c for c in wanted if c[0] in frame]
+    table = _table(title)
     table.add_column("layer", justify="right")
     for _, heading, _ in columns:
         table.add_column(heading, justify="right")
@@ -56,28 +65,12 @@ def eigenvalues(explanation: Explanation) -> Table:
     from unsmooth.explain.tables import eigenvalue_table
 
     frame = eigenvalue_table(explanation)
-    table = Table(title="Eigenvalues of H = Σ_h H_h by real part", title_justify="left")
-    for name in (
-        "layer",
-        "weights",
-        "[−1, 0)",
-        "(0, ∞)",
-        "outside",
-        "complex",
-        "max Re",
-        "min Re",
-        "κ(V)",
-        "departure",
-    ):
+    table = _table("Eigenvalues of H = Σ_h H_h by real part")
+    for name in _EIGENVALUES:
         table.add_column(name, justify="left" if name == "weights" else "right")
     for row in frame.to_dict("records"):
         shares = [f"{row[name]:.0%}" for name in ("re_negative", "re_positive", "re_outside", "complex")]
-        numbers = [
-            f"{row['max_real']:+.3g}",
-            f"{row['min_real']:+.3g}",
-            f"{row['condition']:.2g}",
-            f"{row['departure']:.2f}",
-        ]
+        numbers = [_real(row["max_real"]), _real(row["min_real"]), f"{row['condition']:.2g}", f"{row['departure']:.2f}"]
         label = "folded" if row["folded"] else "bare"
         table.add_row(str(row["layer"]), label, *(Text(cell) for cell in shares + numbers))
     return table
@@ -91,7 +84,7 @@ def types(explanation: Explanation, kind: str) -> Table:
     )
     first = frame.iloc[0]
     title = f"Dominating eigenvalues ({counted}): {first['count']} heads × inputs, {first['inputs']} inputs"
-    table = Table(title=title, title_justify="left")
+    table = _table(title)
     for name in ("", "share", "95 % interval", "neither endpoint"):
         table.add_column(name, justify="right" if name else "left")
     for row in frame.to_dict("records"):
@@ -100,28 +93,17 @@ def types(explanation: Explanation, kind: str) -> Table:
     return table
 
 
-def predictions(explanation: Explanation) -> Table:
-    """How well each predictor does, beside always naming the commoner sign."""
+def predictions(explanation: Explanation, measured: str) -> Table:
+    """How well each predictor of one measured quantity does, beside always naming the commoner sign."""
     frame = explanation.predictions()
-    table = Table(title="Predicted against measured, per layer and input", title_justify="left")
-    for name in (
-        "predictor",
-        "measured",
-        "↑↑",
-        "↑ but ↓",
-        "↓ but ↑",
-        "↓↓",
-        "right sign",
-        "majority",
-        "Spearman",
-        "95 %",
-    ):
-        table.add_column(name, justify="left" if name in ("predictor", "measured") else "right")
-    for row in frame.to_dict("records"):
+    table = _table(f"Predicted against {measured}, per layer and input")
+    for name in ("predictor", "↑↑", "↑ but ↓", "↓ but ↑", "↓↓", "right", "majority", "Spearman", "95 %"):
+        table.add_column(name, justify="left" if name == "predictor" else "right")
+    for row in frame[frame["measured"] == measured].to_dict("records"):
         counts = (str(row[name]) for name in ("both_up", "only_predicted_up", "only_measured_up", "both_down"))
         table.add_row(
-            row["predictor"], row["measured"], *counts, f"{row['accuracy']:.0%}", f"{row['majority']:.0%}",
-            f"{row['spearman']:+.2f}", f"{row['spearman_low']:+.2f} – {row['spearman_high']:+.2f}",
+            row["predictor"], *counts, f"{row['accuracy']:.0%}", f"{row['majority']:.0%}",
+            f"{row['spearman']:+.2f}", f"{row['spearman_low']:+.2f} to {row['spearman_high']:+.2f}",
         )  # fmt: skip
     return table
 
@@ -142,3 +124,17 @@ def footnotes(explanation: Explanation) -> RenderableType:
 def _subject(explanation: Explanation) -> str:
     model, data = explanation.about["model"], explanation.about["data"]
     return f"{model.get('reference', model['class'])} on {data.get('reference', 'data')}, {explanation.inputs} inputs"
+
+
+def _table(title: str) -> Table:
+    """Lines cost columns: none but the one under the headings."""
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
+
+
+def _real(value: float) -> str:
+    """Three digits, and no exponent in a narrow column: 1e-5 beside 0.7 is nothing.
+
+    >>> _real(-0.734), _real(2.3e-05), _real(1234.0)
+    ('-0.734', '+0.000', '+1.23e+03')
+    """
+    return f"{value:+.3f}" if abs(value) < 100 else f"{value:+.3g}"
