@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from unsmooth.cli import options
+from unsmooth.cli.tables import narrow_table
 from unsmooth.errors import MissingExtraError, UnsmoothError
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
         return
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
-        shown = RichTable(title=table.title, title_justify="left")
-        for number, column in enumerate(table.columns):
-            shown.add_column(column, justify="left" if number == 0 else "right")
+        shown = narrow_table(table.title)
+        for number, column in enumerate(table.columns):  # what does not fit goes on below: a cut number is none
+            shown.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
         for row in table.cells():
             shown.add_row(*row)
         console.print(shown)

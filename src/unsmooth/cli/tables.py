@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from unsmooth.measure import Measurement
 
 WIDE = 125  # columns of a terminal that can show what each sub-layer changed
+
+
+def narrow_table(title: str) -> Table:
+    """For many columns on a terminal of 80: no lines but the one under the headings."""
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
 
 
 def show(measurement: Measurement, console: Console) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from unsmooth.cli.tables import narrow_table
 
 if TYPE_CHECKING:
     from unsmooth.explain import Explanation
@@ -51,7 +52,7 @@ def by_layer(explanation: Explanation, wanted: Columns, title: str) -> Table:
     """One row per layer, means over inputs."""
     frame = explanation.by_layer()
     columns = [c for c in wanted if c[0] in frame]
-    table = _table(title)
+    table = narrow_table(title)
     table.add_column("layer", justify="right")
     for _, heading, _ in columns:
         table.add_column(heading, justify="right")
@@ -65,7 +66,7 @@ def eigenvalues(explanation: Explanation) -> Table:
     from unsmooth.explain.tables import eigenvalue_table
 
     frame = eigenvalue_table(explanation)
-    table = _table("Eigenvalues of H = Σ_h H_h by real part")
+    table = narrow_table("Eigenvalues of H = Σ_h H_h by real part")
     for name in _EIGENVALUES:
         table.add_column(name, justify="left" if name == "weights" else "right")
     for row in frame.to_dict("records"):
@@ -84,7 +85,7 @@ def types(explanation: Explanation, kind: str) -> Table:
     )
     first = frame.iloc[0]
     title = f"Dominating eigenvalues ({counted}): {first['count']} heads × inputs, {first['inputs']} inputs"
-    table = _table(title)
+    table = narrow_table(title)
     for name in ("", "share", "95 % interval", "neither endpoint"):
         table.add_column(name, justify="right" if name else "left")
     for row in frame.to_dict("records"):
@@ -96,7 +97,7 @@ def types(explanation: Explanation, kind: str) -> Table:
 def predictions(explanation: Explanation, measured: str) -> Table:
     """How well each predictor of one measured quantity does, beside always naming the commoner sign."""
     frame = explanation.predictions()
-    table = _table(f"Predicted against {measured}, per layer and input")
+    table = narrow_table(f"Predicted against {measured}, per layer and input")
     for name in ("predictor", "↑↑", "↑ but ↓", "↓ but ↑", "↓↓", "right", "majority", "Spearman", "95 %"):
         table.add_column(name, justify="left" if name == "predictor" else "right")
     for row in frame[frame["measured"] == measured].to_dict("records"):
@@ -124,11 +125,6 @@ def footnotes(explanation: Explanation) -> RenderableType:
 def _subject(explanation: Explanation) -> str:
     model, data = explanation.about["model"], explanation.about["data"]
     return f"{model.get('reference', model['class'])} on {data.get('reference', 'data')}, {explanation.inputs} inputs"
-
-
-def _table(title: str) -> Table:
-    """Lines cost columns: none but the one under the headings."""
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
 
 
 def _real(value: float) -> str:
