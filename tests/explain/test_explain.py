@@ -206,3 +206,12 @@ def test_dinov2_is_reproduced_exactly_by_its_folded_map(real_models: Path) -> No
     frame = explain(loaded.model, [torch.randn(1, 3, 112, 112)], spectra=0, layers=[0, 11]).frame()
     assert (frame["frozen_hfc"] - frame["measured_hfc"]).abs().max() < 1e-5
     assert frame["converged"].all()
+
+
+@pytest.mark.parametrize(("scale", "over"), [(-0.5, False), (-1.9, False), (-2.1, True), (5.0, False)])
+def test_a_layer_overshoots_when_the_step_takes_its_fastest_eigenvalue_below_minus_two(scale: float, over: bool) -> None:
+    rows = [{"layer": 0, "input": i, "step": 2.0} for i in range(2)]
+    values = torch.tensor([scale / 2, 0.01, -0.2 + 0.1j], dtype=torch.complex128)
+    spectra = [{"layer": 0, "folded": True, "layer_values": values, "head_values": values[None]}]
+    found = Explanation(rows, [], [], spectra, {}).overshooting()
+    assert found == ({0: pytest.approx(scale)} if over else {})

@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 
+from unsmooth.explain import Explanation
 from unsmooth.measure import Measurement
 from unsmooth.measure.changes import READINGS
 from unsmooth.measure.measurement import Cell, Change
@@ -160,6 +161,18 @@ def test_smoothing_is_never_judged(subjects: list[Subject]) -> None:
         r"\b(bad|good|worse|poor|suffer|problem|fail|harm|unfortunately|healthy)", said.split("<b>")[0]
     )
     assert not re.search(r"\b(bad|poor|suffers?|problem|harmful|unfortunately|healthy|degrad)", said)
+
+
+def test_a_step_too_long_for_a_negative_eigenvalue_is_named() -> None:
+    rows = [{"layer": i, "input": 0, "step": 2.0, "exponent": -1.0, "measured_ratio": 1.0} for i in range(2)]
+    spectra = [
+        {"layer": i, "folded": True, "layer_values": torch.tensor([low, 0.1 + 0j]), "head_values": torch.zeros(1, 2)}
+        for i, low in enumerate((-1.6, -0.4))
+    ]
+    subject = Subject("x", measured({"hfc_lfc": 1.0}), Explanation(rows, [], [], spectra, {}))
+    (found,) = (f for f in findings([subject]) if "s·λ" in f.html)
+    assert found.section == "spectra"
+    assert "1 of 2 layers (down to −3.2)" in found.html
 
 
 def test_numbers_read_as_text() -> None:

@@ -116,6 +116,11 @@ def footnotes(explanation: Explanation) -> RenderableType:
               "mean_step_hfc", "alignment", "departure", "condition")  # fmt: skip
     lines = [f"{name}: {definitions[name]}" for name in wanted if name in definitions]
     lines.append(f"{explanation.inputs} inputs; means over inputs; intervals by drawing inputs")
+    if over := explanation.overshooting():
+        lines.append(
+            f"note: {len(over)} layers overshoot (s·λ down to {min(over.values()):.2g}, below −2): repeated, they turn "
+            "and enlarge the mean token, so γ says smoothing, whatever one pass does"
+        )
     lines += [f"note: {note}" for note in explanation.notes]
     if explanation.partial:
         lines.append("PARTIAL: interrupted before all data was explained")

@@ -102,6 +102,12 @@ class Explanation:
 
         return compare_columns(self, predicted, measured)
 
+    def overshooting(self) -> dict[int, float]:
+        """Layers whose step is too long for their negative eigenvalues, with s·Re λ of the worst one."""
+        from unsmooth.explain.overshoot import overshooting
+
+        return overshooting(self)
+
     def predictions(self) -> pd.DataFrame:
         """Every predictor beside what it predicts: confusion counts, rank correlation and its interval."""
         from unsmooth.explain.tables import prediction_table

@@ -46,6 +46,7 @@ def findings(subjects: Subjects) -> list[Finding]:
         ("histograms", _spectrum(explained, len(subjects))),
         ("shares", _types(explained, len(subjects))),
         ("exponents", _agreement(explained, len(subjects))),
+        ("spectra", _overshoot(explained, len(subjects))),
         ("provenance", _certainty(subjects)),
     ]
     return [Finding(text[0].upper() + text[1:] + ".", section) for section, text in found if text]
@@ -223,6 +224,24 @@ def _agreement(explained: Subjects, many: int) -> str:
         alone = f"the commoner sign alone: {percent_text(found.majority)}"
         said.append(f"{percent_text(found.accuracy)} of {found.count} cases{_within(subject, many)} ({alone})")
     return f"the predicted exponent γ has the sign of the measured step in {listed(said)}" if said else ""
+
+
+def _overshoot(explained: Subjects, many: int) -> str:
+    """Why γ may say smoothing where every measured step sharpens."""
+    said = []
+    for subject in explained:
+        over = subject.explanation.overshooting() if subject.explanation else {}
+        if over:
+            layers = subject.measurement.about["model"]["layers"]
+            low = number_text(min(over.values()), 2)
+            said.append(f"{len(over)} of {layers} layers{_within(subject, many)} (down to {low})")
+    if not said:
+        return ""
+    opening = "the step s is too long for the strongest negative eigenvalue, s·λ < −2, in "
+    return (
+        opening
+        + f"{listed(said)}: repeated for ever, such a layer turns and enlarges the mean token; one pass need not"
+    )
 
 
 def _certainty(subjects: Subjects) -> str:
