@@ -209,7 +209,7 @@ def test_dinov2_is_reproduced_exactly_by_its_folded_map(real_models: Path) -> No
 
 
 @pytest.mark.parametrize(("scale", "over"), [(-0.5, False), (-1.9, False), (-2.1, True), (5.0, False)])
-def test_a_layer_overshoots_when_the_step_takes_its_fastest_eigenvalue_below_minus_two(scale: float, over: bool) -> None:
+def test_a_layer_overshoots_when_its_fastest_eigenvalue_steps_below_minus_two(scale: float, over: bool) -> None:
     rows = [{"layer": 0, "input": i, "step": 2.0} for i in range(2)]
     values = torch.tensor([scale / 2, 0.01, -0.2 + 0.1j], dtype=torch.complex128)
     spectra = [{"layer": 0, "folded": True, "layer_values": values, "head_values": values[None]}]

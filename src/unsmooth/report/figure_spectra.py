@@ -29,7 +29,8 @@ def spectra_figure(model: dict[str, Any]) -> Drawing:
     for i, layer in enumerate(layers):
         values = layer.get("folded", layer["raw"])["layer"]
         re, im = np.array(values["re"]), np.array(values["im"])
-        most = float(np.quantile(np.hypot(re, im), 0.995)) * 1.15 or 1.0
+        sizes = np.hypot(re, im)  # one far eigenvalue does not push the others into one spot
+        most = float(min(sizes.max(), 4 * np.quantile(sizes, 0.98))) * 1.15 or 1.0
         panel = Panel(
             drawing, 50 + 220 * (i % across), 56 + 222 * (i // across), 160, 160, (-most, most), (-most, most)
         )

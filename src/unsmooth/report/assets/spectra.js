@@ -27,7 +27,7 @@ const clouds = (layer, state) => ["raw", "folded"]
 function planeSize(state) {
   const layers = explained().flatMap((model) => (state.frame === "all" ? model.explain.spectra : [model.explain.spectra[state.layer]]));
   const sizes = layers.flatMap((layer) => clouds(layer, state).flatMap(({ re, im }) => re.map((value, i) => Math.hypot(value, im[i]))));
-  return Math.max(quantile(sizes, 0.995) * 1.12 || 1, 1e-9);
+  return Math.max(Math.min(quantile(sizes, 1), 4 * quantile(sizes, 0.98)) * 1.12 || 1, 1e-9);
 }
 
 function spectrumPanel(model, width, state, most) {
