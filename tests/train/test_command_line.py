@@ -86,10 +86,18 @@ def test_a_run_that_is_not_finished_is_named(app: typer.Typer, trained: Path, tm
     assert "is not finished: run its command again" in str(done.exception)
 
 
+def _hear_ctrl_c() -> None:
+    """Tests that run in the background of a shell inherit that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_a_message_and_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> None:
-    words = ["train", "cifar100-fast", "--data", str(tiny_data), *CHANGES, "--set", "epochs=5000", "--device", "cpu"]
+    words = ["train", "cifar100-fast", "--data", str(tiny_data), *CHANGES, "--set", "epochs=1000", "--device", "cpu"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "unsmooth.cli", *words, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "unsmooth.cli", *words, "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hear_ctrl_c,
     )
     assert process.stderr is not None
     shown = [process.stderr.readline() for _ in range(2)]
@@ -97,8 +105,8 @@ def test_ctrl_c_leaves_a_message_and_a_run_that_goes_on(tiny_data: Path, tmp_pat
     rest = process.stderr.read()
     process.stderr.close()
     assert process.wait() == 130
-    assert "epoch 2/5000" in shown[1]
-    assert re.search(rf"stopped: the checkpoint in {tmp_path} is of epoch \d+ of 5000; the same command goes on", rest)
+    assert "epoch 2/1000" in shown[1]
+    assert re.search(rf"stopped: the checkpoint in {tmp_path} is of epoch \d+ of 1000; the same command goes on", rest)
     assert "Traceback" not in rest
 
 
