@@ -2,7 +2,8 @@
 
 Outputs depend on each head's H_h = (W_V^h W_proj^h)ᵀ, so the heads are fitted; where they do not satisfy the
 constraint but the layer's whole H = Σ_h H_h does, H is fitted exactly and its eigenvectors are dealt out to the
-heads that use them most. Everything runs in float64, once, before training.
+heads that use them most. Where neither does, `shared_basis` looks for one that serves all heads. It runs once,
+before training.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from torch import Tensor
 
 from unsmooth.control.bounds import Bound
 from unsmooth.control.forms import Form
+from unsmooth.control.shared_basis import Basis, Heads, best_eigenvalues, descend
 
 #: A relative error below this is rounding of float32 weights: the constraint held already.
 EXACT = 1e-4
-_ROUNDS = 10
 
 Values = Float[Tensor, "head dim key"]
 Projections = Float[Tensor, "head key dim"]
+Pair = tuple[Values, Projections]
 Square = Float[Tensor, "dim dim"]
 Vector = Float[Tensor, " dim"]
 Sign = Float[Tensor, " one"]
@@ -52,41 +54,86 @@ class Fitted:
 
 def fit_layer(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign: Sign) -> Fitted:
     """Θ and ψ whose heads are nearest to H_h = (W_V^h W_proj^h)ᵀ, given in float64."""
-    h = (w_v @ w_proj).mT
-    by_heads = _measure(h, *_BASES[form.name](w_v, w_proj, sign), form, bound, sign)
-    if by_heads.heads <= EXACT or len(h) == 1:
-        return by_heads
-    total = h.sum(0, keepdim=True).mT, torch.eye(h.shape[-1], dtype=h.dtype)[None]
-    vectors, values = _BASES[form.name](*total, sign)
-    order = _deal(h, vectors)
-    by_total = _measure(h, vectors[:, order], values[order], form, bound, sign)
-    if by_total.total <= EXACT:
-        return by_total
-    # NaN: eigenvectors that do not span the space, so that V has no inverse.
-    return min(by_heads, by_total, key=lambda candidate: inf if isnan(candidate.heads) else candidate.heads)
+    given = w_v, w_proj
+    vectors, values = _BASES[form.name](w_v, w_proj, sign)
+    tried = [_measure(given, vectors, values, form, bound, sign)]
+    if tried[0].heads <= EXACT or len(w_v) == 1:
+        return tried[0]
+    whole = _whole(w_v, w_proj)
+    if _may_be_admissible(whole.mT, form, bound, sign):
+        vectors, values = _BASES[form.name](whole[None], torch.eye(len(whole), dtype=whole.dtype)[None], sign)
+        order = _deal((w_v @ w_proj).mT, vectors)
+        tried.append(_measure(given, vectors[:, order], values[order], form, bound, sign))
+        if tried[1].total <= EXACT:
+            return tried[1]
+    if form.name == "split":  # every head has a basis of its own, and the first is the best there is
+        return tried[0]
+    basis = _shared_basis(given, tried, form, bound, sign)
+    return _measure(given, basis.v, basis.eigenvalues.flatten(), form, bound, sign)
 
 
-def distances(ours: tuple[Values, Projections], theirs: tuple[Values, Projections]) -> tuple[float, float]:
+def _shared_basis(given: Pair, tried: list[Fitted], form: Form, bound: Bound, sign: Sign) -> Basis:
+    """The best of: what was tried, an orthogonal basis, and where descent leads from the best of these."""
+    w_v, w_proj = given
+    left, right = _beside(w_proj.mT), w_v.mT.flatten(0, 1)
+    heads = Heads(left, right, len(w_v), lambda values: bound.nearest(values, sign), form.name == "symmetric")
+    own = [(fit.theta, bound.to_lambda(fit.psi, sign).unflatten(0, (len(w_v), -1))) for fit in tried]
+    starts = [best_eigenvalues(heads, v, values) for v, values in own]
+    if not heads.orthogonal:
+        starts.append(best_eigenvalues(heads, _symmetric_basis(w_v, w_proj, sign)[0]))
+    start = min(starts, key=_loss)
+    found = descend(heads.single(), best_eigenvalues(heads.single(), start.v.float(), start.eigenvalues.float(), 0))
+    v = torch.linalg.qr(found.v.double())[0] if heads.orthogonal else found.v.double()
+    return min(start, best_eigenvalues(heads, v, found.eigenvalues.double()), key=_loss)
+
+
+def _loss(basis: Basis) -> float:
+    return inf if isnan(basis.loss) else basis.loss
+
+
+def _may_be_admissible(whole: Square, form: Form, bound: Bound, sign: Sign) -> bool:
+    """Whether Σ_h H_h passes what is quick to check, before its eigenvalues are computed.
+
+    For `eigen` these are inequalities between p_n = tr Hⁿ = Σ λⁿ: p_3² ≤ p_2 p_4 where all λ are real, and
+    p_2² ≤ p_1 p_3 with p_1, p_3 ≥ 0 where no λ is negative; with room for rounding of float32 weights.
+    """
+    if form.name != "eigen":
+        return _relative(whole.mT, whole) <= EXACT
+    unit = sign * whole / (whole.norm() or 1.0)
+    square, room = unit @ unit, torch.finfo(torch.float32).eps
+    p1, p2 = float(unit.trace()), float(square.trace())
+    p3, p4 = float((square * unit.mT).sum()), float((square * square.mT).sum())
+    if min(p2, p4) < -room or max(abs(p3) - room, 0.0) ** 2 > (p2 + room) * (p4 + room):
+        return False
+    return not bound.signed or (min(p1, p3) >= -room and max(p2 - room, 0.0) ** 2 <= (p1 + room) * (p3 + room))
+
+
+def distances(ours: Pair, theirs: Pair) -> tuple[float, float]:
     """Relative errors of the heads H_h and of Σ_h H_h."""
-    (h, wanted) = ((w_v @ w_proj).mT for w_v, w_proj in (ours, theirs))
-    return _relative(h, wanted), _relative(h.sum(0), wanted.sum(0))
+    heads = _relative(ours[0] @ ours[1], theirs[0] @ theirs[1])
+    return heads, _relative(_whole(*ours), _whole(*theirs))
 
 
-def _measure(h: Tensor, vectors: Square, values: Vector, form: Form, bound: Bound, sign: Sign) -> Fitted:
+def _measure(given: Pair, vectors: Square, values: Vector, form: Form, bound: Bound, sign: Sign) -> Fitted:
     admissible = bound.nearest(values, sign)
     if form.name == "split":
         # What exceeds the bound on Λ goes into the length of V's columns, which is free.
         vectors = vectors * torch.where(admissible == 0, 1.0, values / admissible).clamp(min=0.0).sqrt()
     psi = bound.to_psi(admissible, sign)
     w_v, w_proj = form.assemble(vectors, bound.to_lambda(psi, sign))
-    count = len(h)
-    fitted = (w_v.unflatten(1, (count, -1)).transpose(0, 1) @ w_proj.unflatten(0, (count, -1))).mT
-    return Fitted(vectors, psi, _relative(fitted, h), _relative(fitted.sum(0), h.sum(0)))
+    count = len(given[0])
+    fitted = w_v.unflatten(1, (count, -1)).transpose(0, 1), w_proj.unflatten(0, (count, -1))
+    return Fitted(vectors, psi, *distances(fitted, given))
 
 
 def _relative(ours: Tensor, theirs: Tensor) -> float:
     size = float(theirs.norm())
     return float((ours - theirs).norm()) / (size or 1.0)
+
+
+def _whole(w_v: Values, w_proj: Projections) -> Square:
+    """Σ_h W_V^h W_proj^h as one product."""
+    return _beside(w_v) @ w_proj.flatten(0, 1)
 
 
 def _eigen_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, Vector]:
@@ -125,24 +172,16 @@ def _split_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, 
 
 
 def _symmetric_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, Vector]:
-    """Orthogonal Q with Q_h Λ_h Q_hᵀ near H_h: one head in closed form, several by ascent.
-
-    With S_h the semidefinite part of sign·H_h, Σ_h tr(Λ_h Q_hᵀ S_h Q_h) is convex in Q, so replacing Q by the
-    polar factor of its gradient [S_h Q_h |Λ_h|] never lowers it.
+    """Orthogonal Q with Q_h Λ_h Q_hᵀ near H_h: the eigenvectors of one head; of several, the polar factor of all
+    side by side, weighted by their eigenvalues squared (one step of ascent of Σ_h tr(Λ_h Q_hᵀ H_h Q_h), which is
+    convex in Q where H_h is semidefinite).
     """
-    heads, key = w_proj.shape[:2]
     vectors, values = _semidefinite(w_v, w_proj, sign)
-    root = vectors * values.clamp(min=0.0).sqrt()[:, None, :]  # S_h = root rootᵀ
-    q, before = vectors[:, :, :key], -1.0
-    for _ in range(_ROUNDS):
-        pulled = root @ (root.mT @ q)
-        sizes = (q * pulled).sum(1)
-        u, _, w = torch.linalg.svd(_beside(pulled * sizes[:, None, :]))
-        q = (u @ w).unflatten(1, (heads, key)).transpose(0, 1)
-        reached = float((root.mT @ q).square().sum(1).square().sum())
-        if reached <= before * (1 + 1e-6):
-            break
-        before = reached
+    key = w_proj.shape[1]
+    q = vectors[:, :, :key]
+    if len(q) > 1:
+        u, _, w = torch.linalg.svd(_beside(q * values[:, None, :key].clamp(min=0.0).square()))
+        q = (u @ w).unflatten(1, (-1, key)).transpose(0, 1)
     values = (q * (w_proj.mT @ (w_v.mT @ q))).sum(1)
     return _beside(q), values.flatten()
 
