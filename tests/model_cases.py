@@ -26,6 +26,7 @@ class Case:
     prefix: int = 0
     causal: bool = False
     norm_dtype: torch.dtype | None = None  # families that normalise in this dtype whatever the model's
+    grouped: bool = False  # query heads share value heads
 
     def model(self, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The model in eval mode, with every parameter random (also the ones that start at 0 or 1)."""
@@ -79,6 +80,12 @@ def _timm_block(block: str) -> Callable[[], nn.Module]:
         return _timm(block_fn=getattr(vision_transformer, block))()
 
     return build
+
+
+def _relpos_respost() -> nn.Module:
+    from timm.models import vision_transformer_relpos
+
+    return _timm("vit_relpos_small_patch16_224", block_fn=vision_transformer_relpos.ResPostRelPosBlock)()
 
 
 def _torchvision() -> nn.Module:
@@ -146,6 +153,16 @@ GEMMA_MIXED = {
 }
 F32 = torch.float32  # Hugging Face's RMSNorms compute in float32 whatever the model's dtype
 
+_SIGLIP2 = _shapes(patch_size=4, num_patches=16)
+
+
+def _patches() -> dict[str, Tensor]:
+    mask = torch.ones(BATCH, 16, dtype=torch.long)
+    mask[1, 12:] = 0
+    shapes = torch.tensor([[4, 4], [3, 4]])
+    return {"pixel_values": torch.randn(BATCH, 16, 48), "pixel_attention_mask": mask, "spatial_shapes": shapes}
+
+
 VISION_CASES = [
     Case("timm-vit", "timm-vit", _timm(), images, prefix=1),
     Case("timm-deit-distilled", "timm-vit", _timm("deit_tiny_distilled_patch16_224"), images, prefix=2),
@@ -177,7 +194,33 @@ VISION_CASES = [
     Case("hf-dinov3", "hf-dinov3", hf("DINOv3ViT", num_register_tokens=4, **VISION), pixels, prefix=5),
     Case("hf-clip-vision", "hf-clip-vision", hf("CLIPVision", **VISION), pixels, prefix=1),
     Case("hf-siglip-vision", "hf-siglip-vision", hf("SiglipVision", **VISION), pixels),
+    Case("timm-beit", "timm-beit", _timm("beit_base_patch16_224"), images, prefix=1),
+    Case("timm-relpos", "timm-vit-relpos", _timm("vit_relpos_small_patch16_224"), images),
+    Case("timm-relpos-respost", "timm-vit-relpos-respost", _relpos_respost, images),
+    Case("timm-naflexvit", "timm-naflexvit", _timm("naflexvit_base_patch16_gap"), images, prefix=4),
+    Case("hf-beit", "hf-beit", hf("Beit", use_relative_position_bias=True, **VISION), pixels, prefix=1),
+    Case("hf-beit-no-scale", "hf-beit", hf("Beit", layer_scale_init_value=0.0, **VISION), pixels, prefix=1),
+    Case("hf-vit-mae", "hf-vit", hf("ViTMAE", mask_ratio=0.0, **VISION), pixels, prefix=1),
+    Case("hf-vit-msn", "hf-vit", hf("ViTMSN", **VISION), pixels, prefix=1),
+    Case("hf-siglip2-vision", "hf-siglip-vision", hf("Siglip2Vision", **_SIGLIP2), _patches),
 ]
+
+_SPEECH = _shapes(
+    vocab_size=VOCAB,
+    conv_dim=[16, 16],
+    conv_stride=[5, 4],
+    conv_kernel=[10, 4],
+    num_feat_extract_layers=2,
+    num_conv_pos_embeddings=4,
+    num_conv_pos_embedding_groups=2,
+    apply_spec_augment=False,  # masks of ten frames, in training
+    layerdrop=0.0,
+)
+
+
+def _waves() -> dict[str, Tensor]:
+    return {"input_values": torch.randn(BATCH, 200)}
+
 
 SEQUENCE_CASES = [
     Case("torch-pre", "torch-encoder-pre", _encoder(True, True), _sequence(True)),
@@ -209,6 +252,10 @@ SEQUENCE_CASES = [
         ),
         lambda: {"input_features": torch.randn(BATCH, 6, 2 * TOKENS)},
     ),
+    Case("wav2vec2", "hf-wav2vec2", hf("Wav2Vec2", **_SPEECH), _waves),
+    Case("wav2vec2-ctc", "hf-wav2vec2", hf("Wav2Vec2", wrap="Wav2Vec2ForCTC", **_SPEECH), _waves),
+    Case("wav2vec2-stable", "hf-wav2vec2-stable", hf("Wav2Vec2", do_stable_layer_norm=True, **_SPEECH), _waves),
+    Case("hubert", "hf-wav2vec2", hf("Hubert", **_SPEECH), _waves),
 ]
 
 _ALBERT = {**TEXT, "embedding_size": 16}
@@ -248,7 +295,7 @@ TEXT_CASES = [
         padded,
         causal=True,
     ),
-    Case("llama", "hf-llama", hf("Llama", **DECODER), ids, causal=True, norm_dtype=F32),
+    Case("llama", "hf-llama", hf("Llama", **DECODER), ids, causal=True, norm_dtype=F32, grouped=True),
     Case(
         "llama-lm",
         "hf-llama",
@@ -256,11 +303,20 @@ TEXT_CASES = [
         padded,
         causal=True,
         norm_dtype=F32,
+        grouped=True,
     ),
-    Case("mistral", "hf-llama", hf("Mistral", sliding_window=4, **DECODER), padded, causal=True, norm_dtype=F32),
-    Case("qwen2", "hf-qwen", hf("Qwen2", **DECODER), padded, causal=True, norm_dtype=F32),
-    Case("qwen3", "hf-qwen", hf("Qwen3", head_dim=12, **DECODER), padded, causal=True, norm_dtype=F32),
-    Case("gemma", "hf-gemma", hf("Gemma", **GEMMA), padded, causal=True, norm_dtype=F32),
+    Case(
+        "mistral",
+        "hf-llama",
+        hf("Mistral", sliding_window=4, **DECODER),
+        padded,
+        causal=True,
+        norm_dtype=F32,
+        grouped=True,
+    ),
+    Case("qwen2", "hf-qwen", hf("Qwen2", **DECODER), padded, causal=True, norm_dtype=F32, grouped=True),
+    Case("qwen3", "hf-qwen", hf("Qwen3", head_dim=12, **DECODER), padded, causal=True, norm_dtype=F32, grouped=True),
+    Case("gemma", "hf-gemma", hf("Gemma", **GEMMA), padded, causal=True, norm_dtype=F32, grouped=True),
     Case(
         "gemma2",
         "hf-gemma2",
@@ -268,6 +324,7 @@ TEXT_CASES = [
         padded,
         causal=True,
         norm_dtype=F32,
+        grouped=True,
     ),
     Case(
         "gemma3",
@@ -276,7 +333,63 @@ TEXT_CASES = [
         padded,
         causal=True,
         norm_dtype=F32,
+        grouped=True,
     ),
+]
+
+_ENCODER_DECODER = {
+    "d_model": D,
+    "encoder_layers": LAYERS,
+    "encoder_attention_heads": HEADS,
+    "encoder_ffn_dim": 2 * D,
+    "decoder_layers": 1,
+    "decoder_attention_heads": HEADS,
+    "decoder_ffn_dim": D,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 32,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}
+_T5 = {"d_model": D, "d_kv": 12, "num_layers": LAYERS, "num_heads": HEADS, "d_ff": 2 * D, "vocab_size": VOCAB}
+_DEBERTA = {**TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8}
+
+
+def _deberta() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers scripts a function with torch.jit
+        return hf("DebertaV2", **_DEBERTA)()
+
+
+_OPT = {**TEXT, "ffn_dim": 2 * D, "pad_token_id": 0, "word_embed_proj_dim": D}
+_NEO = {"num_layers": LAYERS, "num_heads": HEADS, "attention_types": [[["global", "local", "global"], 1]]}
+_EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": D}
+_EXPERTS["experts_implementation"] = "eager"  # the fused one knows no float64
+
+TEXT_CASES += [
+    Case("electra", "hf-electra", hf("Electra", embedding_size=16, **TEXT), padded),
+    Case("camembert", "hf-roberta", hf("Camembert", **TEXT), padded),
+    Case("deberta-v2", "hf-deberta-v2", _deberta, ids),
+    Case("esm", "hf-esm", hf("Esm", pad_token_id=0, mask_token_id=1, position_embedding_type="rotary", **TEXT), ids),
+    Case("clip-text", "hf-clip-text", hf("CLIPText", eos_token_id=2, **TEXT), padded, causal=True),
+    Case("siglip-text", "hf-siglip-text", hf("SiglipText", **TEXT), ids),
+    Case("bart", "hf-bart-encoder", hf("Bart", **_ENCODER_DECODER), padded),
+    Case("mbart", "hf-mbart-encoder", hf("MBart", **_ENCODER_DECODER), padded),
+    Case("t5", "hf-t5-encoder", hf("T5", wrap="T5EncoderModel", **_T5), padded, norm_dtype=F32),
+    Case("gpt-neo", "hf-gpt-neo", hf("GPTNeo", window_size=4, **{**TEXT, **_NEO}), ids, causal=True),
+    Case("opt", "hf-opt", hf("OPT", **_OPT), padded, causal=True),
+    Case("opt-350m", "hf-opt-post", hf("OPT", do_layer_norm_before=False, **_OPT), padded, causal=True),
+    *(
+        Case(name.lower(), family, hf(name, **DECODER, **extra), padded, causal=True, norm_dtype=F32, grouped=True)
+        for name, family, extra in (
+            ("Olmo2", "hf-olmo2", {}),
+            ("SmolLM3", "hf-llama", {}),
+            ("Mixtral", "hf-llama", _EXPERTS),
+            ("Qwen3Moe", "hf-qwen", _EXPERTS),
+        )
+    ),
+    Case("eurobert", "hf-llama", hf("EuroBert", **DECODER), padded, norm_dtype=F32, grouped=True),
 ]
 
 CASES = [*VISION_CASES, *SEQUENCE_CASES, *TEXT_CASES]

@@ -25,6 +25,10 @@ class FeatureError(UnsmoothError):
     """Features that no metric is defined on: NaN, infinity, one token, nothing left by the mask."""
 
 
+class ForwardError(UnsmoothError, RuntimeError):
+    """The model itself failed on a batch: inputs of a shape, length or dtype that it does not take."""
+
+
 class WeightsError(UnsmoothError):
     """Weights or attention that a family cannot give, or that do not reproduce the module's output."""
 

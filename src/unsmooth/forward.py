@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
-from unsmooth.errors import UnsmoothError
+from unsmooth.errors import ForwardError, UnsmoothError
+
+_NOT_PASSED = ("special_tokens_mask", "labels")
 
 
 @contextmanager
@@ -29,24 +32,65 @@ def call(model: nn.Module, batch: Any) -> Any:
     """Call a model on a batch: keyword inputs for a dict, the first item of a tuple, else the batch itself.
 
     Labels are not passed on, nor is `special_tokens_mask`, which tokenizers give but models don't take.
+    ForwardError when the model fails on it.
     """
-    if isinstance(batch, Mapping):
-        return model(**{name: value for name, value in batch.items() if name not in ("special_tokens_mask", "labels")})
-    if isinstance(batch, tuple | list):
-        return model(batch[0])
-    return model(batch)
+    try:
+        if isinstance(batch, Mapping):
+            return model(**{name: value for name, value in batch.items() if name not in _NOT_PASSED})
+        return model(batch[0] if isinstance(batch, tuple | list) else batch)
+    except UnsmoothError:
+        raise
+    except Exception as error:
+        raise ForwardError(_why(model, batch, error)) from error
+
+
+def padding_of(batch: Any) -> Bool[Tensor, "batch token"] | None:
+    """Where a batch of keyword inputs says that it holds padding; None if it does not say.
+
+    >>> padding_of({"attention_mask": torch.tensor([[1, 1, 0]])})
+    tensor([[False, False,  True]])
+    """
+    if not isinstance(batch, Mapping):
+        return None
+    for name in ("attention_mask", "pixel_attention_mask"):
+        mask = batch.get(name)
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            return mask == 0
+    mask = batch.get("src_key_padding_mask")  # torch's encoder: True, or −∞, is padding
+    return mask != 0 if isinstance(mask, Tensor) and mask.dim() == 2 else None
 
 
 def to_model(batch: Any, model: nn.Module) -> Any:
-    """The batch on the model's device, floating inputs in its dtype; of a tuple, the input only."""
+    """The batch on the model's device, floating inputs in its dtype; of a tuple, the input only.
+
+    Of a dict, tensors and options (`is_causal=True`); texts and lists that come beside them are left out.
+    """
     weight = next(model.parameters())
     if isinstance(batch, Tensor):
         return batch.to(weight.device, weight.dtype if batch.is_floating_point() else None, non_blocking=True)
     if isinstance(batch, Mapping):
-        return {name: to_model(value, model) for name, value in batch.items() if isinstance(value, Tensor)}
+        kept = {name: value for name, value in batch.items() if isinstance(value, Tensor | bool | int | float)}
+        return {name: to_model(value, model) if isinstance(value, Tensor) else value for name, value in kept.items()}
     if isinstance(batch, tuple | list) and batch:
         return (to_model(batch[0], model),)
     raise UnsmoothError(
         "a batch must be a tensor, a dict of keyword inputs, or a tuple that starts with the input; "
         f"got {type(batch).__name__}"
     )
+
+
+def _why(model: nn.Module, batch: Any, error: Exception) -> str:
+    inputs = batch if isinstance(batch, Mapping) else {"input": batch[0] if isinstance(batch, tuple | list) else batch}
+    shapes = ", ".join(
+        f"{n} {tuple(x.shape)}" for n, x in inputs.items() if isinstance(x, Tensor) and n not in _NOT_PASSED
+    )
+    first = next(iter(str(error).strip().splitlines()), "")
+    positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    hint = (
+        "take smaller batches (batch_size, --batch-size)"
+        if isinstance(error, torch.OutOfMemoryError)
+        else "check the size and channels of images, the length of texts (max_length, --max-length"
+        + (f"; this model has {positions} positions" if isinstance(positions, int) else "")
+        + "), and the dtype"
+    )
+    return f"{type(model).__name__} cannot run on a batch of {shapes} ({type(error).__name__}: {first}): {hint}"

@@ -14,7 +14,7 @@ FORMS = ("eigen", "split", "symmetric")
 MODES = {"sharpening": -1.0, "smoothing": 1.0}
 
 #: Families with grouped queries, whose W_V is not square.
-GROUPED = [case for case in model_cases.CASES if case.norm_dtype is not None]
+GROUPED = [case for case in model_cases.CASES if case.grouped]
 PLAIN = [case for case in model_cases.CASES if case not in GROUPED]
 
 

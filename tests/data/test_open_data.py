@@ -137,7 +137,9 @@ def test_bundled_pictures_open() -> None:
         ("x.jsonl", b'{"a": 1', TEXT, "line 1: not JSON"),
         ("x.jsonl", b'{"label": 3}', TEXT, r"no text in .*the record has \['label'\].*--column"),
         ("x.csv", b"1,2", TEXT, r"expected a folder of images.*found \['\.csv'\]"),
+        ("x.jsonl", b'{"text": "caf\xe9"}', TEXT, "line 1: not JSON in UTF-8"),
         ("x.txt", b"   ", TEXT, "no sample could be made"),
+        ("x.txt", b"abc", TEXT, "expected text for a window of 128 tokens"),
         ("x.txt", b"abc", IMAGES, "holds text, but test takes images"),
         ("x.txt", b"abc", Loaded("text"), "has no tokenizer"),
     ],
@@ -146,6 +148,40 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes,
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         batches(tmp_path, loaded)
+
+
+def test_sixteen_bit_gray_is_scaled_not_cut_off(tmp_path: Path) -> None:
+    import numpy as np
+
+    for value, expected in ((0, -1.0), (65535, 1.0), (257 * 51, -0.6)):
+        Image.fromarray(np.full((8, 8), value, dtype=np.uint16)).save(tmp_path / "x.png")
+        pixels = batches(tmp_path / "x.png", IMAGES)[0]
+        assert torch.allclose(pixels, torch.full_like(pixels, expected), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "LA", "CMYK", "1"])
+def test_every_eight_bit_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
+    suffix = "tif" if mode == "CMYK" else "png"
+    Image.new("RGB", (8, 8), (255, 255, 255)).convert(mode).save(tmp_path / f"x.{suffix}")
+    pixels = batches(tmp_path, IMAGES)[0]
+    assert torch.allclose(pixels, torch.ones_like(pixels), atol=1e-6)
+
+
+def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
+    Image.new("F", (8, 8), 0.5).save(tmp_path / "x.tif")
+    with pytest.raises(DataError, match=r"x\.tif has pixels of 32 bits.*expected 8 or 16 bits"):
+        batches(tmp_path, IMAGES)
+
+
+def test_records_without_text_in_their_column_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": null}\n{"text": " "}\n{"text": "abc"}\n')
+    assert len(batches(tmp_path, TEXT, whole_records=True)[0]["input_ids"]) == 1
+
+
+def test_audio_has_no_loader_and_the_message_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("abc")
+    with pytest.raises(DataError, match="takes audio: no loader for it; in Python, give unsmooth.measure batches"):
+        batches(tmp_path, Loaded("audio"))
 
 
 def test_no_data_at_the_path() -> None:

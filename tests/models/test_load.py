@@ -120,6 +120,33 @@ def test_a_clip_folder_gives_its_vision_tower(tmp_path: Path) -> None:
     assert all(torch.equal(t, own[n.removeprefix("vision_model.")]) for n, t in loaded.model.state_dict().items())
 
 
+def test_a_siglip_folder_gives_its_vision_tower(tmp_path: Path) -> None:
+    pair = hf("Siglip", text_config=TEXT, vision_config=VISION)()
+    pair.save_pretrained(tmp_path)
+    loaded = load_model(f"hf:{tmp_path}")
+    assert (view(loaded.model).family.name, loaded.modality) == ("hf-siglip-vision", "images")
+    own = pair.vision_model.state_dict()
+    assert all(torch.equal(t, own[n.removeprefix("vision_model.")]) for n, t in loaded.model.state_dict().items())
+
+
+def test_of_an_encoder_decoder_the_encoder_is_loaded(tmp_path: Path) -> None:
+    shape = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 64, "vocab_size": 50}
+    whole = hf("T5", **shape)()
+    whole.save_pretrained(tmp_path)
+    loaded = load_model(f"hf:{tmp_path}")
+    assert (view(loaded.model).family.name, loaded.modality, loaded.vocabulary) == ("hf-t5-encoder", "text", 50)
+    ids = torch.randint(50, (1, 5))
+    assert torch.equal(loaded.model(ids)[0], whole.eval().encoder(ids)[0])
+
+
+def test_speech_models_take_audio_and_say_that_there_is_no_loader(tmp_path: Path) -> None:
+    next(case for case in CASES if case.name == "wav2vec2").model().save_pretrained(tmp_path)
+    loaded = load_model(f"hf:{tmp_path}")
+    assert loaded.modality == "audio"
+    with pytest.raises(DataError, match="takes audio, for which there is no loader"):
+        _ = loaded.vocabulary
+
+
 def _trained(folder: Path) -> Path:
     model = load_model(TINY, random_init=True, options=SMALL).model
     folder.mkdir()
@@ -215,6 +242,10 @@ def test_options_that_cannot_be_are_refused(vit: Path, folder: Path, tmp_path: P
         load_model(TINY, random_init=True, options={"flavour": 1})
     with pytest.raises(OptionError, match="has no option 'flavour'"):
         load_model(f"hf:{folder}", options={"flavour": 1})
+    with pytest.raises(OptionError, match="does not take these options.*num_heads"):
+        load_model(TINY, random_init=True, options={**SMALL, "num_heads": 5})
+    with pytest.raises((OptionError, UnknownModelError), match="num_hidden_layers|no model can be made"):
+        load_model(f"hf:{folder}", random_init=True, options={"num_hidden_layers": "x"})
     with pytest.raises(OptionError, match="for timm: and hf: models only"):
         load_model(_trained(tmp_path / "run"), random_init=True)
 

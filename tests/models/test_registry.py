@@ -186,9 +186,10 @@ def test_cross_attention_is_refused_with_what_was_expected() -> None:
         view(model)
 
 
-def test_a_clip_pair_is_seen_by_its_vision_tower() -> None:
+def test_of_a_clip_pair_one_tower_must_be_chosen() -> None:
     text = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
     model = hf("CLIP", text_config={**text, "vocab_size": 50}, vision_config=VISION)()
-    v = view(model)
-    assert v.family.name == "hf-clip-vision"
-    assert v.backbone is model.vision_model
+    with pytest.raises(UnknownModelError, match=r"text_model \(hf-clip-text\), vision_model \(hf-clip-vision\)"):
+        view(model)
+    assert view(model.vision_model).family.name == "hf-clip-vision"
+    assert view(model.text_model).family.name == "hf-clip-text"

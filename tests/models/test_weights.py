@@ -148,6 +148,27 @@ def test_norm_is_torchs(kind: Any) -> None:
     assert torch.allclose(Norm(kind, weight, bias, 1e-3)(x), expected, atol=1e-6)
 
 
+def test_a_layer_norm_that_leaves_the_mean_is_an_rms_norm() -> None:
+    norm = view(BY_NAME["t5"].model()).layers[0].weights().norm
+    assert norm is not None
+    assert norm.kind == "rms"
+
+
+def test_a_norm_that_hides_its_epsilon_is_refused() -> None:
+    class LayerNorm(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.layer_norm(x, x.shape[-1:], eps=0.1)
+
+    model = BY_NAME["timm-vit"].model()
+    model.blocks[0].norm1 = LayerNorm()  # type: ignore[index, union-attr]
+    with pytest.raises(WeightsError, match="LayerNorm does not say its epsilon"):
+        view(model).layers[0].weights()
+
+
+def test_a_layer_scale_that_is_the_number_one_is_none() -> None:
+    assert view(BY_NAME["hf-beit-no-scale"].model()).layers[0].weights().out_scale is None
+
+
 def test_torchs_rms_norm_without_eps_takes_the_dtypes() -> None:
     model = BY_NAME["timm-vit"].model()
     model.blocks[0].norm1 = nn.RMSNorm(32)  # type: ignore[index, union-attr]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unsmooth.models import LoadedModel
 
 Batch = Tensor | dict[str, Tensor]
+_NO_AUDIO = "no loader for it; in Python, give unsmooth.measure batches that the model's own processor makes"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def open_data(
         kind, total = source.kind, source.count()
         if kind != loaded.modality:
             raise DataError(
-                f"{path} holds {kind}, but {loaded.reference} takes {loaded.modality}: give data of that kind"
+                f"{path} holds {kind}, but {loaded.reference} takes {loaded.modality}: "
+                + (_NO_AUDIO if loaded.modality == "audio" else "give data of that kind")
             )
         if kind == "images":
             samples = lambda: (to_tensor(image, loaded.images) for image in records.images(source))  # noqa: E731
@@ -73,7 +75,8 @@ def open_data(
         stream = itertools.islice(samples(), limit)
         first = next(stream, None)
         if first is None:
-            raise DataError(f"no sample could be made from {path}: too little {kind}, or a limit of 0")
+            window = f"a window of {max_length} tokens (or whole_records)" if total is None else "one record"
+            raise DataError(f"no sample could be made from {path}: expected {kind} for {window}, and a limit above 0")
         yield from _collate(itertools.chain([first], stream), batch_size, loaded)
 
     if kind == "text" and not whole_records:

@@ -21,8 +21,11 @@ def images(source: Source) -> Iterator[Any]:
 
     def decode(file: Any, name: str) -> Any:
         try:
-            return Image.open(file).convert("RGB")
-        except (UnidentifiedImageError, OSError) as error:
+            with Image.open(file) as image:
+                return _rgb(image, name)
+        except UnidentifiedImageError as error:
+            raise DataError(f"{name} is not a readable image: remove it or repair it") from error
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise DataError(f"{name} is not a readable image ({error}): remove it or repair it") from error
 
     for path in source.files:
@@ -34,6 +37,18 @@ def images(source: Source) -> Iterator[Any]:
                 if blob is None:
                     raise DataError(f"{path}, row {row}: the image has no bytes (only a path?): embed the images")
                 yield decode(io.BytesIO(blob), f"{path}, row {row}")
+
+
+def _rgb(image: Any, name: str) -> Any:
+    """8-bit RGB. Pillow cuts 16-bit and floating gray off at 255 instead of scaling it."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # by Pillow's release
+        import numpy as np
+        from PIL import Image
+
+        return Image.fromarray((np.asarray(image).astype(np.int64) // 257).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise DataError(f"{name} has pixels of 32 bits, whose range is not known: expected 8 or 16 bits; convert it")
+    return image.convert("RGB")
 
 
 def texts(source: Source) -> Iterator[str]:
@@ -62,18 +77,23 @@ def _column(path: Path, column: str) -> Iterator[Any]:
 
 
 def _json_texts(path: Path, column: str | None) -> Iterator[str]:
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path}, line {number}: not JSON ({error}); expected one record per line") from error
-            yield _text_of(record, column, f"{path}, line {number}")
+                record = json.loads(line.decode("utf-8-sig"))
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise DataError(
+                    f"{path}, line {number}: not JSON in UTF-8 ({error}); expected one record per line"
+                ) from error
+            text = _text_of(record, column, f"{path}, line {number}")
+            if text.strip():
+                yield text
 
 
 def _text_of(record: Any, column: str | None, where: str) -> str:
+    """The first column that holds text; "" where there is one, but nothing in it."""
     if isinstance(record, str):
         return record
     names = [column] if column else TEXT_COLUMNS
@@ -84,4 +104,6 @@ def _text_of(record: Any, column: str | None, where: str) -> str:
             value = value.get("text")
         if isinstance(value, str) and value.strip():
             return value
+    if any(name in fields and not str(fields[name] or "").strip() for name in names):
+        return ""
     raise DataError(f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column")

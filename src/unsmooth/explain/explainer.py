@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.explain.explanation import DEFINITIONS, Explanation
 from unsmooth.explain.facts import LayerFacts, layer_facts
+from unsmooth.explain.stochastic import widened
 from unsmooth.explain.sublayer import head_rows, layer_rows
-from unsmooth.forward import call, evaluating, to_model
-from unsmooth.models import capture_attention, check_attention, hook_points, view
+from unsmooth.forward import call, evaluating, padding_of, to_model
+from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
 from unsmooth.versions import library_versions
 
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
@@ -103,7 +104,7 @@ class Explainer:
         inputs = to_model(batch, self.view.model)
         if not self.batches:
             self._listening = False
-            check_attention(self.view, _first(inputs))
+            check_attention(self.view, _first(inputs, self.view))
         self._listening = True
         self._mask = _kept(inputs)
         self._drafts = ([], [])
@@ -156,9 +157,15 @@ class Explainer:
             self._explain(index, **self._pending.pop(index))
 
     def _explain(self, index: int, pre: Tensor, attn: Tensor, attention: Tensor) -> None:
+        if self._mask is not None and self._mask.shape != pre.shape[:2]:
+            raise FeatureError(
+                f"the inputs describe {tuple(self._mask.shape)} (batch, token) positions but blocks.{index}.pre has "
+                f"{tuple(pre.shape[:2])}: padding cannot be told apart; give inputs of one length, without a mask"
+            )
         if not bool(torch.isfinite(pre if self._mask is None else pre[self._mask]).all()):
             raise FeatureError(f"blocks.{index}.pre holds NaN or infinity: there is nothing to explain")
         facts = self.facts(index)
+        attention = widened(attention, self._mask)
         rows, steps = layer_rows(
             facts,
             pre,
@@ -208,16 +215,16 @@ def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
     return chosen
 
 
-def _first(batch: Any) -> Any:
-    """The first input of a batch, as a batch."""
+def _first(batch: Any, v: ModelView) -> Any:
+    """The first input of a batch, as a batch; all of it for torch's encoder, whose first axis may be another."""
+    if v.family.batch_first:
+        return batch
     if isinstance(batch, Mapping):
-        return {name: value[:1] for name, value in batch.items()}
+        return {name: x[:1] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
     return (batch[0] if isinstance(batch, tuple) else batch)[:1]
 
 
 def _kept(batch: Any) -> Tensor | None:
     """The tokens that are no padding, where a batch says so and has any."""
-    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
-    if mask is None or mask.dim() != 2 or bool((mask != 0).all()):
-        return None
-    return mask != 0
+    padding = padding_of(batch)
+    return None if padding is None or not bool(padding.any()) else ~padding

@@ -37,6 +37,20 @@ def check_row_stochastic(
         )
 
 
+def widened(
+    a: Float[Tensor, "*batch head token token"], mask: Bool[Tensor, "*batch token"] | None = None
+) -> Float[Tensor, "*batch head token token"]:
+    """A in float32 at least. A half-precision softmax sums to one in its own dtype only: its rows are divided again.
+
+    >>> widened(torch.full((1, 3, 3), 1 / 3, dtype=torch.bfloat16)).sum(-1)
+    tensor([[1., 1., 1.]])
+    """
+    if a.dtype not in (torch.bfloat16, torch.float16):
+        return a
+    check_row_stochastic(a, mask)
+    return a.float() / a.float().sum(-1, keepdim=True)
+
+
 def is_causal(a: Float[Tensor, "*batch token token"]) -> bool:
     """Whether every matrix is lower triangular.
 

@@ -144,7 +144,8 @@ class Evaluator(Generic[Key]):
         try:
             check_count(sample.count, max(metric.at_least for metric in self.metrics))
         except FeatureError as error:
-            raise FeatureError(f"{key}: {error}") from None
+            name = ", ".join(map(str, key)) if isinstance(key, tuple) else key
+            raise FeatureError(f"{name}: {error}") from None
 
     def _reduce(self, x: Tensor, masks: dict[Key, Mask]) -> None:
         plain = [metric for metric in self.metrics if not metric.spectrum]

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError
+from unsmooth.forward import padding_of
 
 POLICIES: Mapping[str, str] = {
     "all": "every position of the sequence, special tokens and padding included",
@@ -48,21 +49,20 @@ class TokenKinds:
     prefix: int = 0
     padding: Bool[Tensor, "batch token"] | None = None
     special: Bool[Tensor, "batch token"] | None = None
+    images: bool = False  # known to be images, though they may be padded
 
     @classmethod
     def of_batch(cls, batch: Any, prefix: int, special_ids: frozenset[int]) -> TokenKinds:
-        """Read padding and special tokens from a dict of inputs (`attention_mask`, `special_tokens_mask`)."""
+        """Read padding and special tokens from a dict of inputs (`attention_mask`, `special_tokens_mask`, …)."""
         if not isinstance(batch, Mapping):
             return cls(prefix)
-        padding = special = None
-        ids, mask = batch.get("input_ids"), batch.get("attention_mask")
-        if isinstance(mask, Tensor) and mask.dim() == 2:
-            padding = mask == 0
+        special = None
+        ids = batch.get("input_ids")
         if isinstance(batch.get("special_tokens_mask"), Tensor):
             special = batch["special_tokens_mask"] != 0
         elif isinstance(ids, Tensor) and special_ids:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
-        return cls(prefix, padding, special)
+        return cls(prefix, padding_of(batch), special, images="pixel_values" in batch)
 
 
 def token_mask(
@@ -74,7 +74,8 @@ def token_mask(
     batch, n = x.shape[:2]
     keep = torch.ones(batch, n, dtype=torch.bool, device=x.device)
     if policy in ("patches", "content"):
-        if policy == "patches" and kinds.prefix == 0 and (kinds.padding is not None or kinds.special is not None):
+        told = kinds.padding is not None or kinds.special is not None
+        if policy == "patches" and kinds.prefix == 0 and told and not kinds.images:
             raise FeatureError("token policy 'patches' is for images, but the inputs are token ids: use 'content'")
         keep[:, : kinds.prefix] = False
     if policy == "content":

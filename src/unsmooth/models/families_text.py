@@ -1,10 +1,10 @@
-"""Rows for text transformers (Hugging Face)."""
+"""Rows for Hugging Face's text encoders."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.models.family import AttentionRow, Family, Maps, Refusal, Slot, eager_maps
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, eager_maps
 from unsmooth.models.taps import into, out
 
 _BERT = Family(
@@ -32,7 +32,45 @@ _BERT = Family(
     when={"crossattention": None},
     causal="attention.self.is_causal",
 )
-_ROBERTA = replace(_BERT, name="hf-roberta", classes=("transformers.RobertaModel", "transformers.XLMRobertaModel"))
+_ROBERTA = replace(
+    _BERT,
+    name="hf-roberta",
+    classes=("transformers.RobertaModel", "transformers.XLMRobertaModel", "transformers.CamembertModel"),
+)
+_ELECTRA = replace(
+    _BERT,
+    name="hf-electra",
+    classes=("transformers.ElectraModel",),
+    embed=(out("embeddings_project"), out("embeddings")),
+)
+assert _BERT.attention is not None
+_DEBERTA_V2 = replace(
+    _BERT,
+    name="hf-deberta-v2",
+    classes=("transformers.DebertaV2Model",),
+    attention=replace(
+        _BERT.attention,
+        value=Slot("attention.self.value_proj"),
+        maps=Maps(into("attention.self.dropout")),
+    ),
+    causal=False,
+)
+# Pre-norm in BERT's clothes: the normalisations stand where BERT has none.
+_ESM = replace(
+    _BERT,
+    name="hf-esm",
+    classes=("transformers.EsmModel",),
+    placement="pre",
+    points={
+        "norm1": out("attention.LayerNorm"),
+        "attn": out("attention.output.dropout"),
+        "mid": into("LayerNorm"),
+        "norm2": out("LayerNorm"),
+        "mlp": out("output.dropout"),
+    },
+    final_norm=out("encoder.emb_layer_norm_after"),
+    attention=replace(_BERT.attention, norm="attention.LayerNorm", post_norm=()),
+)
 
 _DISTILBERT = Family(
     name="hf-distilbert",
@@ -107,81 +145,6 @@ _MPNET = Family(
     ),
 )
 
-_GPT2 = Family(
-    name="hf-gpt2",
-    classes=("transformers.GPT2Model",),
-    blocks="h",
-    when={"crossattention": None},
-    embed=out("drop"),
-    points={
-        "norm1": out("ln_1"),
-        "attn": out("attn"),
-        "mid": into("ln_2"),
-        "norm2": out("ln_2"),
-        "mlp": out("mlp"),
-    },
-    final_norm=out("ln_f"),
-    attention=AttentionRow(
-        module="attn",
-        value=Slot("attn.c_attn", part=2, of=3, transposed=True),
-        proj=Slot("attn.c_proj", transposed=True),
-        heads="attn.num_heads",
-        norm="ln_1",
-        maps=eager_maps("attn"),
-    ),
-    causal=True,
-)
-
-_LLAMA = Family(
-    name="hf-llama",
-    classes=("transformers.LlamaModel", "transformers.MistralModel"),
-    blocks="layers",
-    embed=out("embed_tokens"),
-    points={
-        "norm1": out("input_layernorm"),
-        "attn": out("self_attn"),
-        "mid": into("post_attention_layernorm"),
-        "norm2": out("post_attention_layernorm"),
-        "mlp": out("mlp"),
-    },
-    final_norm=out("norm"),
-    attention=AttentionRow(
-        module="self_attn",
-        value=Slot("self_attn.v_proj"),
-        proj=Slot("self_attn.o_proj"),
-        heads="self_attn.config.num_attention_heads",
-        kv_heads="self_attn.config.num_key_value_heads",
-        norm="input_layernorm",
-        maps=eager_maps("self_attn"),
-    ),
-    causal="self_attn.is_causal",
-)
-assert _LLAMA.attention is not None
-
-_QWEN = replace(_LLAMA, name="hf-qwen", classes=("transformers.Qwen2Model", "transformers.Qwen3Model"))
-_SCALED = out("embed_tokens", needs="embed_scale")
-_GEMMA = replace(
-    _LLAMA,
-    name="hf-gemma",
-    classes=("transformers.GemmaModel",),
-    embed=_SCALED,
-    attention=replace(_LLAMA.attention, norm_offset=1.0),
-)
-_GEMMA2 = replace(
-    _LLAMA,
-    name="hf-gemma2",
-    classes=("transformers.Gemma2Model", "transformers.Gemma3TextModel"),
-    embed=_SCALED,
-    points={
-        "norm1": out("input_layernorm"),
-        "attn": out("post_attention_layernorm"),
-        "mid": into("pre_feedforward_layernorm"),
-        "norm2": out("pre_feedforward_layernorm"),
-        "mlp": out("post_feedforward_layernorm"),
-    },
-    attention=replace(_LLAMA.attention, norm_offset=1.0, out_norm="post_attention_layernorm"),
-)
-
 # The first block has no attention norm (the embedding is already normalised): an Identity stands there.
 _MODERNBERT = Family(
     name="hf-modernbert",
@@ -209,27 +172,11 @@ _MODERNBERT = Family(
 FAMILIES: tuple[Family, ...] = (
     _BERT,
     _ROBERTA,
+    _ELECTRA,
+    _DEBERTA_V2,
+    _ESM,
     _DISTILBERT,
     _ALBERT,
     _MPNET,
     _MODERNBERT,
-    _GPT2,
-    _LLAMA,
-    _QWEN,
-    _GEMMA,
-    _GEMMA2,
-)
-
-REFUSED: tuple[Refusal, ...] = (
-    Refusal(
-        (
-            "transformers.GPTNeoXModel",
-            "transformers.GPTJModel",
-            "transformers.PhiModel",
-            "transformers.FalconModel",
-            "transformers.CohereModel",
-        ),
-        "adds attention and MLP in one sum (parallel residual), so the stream between them (mid) does not "
-        "exist and smoothing cannot be told apart by kind",
-    ),
 )

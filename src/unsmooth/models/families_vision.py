@@ -1,58 +1,15 @@
-"""Rows for vision transformers (timm, Hugging Face) and Whisper's encoder."""
+"""Rows for Hugging Face's vision transformers, and the text towers of CLIP and SigLIP."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.models.family import AttentionRow, Family, Maps, Refusal, Slot, eager_maps
+from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps
 from unsmooth.models.taps import into, out
-
-_TIMM_ATTENTION = AttentionRow(
-    module="attn",
-    value=(
-        Slot("attn.v_proj"),
-        Slot("attn", part=2, of=3, weight="qkv.weight", bias="v_bias", bias_fused=False),
-        Slot("attn.qkv", part=2, of=3),
-    ),
-    proj=Slot("attn.proj"),
-    heads="attn.num_heads",
-    kv_heads="attn.num_kv_heads",
-    norm="norm1",
-    scale=("ls1.gamma", "gamma_1"),
-    maps=Maps(into("attn.attn_drop"), settings={"attn.fused_attn": False}),
-    nonlinear=("attn.norm", "attn.gate", "attn.sub_norm", "attn.lambda_init"),
-)
-
-_TIMM_VIT = Family(
-    name="timm-vit",
-    classes=("timm.VisionTransformer",),
-    blocks="blocks",
-    block_classes=("timm.Block",),
-    embed=out("norm_pre"),
-    points={
-        "norm1": out("norm1"),
-        "attn": (out("drop_path1"), out("ls1"), out("attn")),
-        "mid": into("norm2"),
-        "norm2": out("norm2"),
-        "mlp": (out("drop_path2"), out("ls2"), out("mlp")),
-    },
-    final_norm=out("norm"),
-    attention=_TIMM_ATTENTION,
-    prefix=("num_prefix_tokens",),
-)
-
-# x + norm(attn(x)): the normalisation is on the branch's output, its input is the bare stream.
-_TIMM_RESPOST = replace(
-    _TIMM_VIT,
-    name="timm-vit-respost",
-    block_classes=("timm.ResPostBlock",),
-    points={"attn": (out("drop_path1"), out("norm1")), "mid": into("mlp"), "mlp": (out("drop_path2"), out("norm2"))},
-    attention=replace(_TIMM_ATTENTION, norm=(), out_norm="norm1"),
-)
 
 _HF_VIT = Family(
     name="hf-vit",
-    classes=("transformers.ViTModel",),
+    classes=("transformers.ViTModel", "transformers.ViTMAEModel", "transformers.ViTMSNModel"),  # MAE: what it sees
     blocks=("layers", "encoder.layer"),
     embed=out("embeddings"),
     points={
@@ -99,6 +56,15 @@ _HF_DINOV2_REGISTERS = replace(
     prefix=(1, "config.num_register_tokens"),
 )
 
+# LayerScale is a parameter of the block, not a module; drop_path stands after it, once per sub-layer.
+_HF_BEIT = replace(
+    _HF_VIT,
+    name="hf-beit",
+    classes=("transformers.BeitModel",),
+    points={**_HF_VIT.points, "attn": out("drop_path", 1, of=2), "mlp": out("drop_path", 2, of=2)},
+    attention=replace(_HF_VIT.attention, scale="lambda_1"),
+)
+
 assert _HF_DINOV2.attention is not None
 _HF_DINOV3 = replace(
     _HF_DINOV2_REGISTERS,
@@ -135,64 +101,48 @@ _HF_CLIP_VISION = Family(
 _HF_SIGLIP_VISION = replace(
     _HF_CLIP_VISION,
     name="hf-siglip-vision",
-    classes=("transformers.SiglipVisionModel", "transformers.SiglipVisionTransformer"),
+    classes=(
+        "transformers.SiglipVisionModel",
+        "transformers.SiglipVisionTransformer",
+        "transformers.Siglip2VisionModel",
+        "transformers.Siglip2VisionTransformer",
+    ),
     embed=(out("embeddings"), out("vision_model.embeddings")),
     final_norm=(out("post_layernorm"), out("vision_model.post_layernorm")),
     prefix=(),
 )
 
-_WHISPER_ENCODER = Family(
-    name="hf-whisper-encoder",
-    classes=("transformers.WhisperEncoder",),
-    blocks="layers",
-    points={
-        "norm1": out("self_attn_layer_norm"),
-        "attn": out("self_attn"),
-        "mid": into("final_layer_norm"),
-        "norm2": out("final_layer_norm"),
-        "mlp": out("fc2"),
-    },
-    final_norm=out("layer_norm"),
-    attention=AttentionRow(
-        module="self_attn",
-        value=Slot("self_attn.v_proj"),
-        proj=Slot("self_attn.out_proj"),
-        heads="self_attn.num_heads",
-        norm="self_attn_layer_norm",
-        maps=eager_maps("self_attn"),
-    ),
-    width="config.d_model",
-    eval_only=("attn", "mlp"),
+_HF_CLIP_TEXT = replace(
+    _HF_CLIP_VISION,
+    name="hf-clip-text",
+    classes=("transformers.CLIPTextModel", "transformers.CLIPTextTransformer"),
+    blocks=("encoder.layers", "text_model.encoder.layers"),
+    embed=(out("embeddings"), out("text_model.embeddings")),
+    final_norm=(out("final_layer_norm"), out("text_model.final_layer_norm")),
+    prefix=(),
+    causal=True,
 )
-
-_TIMM_EVA = replace(_TIMM_VIT, name="timm-eva", classes=("timm.Eva",), block_classes=("timm.EvaBlock",))
-_TIMM_EVA_POSTNORM = replace(
-    _TIMM_RESPOST, name="timm-eva-postnorm", classes=("timm.Eva",), block_classes=("timm.EvaBlockPostNorm",)
+_HF_SIGLIP_TEXT = replace(
+    _HF_CLIP_TEXT,
+    name="hf-siglip-text",
+    classes=(
+        "transformers.SiglipTextModel",
+        "transformers.SiglipTextTransformer",
+        "transformers.Siglip2TextModel",
+        "transformers.Siglip2TextTransformer",
+    ),
+    causal=False,
 )
 
 FAMILIES: tuple[Family, ...] = (
-    _TIMM_VIT,
-    _TIMM_RESPOST,
-    _TIMM_EVA,
-    _TIMM_EVA_POSTNORM,
     _HF_VIT,
     _HF_DEIT,
+    _HF_BEIT,
     _HF_DINOV2,
     _HF_DINOV2_REGISTERS,
     _HF_DINOV3,
     _HF_CLIP_VISION,
+    _HF_CLIP_TEXT,
     _HF_SIGLIP_VISION,
-    _WHISPER_ENCODER,
-)
-
-_ONE_SUM = (
-    "adds attention and MLP in one sum, so the stream between them (mid) does not exist and "
-    "smoothing cannot be told apart by kind"
-)
-REFUSED: tuple[Refusal, ...] = (
-    Refusal(("timm.ParallelScalingBlock", "timm.DiffParallelScalingBlock"), _ONE_SUM),
-    Refusal(
-        ("timm.ParallelThingsBlock",),
-        "runs several attentions side by side in one layer, so a layer has no single attention output",
-    ),
+    _HF_SIGLIP_TEXT,
 )

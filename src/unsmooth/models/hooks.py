@@ -115,6 +115,7 @@ class _Passes:
         self.running = True
         self.started = 0
         self.in_block = False
+        self.shape: torch.Size | None = None
         self.fired: Counter[tuple[int | None, Key]] = Counter()
 
     def register(self) -> Iterator[Any]:
@@ -123,7 +124,7 @@ class _Passes:
         yield self.v.model.register_forward_pre_hook(self._enter_model)
         yield self.v.backbone.register_forward_pre_hook(self._start)
         for block in blocks:
-            yield block.register_forward_pre_hook(self._enter_block)
+            yield block.register_forward_pre_hook(self._enter_block, with_kwargs=True)
         for spot in {spot.key: spot for _, spot in self.spots.values()}.values():
             if spot.tap.side == "in":
                 yield spot.module.register_forward_pre_hook(self._on_input(spot.key), with_kwargs=True)
@@ -137,7 +138,7 @@ class _Passes:
     def _enter_model(self, *_: Any) -> None:
         self.backbone_runs = 0
 
-    def _enter_block(self, *_: Any) -> None:
+    def _enter_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.running:
             raise PointError(
                 f"a block of {self.v.family.name} ran outside a forward pass of its {type(self.v.backbone).__name__}: "
@@ -146,6 +147,8 @@ class _Passes:
             )
         self.started += 1
         self.in_block = True
+        x = next(tensors_in(args, kwargs), None)
+        self.shape = None if x is None else x.shape[:-1]
 
     def _leave_block(self, *_: Any) -> None:
         self.in_block = False
@@ -170,7 +173,13 @@ class _Passes:
                 self.fired[place, key] += 1
             for name, spot in named:
                 if spot.tap.call == self.fired[place, key]:
-                    self.receive(name, tensor(spot.tap.item))
+                    self.receive(name, self._unflattened(tensor(spot.tap.item)))
+
+    def _unflattened(self, x: Tensor | None) -> Tensor | None:
+        """With batch and token axes again, where a block works on a list of tokens (OPT's MLP)."""
+        if x is None or x.dim() != 2 or not self.in_block or self.shape is None or len(x) != self.shape.numel():
+            return x
+        return x.unflatten(0, self.shape)
 
     def _finish(self, *_: Any) -> None:
         """The end of a forward pass: every point once, every layer once."""

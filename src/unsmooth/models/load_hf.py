@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -17,7 +17,14 @@ from unsmooth.models.state_files import load_state, read_state
 from unsmooth.models.taps import find
 
 _INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
-_MODALITY: dict[str, Modality] = {"pixel_values": "images", "input_ids": "text", "input_features": "audio"}
+_MODALITY: dict[str, Modality] = {
+    "pixel_values": "images",
+    "input_ids": "text",
+    "input_features": "audio",
+    "input_values": "audio",
+}
+#: Of a pair of towers, the one that is loaded; the text tower can be viewed in Python.
+_VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
 
 
 def load_hf(
@@ -36,6 +43,8 @@ def load_hf(
                 load_state(model, read_state(weights), str(weights))
         else:
             model = _from_pretrained(transformers, name, config)
+        if getattr(config, "is_encoder_decoder", False):
+            model = cast(Any, model).get_encoder()  # what has rows; called whole, the model would want targets too
         modality = _MODALITY.get(str(model.main_input_name), "text")
         tokenizer = _tokenizer(transformers, name) if modality == "text" else None
         images = _image_input(name, config) if modality == "images" else None
@@ -51,6 +60,9 @@ def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
         )
     except (OSError, ValueError, KeyError) as error:
         raise _not_found(name, error) from error
+    except Exception as error:  # the configuration's own check of a value: of no common class over the releases
+        reason = " ".join(str(error).split())
+        raise OptionError(f"hf:{name} does not take these options {dict(options)}: {reason}") from error
     if unused:
         raise OptionError(f"hf:{name} ({type(config).__name__}) has no option {', '.join(map(repr, unused))}")
     return config
@@ -70,17 +82,22 @@ def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelErr
 
 
 def _classes(transformers: Any, config: Any) -> list[Any]:
-    """The class that wrote the weights, then the bare backbone; of a CLIP pair, the vision tower."""
-    if config.model_type == "clip":
-        return [transformers.CLIPVisionModel]
+    """The class that wrote the weights, then the bare backbone; of a CLIP or SigLIP pair, the vision tower."""
+    if config.model_type in _VISION_TOWERS:
+        return [getattr(transformers, _VISION_TOWERS[config.model_type])]
     named = (getattr(transformers, architecture, None) for architecture in config.architectures or ())
     return [*filter(None, named), transformers.AutoModel]
 
 
 def _from_config(transformers: Any, config: Any) -> nn.Module:
     make = _classes(transformers, config)[0]
-    inner = getattr(config, "vision_config", config) if config.model_type == "clip" else config
-    model: nn.Module = make.from_config(inner) if make is transformers.AutoModel else make(inner)
+    inner = getattr(config, "vision_config", config) if config.model_type in _VISION_TOWERS else config
+    try:
+        model: nn.Module = make.from_config(inner) if make is transformers.AutoModel else make(inner)
+    except Exception as error:  # sizes that do not go together, or a configuration that no model has
+        raise UnknownModelError(
+            f"no model can be made from the configuration {type(config).__name__} ({type(error).__name__}: {error})"
+        ) from error
     return model
 
 
@@ -88,7 +105,7 @@ def _from_pretrained(transformers: Any, name: str, config: Any) -> nn.Module:
     """The first class all of whose weights are there, else the backbone if only parts outside its blocks lack."""
     problem = ""
     for make in _classes(transformers, config):
-        own = config if make is not getattr(transformers, "CLIPVisionModel", None) else None
+        own = None if config.model_type in _VISION_TOWERS else config
         try:
             model, report = make.from_pretrained(
                 name, config=own, trust_remote_code=False, output_loading_info=True, dtype="auto"
@@ -102,7 +119,8 @@ def _from_pretrained(transformers: Any, name: str, config: Any) -> nn.Module:
         problem = f"{len(lacking)} weights are missing, for example {', '.join(lacking[:3])}"
     raise CheckpointError(
         f"the weights of hf:{name} cannot be loaded ({problem}): the file is truncated, of another kind, or of "
-        "another model; without a network give a folder (hf:FOLDER), or take --random-init (random_init=True)"
+        "another model, or the options given do not fit them; without a network give a folder (hf:FOLDER), or take "
+        "--random-init (random_init=True)"
     )
 
 

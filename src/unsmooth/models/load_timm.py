@@ -41,7 +41,7 @@ def create(name: str, options: Mapping[str, Any]) -> nn.Module:
     timm = _import_timm(name)
     try:
         model: nn.Module = timm.create_model(name, pretrained=False, **options)
-    except TypeError as error:
+    except (TypeError, ValueError, AssertionError) as error:
         raise OptionError(f"timm:{name} does not take these options {dict(options)}: {error}") from error
     return model
 
@@ -83,7 +83,7 @@ def _check_name(timm: Any, name: str) -> None:
 def _from_hub(timm: Any, name: str, options: Mapping[str, Any]) -> nn.Module:
     try:
         model: nn.Module = timm.create_model(name, pretrained=True, **options)
-    except TypeError as error:
+    except (TypeError, ValueError, AssertionError) as error:
         raise OptionError(f"timm:{name} does not take these options {dict(options)}: {error}") from error
     except (OSError, RuntimeError) as error:
         raise CheckpointError(

@@ -49,6 +49,11 @@ class LoadedModel:
     def vocabulary(self) -> int:
         """How many token ids the model knows; DataError for a model that takes none."""
         size = find(self.model, ("config.vocab_size", "config.text_config.vocab_size"))
+        if self.modality == "audio":
+            raise DataError(
+                f"{self.reference} takes audio, for which there is no loader: in Python, give unsmooth.measure "
+                "batches of the features that its own processor makes"
+            )
         if self.modality != "text" or not isinstance(size, int):
             raise DataError(f"{self.reference} takes {self.modality}, not token ids")
         return size

@@ -8,12 +8,26 @@ from collections.abc import Iterator
 from torch import nn
 
 from unsmooth.errors import UnknownModelError
-from unsmooth.models import families_text, families_torch, families_vision
+from unsmooth.models import (
+    families_decoders,
+    families_encoder_decoder,
+    families_text,
+    families_timm,
+    families_torch,
+    families_vision,
+)
 from unsmooth.models.family import Family, Refusal, class_name, is_one_of
 from unsmooth.models.taps import find
 
-_FAMILIES: list[Family] = [*families_vision.FAMILIES, *families_torch.FAMILIES, *families_text.FAMILIES]
-_REFUSED: tuple[Refusal, ...] = (*families_vision.REFUSED, *families_text.REFUSED)
+_FAMILIES: list[Family] = [
+    *families_timm.FAMILIES,
+    *families_vision.FAMILIES,
+    *families_encoder_decoder.FAMILIES,
+    *families_torch.FAMILIES,
+    *families_text.FAMILIES,
+    *families_decoders.FAMILIES,
+]
+_REFUSED: tuple[Refusal, ...] = (*families_timm.REFUSED, *families_decoders.REFUSED)
 
 
 def register_family(family: Family) -> Family:

@@ -66,6 +66,7 @@ def read_weights(layer: LayerView) -> HeadWeights:
             f"projections, of shapes {tuple(v.shape)} and {tuple(proj.shape)} (out, in)"
         )
     group = heads // kv_heads
+    scale = find(layer.block, row.scale)
     return HeadWeights(
         w_v=v.unflatten(0, (kv_heads, -1)).transpose(1, 2).repeat_interleave(group, 0),
         w_proj=proj.t().unflatten(0, (heads, -1)),
@@ -73,7 +74,7 @@ def read_weights(layer: LayerView) -> HeadWeights:
         b_proj=b_proj,
         norm=_read_norm(layer, row.norm, row.norm_offset),
         out_norm=_read_norm(layer, row.out_norm, row.norm_offset),
-        out_scale=find(layer.block, row.scale),
+        out_scale=scale if isinstance(scale, Tensor) else None,  # HF's BEiT without LayerScale has 1.0 there
         post_norm=_read_norm(layer, row.post_norm, row.norm_offset),
     )
 
@@ -161,6 +162,11 @@ def _read_norm(layer: LayerView, paths: Paths, offset: float) -> Norm | None:
             "so it cannot be folded into W_V"
         )
     weight = getattr(module, "weight", None)
+    if not hasattr(module, "eps") and not hasattr(module, "variance_epsilon"):
+        raise WeightsError(
+            f"{layer.name}: {type(module).__name__} does not say its epsilon: expected an attribute eps or "
+            "variance_epsilon, so that it can be folded into W_V"
+        )
     eps = find(module, ("eps", "variance_epsilon"))
     dtype = weight.dtype if isinstance(weight, Tensor) else torch.get_default_dtype()
     return Norm(
@@ -175,7 +181,22 @@ def _norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
     names = [base.__name__.lower() for base in type(module).__mro__]
     if any("rmsnorm" in name for name in names):
         return "rms"
-    return "layer" if any("layernorm" in name for name in names) else None
+    if isinstance(module, nn.LayerNorm):
+        return "layer"
+    if not any("layernorm" in name for name in names):
+        return None
+    return "layer" if _subtracts_the_mean(module) else "rms"
+
+
+@torch.no_grad()
+def _subtracts_the_mean(module: nn.Module) -> bool:
+    """Whether a shift of all features changes nothing: T5's LayerNorm, for one, is an RMSNorm."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor):
+        return True
+    x = torch.linspace(-1, 1, weight.numel(), dtype=weight.dtype, device=weight.device)[None, None]
+    y, shifted = module.forward(x), module.forward(x + 2)  # forward: hooks must not see these
+    return bool((y - shifted).abs().max() <= 0.1 * (y - y.mean()).abs().max())
 
 
 def _refuse_nonlinear(layer: LayerView, row: AttentionRow) -> None:

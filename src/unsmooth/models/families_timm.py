@@ -1,0 +1,103 @@
+"""Rows for timm's vision transformers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unsmooth.models.family import AttentionRow, Family, Maps, Refusal, Slot
+from unsmooth.models.taps import into, out
+
+_TIMM_ATTENTION = AttentionRow(
+    module="attn",
+    value=(
+        Slot("attn.v_proj"),
+        Slot("attn", part=2, of=3, weight="qkv.weight", bias="v_bias", bias_fused=False),
+        Slot("attn.qkv", part=2, of=3),
+    ),
+    proj=Slot("attn.proj"),
+    heads="attn.num_heads",
+    kv_heads="attn.num_kv_heads",
+    norm="norm1",
+    scale=("ls1.gamma", "gamma_1"),
+    maps=Maps(into("attn.attn_drop"), settings={"attn.fused_attn": False}),
+    nonlinear=("attn.norm", "attn.gate", "attn.sub_norm", "attn.lambda_init"),
+)
+
+_TIMM_VIT = Family(
+    name="timm-vit",
+    classes=("timm.VisionTransformer",),
+    blocks="blocks",
+    block_classes=("timm.Block",),
+    embed=out("norm_pre"),
+    points={
+        "norm1": out("norm1"),
+        "attn": (out("drop_path1"), out("ls1"), out("attn")),
+        "mid": into("norm2"),
+        "norm2": out("norm2"),
+        "mlp": (out("drop_path2"), out("ls2"), out("mlp")),
+    },
+    final_norm=out("norm"),
+    attention=_TIMM_ATTENTION,
+    prefix=("num_prefix_tokens",),
+)
+
+# x + norm(attn(x)): the normalisation is on the branch's output, its input is the bare stream.
+_TIMM_RESPOST = replace(
+    _TIMM_VIT,
+    name="timm-vit-respost",
+    block_classes=("timm.ResPostBlock",),
+    points={"attn": (out("drop_path1"), out("norm1")), "mid": into("mlp"), "mlp": (out("drop_path2"), out("norm2"))},
+    attention=replace(_TIMM_ATTENTION, norm=(), out_norm="norm1"),
+)
+
+_TIMM_EVA = replace(_TIMM_VIT, name="timm-eva", classes=("timm.Eva",), block_classes=("timm.EvaBlock",))
+_TIMM_EVA_POSTNORM = replace(
+    _TIMM_RESPOST, name="timm-eva-postnorm", classes=("timm.Eva",), block_classes=("timm.EvaBlockPostNorm",)
+)
+
+# The LayerScale of BEiT is a parameter of the block; its value bias stands beside a fused weight without one.
+_TIMM_BEIT = replace(
+    _TIMM_VIT,
+    name="timm-beit",
+    classes=("timm.Beit",),
+    block_classes=("timm.Block",),
+    embed=out("pos_drop"),
+)
+_TIMM_RELPOS = replace(
+    _TIMM_VIT,
+    name="timm-vit-relpos",
+    classes=("timm.VisionTransformerRelPos",),
+    block_classes=("timm.RelPosBlock",),
+    embed=(),
+)
+_TIMM_RELPOS_RESPOST = replace(
+    _TIMM_RESPOST,
+    name="timm-vit-relpos-respost",
+    classes=("timm.VisionTransformerRelPos",),
+    block_classes=("timm.ResPostRelPosBlock",),
+    embed=(),
+)
+_TIMM_NAFLEX = replace(_TIMM_VIT, name="timm-naflexvit", classes=("timm.NaFlexVit",))
+
+FAMILIES: tuple[Family, ...] = (
+    _TIMM_VIT,
+    _TIMM_RESPOST,
+    _TIMM_EVA,
+    _TIMM_EVA_POSTNORM,
+    _TIMM_BEIT,
+    _TIMM_RELPOS,
+    _TIMM_RELPOS_RESPOST,
+    _TIMM_NAFLEX,
+)
+
+_ONE_SUM = (
+    "adds attention and MLP in one sum, so the stream between them (mid) does not exist and "
+    "smoothing cannot be told apart by kind"
+)
+REFUSED: tuple[Refusal, ...] = (
+    Refusal(("timm.ParallelScalingBlock", "timm.DiffParallelScalingBlock"), _ONE_SUM),
+    Refusal(
+        ("timm.ParallelThingsBlock",),
+        "runs several attentions side by side in one layer, so a layer has no single attention output",
+    ),
+)
