@@ -9,7 +9,6 @@ before training.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isnan
 
 import torch
 from jaxtyping import Float
@@ -77,8 +76,11 @@ def _shared_basis(given: Pair, tried: list[Fitted], form: Form, bound: Bound, si
     w_v, w_proj = given
     left, right = _beside(w_proj.mT), w_v.mT.flatten(0, 1)
     heads = Heads(left, right, len(w_v), lambda values: bound.nearest(values, sign), form.name == "symmetric")
-    own = [(fit.theta, bound.to_lambda(fit.psi, sign).unflatten(0, (len(w_v), -1))) for fit in tried]
-    starts = [best_eigenvalues(heads, v, values) for v, values in own]
+    starts = [
+        best_eigenvalues(heads, fit.theta, bound.to_lambda(fit.psi, sign).unflatten(0, (len(w_v), -1)))
+        for fit in tried
+        if heads.orthogonal or fit.heads < 1  # eigenvectors of trained heads are often no basis to build on, or none
+    ]
     if not heads.orthogonal:
         starts.append(best_eigenvalues(heads, _symmetric_basis(w_v, w_proj, sign)[0]))
     start = min(starts, key=_loss)
@@ -88,7 +90,7 @@ def _shared_basis(given: Pair, tried: list[Fitted], form: Form, bound: Bound, si
 
 
 def _loss(basis: Basis) -> float:
-    return inf if isnan(basis.loss) else basis.loss
+    return basis.loss
 
 
 def _may_be_admissible(whole: Square, form: Form, bound: Bound, sign: Sign) -> bool:

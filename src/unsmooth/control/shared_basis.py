@@ -23,7 +23,7 @@ PerHead = Float[Tensor, "head key"]
 Grams = Float[Tensor, "head key key"]
 Project = Callable[[PerHead], PerHead]
 
-#: Bases tried in a descent; after these the error falls by less than a hundredth in as many again.
+#: Bases tried in a descent; as many again lowered the error of three layers of DINOv2 by 0.00 to 0.02.
 _STEPS = 16
 #: A step that lowers the loss by a smaller share than this is the last.
 _LEAST_GAIN = 1e-3
