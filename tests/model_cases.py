@@ -352,7 +352,7 @@ _ENCODER_DECODER = {
     "eos_token_id": 2,
     "decoder_start_token_id": 1,
 }
-_T5 = {"d_model": D, "d_kv": 12, "num_layers": LAYERS, "num_heads": HEADS, "d_ff": 2 * D, "vocab_size": VOCAB}
+_T5 = {"d_model": D, "d_kv": 8, "num_layers": LAYERS, "num_heads": HEADS, "d_ff": 2 * D, "vocab_size": VOCAB}
 _DEBERTA = {**TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8}
 
 

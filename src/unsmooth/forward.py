@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from unsmooth.errors import ForwardError, UnsmoothError
+from unsmooth.errors import FeatureError, ForwardError, UnsmoothError
 
 _NOT_PASSED = ("special_tokens_mask", "labels")
 
@@ -67,6 +67,8 @@ def to_model(batch: Any, model: nn.Module) -> Any:
     """
     weight = next(model.parameters())
     if isinstance(batch, Tensor):
+        if batch.dim() and len(batch) == 0:
+            raise FeatureError(f"a batch of shape {tuple(batch.shape)} holds no samples: leave empty batches out")
         return batch.to(weight.device, weight.dtype if batch.is_floating_point() else None, non_blocking=True)
     if isinstance(batch, Mapping):
         kept = {name: value for name, value in batch.items() if isinstance(value, Tensor | bool | int | float)}
@@ -93,4 +95,5 @@ def _why(model: nn.Module, batch: Any, error: Exception) -> str:
         + (f"; this model has {positions} positions" if isinstance(positions, int) else "")
         + "), and the dtype"
     )
-    return f"{type(model).__name__} cannot run on a batch of {shapes} ({type(error).__name__}: {first}): {hint}"
+    what = f"{type(model).__name__} cannot run on a batch of {shapes or 'no tensors'}"
+    return f"{what} ({type(error).__name__}: {first}): {hint}"

@@ -76,3 +76,23 @@ def test_no_batch() -> None:
 def test_a_batch_of_another_kind() -> None:
     with pytest.raises(UnsmoothError, match=r"must be a tensor.*got str"):
         unsmooth.measure(vit(), ["text"])
+
+
+def test_an_empty_batch_is_refused() -> None:
+    with pytest.raises(FeatureError, match=r"a batch of shape \(0, 3, 16, 16\) holds no samples"):
+        unsmooth.measure(vit(), [torch.zeros(0, 3, 16, 16)])
+
+
+def test_what_is_no_module_is_refused_and_a_loaded_model_points_to_its_model() -> None:
+    with pytest.raises(UnknownModelError, match="expected a torch module, got str"):
+        unsmooth.measure("timm:vit", images())  # type: ignore[arg-type]
+    loaded = unsmooth.models.LoadedModel(vit(), "x", "images")
+    with pytest.raises(UnknownModelError, match=r"got LoadedModel; it holds one: give its \.model"):
+        unsmooth.measure(loaded, images())  # type: ignore[arg-type]
+
+
+def test_content_without_knowledge_of_special_tokens_says_so() -> None:
+    batch = {"input_ids": torch.randint(50, (2, 7))}
+    assert any("which tokens are special" in note for note in unsmooth.measure(bert(), [batch], tokens="content").notes)
+    told = unsmooth.measure(bert(), [{"input_ids": torch.arange(7)[None]}], tokens="content", special_ids=[3])
+    assert not told.notes

@@ -62,6 +62,22 @@ def test_patches_of_text_is_an_error() -> None:
         token_mask("patches", X, kinds)
 
 
+def test_padded_images_have_patches() -> None:
+    batch = {"pixel_values": torch.zeros(2, 6, 3), "pixel_attention_mask": torch.tensor([[1] * 6, [1] * 4 + [0] * 2])}
+    kinds = TokenKinds.of_batch(batch, 0, frozenset())
+    assert kept("patches", kinds) == [[0, 1, 2, 3, 4, 5]] * 2
+    assert kept("content", kinds) == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3]]
+
+
+def test_bare_token_ids_are_text_too() -> None:
+    ids = torch.tensor([[1, 5, 6, 7, 8, 2]] * 2)
+    for batch in (ids, (ids, None)):
+        kinds = TokenKinds.of_batch(batch, 0, frozenset({1, 2}))
+        assert kept("content", kinds) == [[1, 2, 3, 4]] * 2
+        with pytest.raises(FeatureError, match="'patches' is for images"):
+            token_mask("patches", X, TokenKinds.of_batch(batch, 0, frozenset()))
+
+
 def test_a_mask_of_another_length_is_an_error() -> None:
     with pytest.raises(FeatureError, match=r"describe \(2, 3\).*features have \(2, 6\)"):
         token_mask("content", X, TokenKinds(padding=torch.zeros(2, 3, dtype=torch.bool)))

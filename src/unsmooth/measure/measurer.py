@@ -103,6 +103,7 @@ class Measurer:
         inputs = to_model(batch, self.view.model)
         self._kinds = TokenKinds.of_batch(inputs, self.view.prefix_tokens, self._special_ids)
         self._note_padding()
+        self._note_special()
         self._same_as = {}
         call(self.view.model, inputs)
         self._previous = None
@@ -153,6 +154,13 @@ class Measurer:
             if note not in self.notes:
                 warnings.warn(note, stacklevel=4)
             self.notes[note] = None
+
+    def _note_special(self) -> None:
+        if "content" in self.policies and self._kinds.text and self._kinds.special is None:
+            self.notes[
+                "nothing says which tokens are special (special_ids, or special_tokens_mask in a batch): "
+                "tokens='content' leaves out padding only"
+            ] = None
 
     def _about(self) -> dict[str, Any]:
         parameter = next(self.view.model.parameters())

@@ -49,11 +49,14 @@ class TokenKinds:
     prefix: int = 0
     padding: Bool[Tensor, "batch token"] | None = None
     special: Bool[Tensor, "batch token"] | None = None
-    images: bool = False  # known to be images, though they may be padded
+    text: bool | None = None  # token ids, or (False) images; None where the inputs do not tell
 
     @classmethod
     def of_batch(cls, batch: Any, prefix: int, special_ids: frozenset[int]) -> TokenKinds:
-        """Read padding and special tokens from a dict of inputs (`attention_mask`, `special_tokens_mask`, …)."""
+        """Read padding and special tokens from token ids, or from a dict of inputs with its masks."""
+        batch = batch[0] if isinstance(batch, tuple | list) else batch
+        if isinstance(batch, Tensor) and batch.dim() == 2 and not batch.is_floating_point():
+            batch = {"input_ids": batch}
         if not isinstance(batch, Mapping):
             return cls(prefix)
         special = None
@@ -62,7 +65,8 @@ class TokenKinds:
             special = batch["special_tokens_mask"] != 0
         elif isinstance(ids, Tensor) and special_ids:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
-        return cls(prefix, padding_of(batch), special, images="pixel_values" in batch)
+        text = True if ids is not None else False if "pixel_values" in batch else None
+        return cls(prefix, padding_of(batch), special, text)
 
 
 def token_mask(
@@ -75,7 +79,7 @@ def token_mask(
     keep = torch.ones(batch, n, dtype=torch.bool, device=x.device)
     if policy in ("patches", "content"):
         told = kinds.padding is not None or kinds.special is not None
-        if policy == "patches" and kinds.prefix == 0 and told and not kinds.images:
+        if policy == "patches" and kinds.prefix == 0 and (told if kinds.text is None else kinds.text):
             raise FeatureError("token policy 'patches' is for images, but the inputs are token ids: use 'content'")
         keep[:, : kinds.prefix] = False
     if policy == "content":

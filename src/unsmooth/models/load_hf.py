@@ -23,6 +23,7 @@ _MODALITY: dict[str, Modality] = {
     "input_features": "audio",
     "input_values": "audio",
 }
+_TEXT = "The quick brown fox jumps over 13 lazy dogs; C=O."
 #: Of a pair of towers, the one that is loaded; the text tower can be viewed in Python.
 _VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
 
@@ -139,7 +140,13 @@ def _tokenizer(transformers: Any, name: str) -> Any:
     except Exception:  # absent or incomplete files raise many kinds of errors; text is then refused by name
         return None
     # Without its vocabulary file a tokenizer may still be made, of special tokens only: all text is unknown to it.
-    return tokenizer if len(tokenizer) > len(tokenizer.all_special_ids) else None
+    ids = set(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
+    return tokenizer if len(tokenizer) > len(tokenizer.all_special_ids) and _knows(tokenizer, ids) else None
+
+
+def _knows(tokenizer: Any, ids: set[int]) -> bool:
+    pieces = tokenizer.convert_ids_to_tokens(sorted(ids - set(tokenizer.all_special_ids)))
+    return any(character.isalnum() for piece in pieces for character in str(piece))
 
 
 def _image_input(name: str, config: Any) -> ImageInput:

@@ -123,6 +123,9 @@ def view(model: nn.Module) -> ModelView:
     >>> v.family.name, len(v.layers), v.points[:3]
     ('torch-encoder-post', 3, ('blocks.0.pre', 'blocks.0.attn', 'blocks.0.attn_sum'))
     """
+    if not isinstance(model, nn.Module):
+        hint = "; it holds one: give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
+        raise UnknownModelError(f"expected a torch module, got {type(model).__name__}{hint}")
     refuse_compiled(model)
     _, backbone, family = match(model)
     layers = tuple(LayerView(i, block, family) for i, block in enumerate(blocks_of(family, backbone)))
