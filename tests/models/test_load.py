@@ -231,6 +231,11 @@ def test_an_unknown_reference_lists_the_schemes(reference: str, message: str) ->
         load_model(reference)
 
 
+def test_a_hugging_face_folder_without_its_scheme_is_named(folder: Path) -> None:
+    with pytest.raises(OptionError, match="is a Hugging Face folder, .* give it as hf:"):
+        load_model(folder)
+
+
 def test_an_unknown_timm_name_lists_near_ones() -> None:
     with pytest.raises(UnknownModelError, match=r"has no model 'vit_tinny_patch16_224'; nearest names: .*vit_tiny"):
         load_model("timm:vit_tinny_patch16_224")

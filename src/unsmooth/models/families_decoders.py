@@ -185,8 +185,9 @@ REFUSED: tuple[Refusal, ...] = (
             "transformers.PhiModel",
             "transformers.FalconModel",
             "transformers.CohereModel",
+            "transformers.Cohere2Model",
         ),
         "adds attention and MLP in one sum (parallel residual), so the stream between them (mid) does not "
-        "exist and smoothing cannot be told apart by kind",
+        "exist and smoothing cannot be told apart by kind (variants that add them one after the other have no row)",
     ),
 )

@@ -64,11 +64,18 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
     if colon and scheme == "zoo":
         return _trained(_zoo_model(name), reference)
     if Path(reference).exists():
+        _refuse_hugging_face(Path(reference))
         return _trained(Path(reference), reference)
     raise OptionError(
         f"expected a model as {', '.join(f'{s}:NAME' for s in SCHEMES)} or the path of a checkpoint, got "
         f"{reference!r}" + (f": no scheme {scheme!r}" if colon else ", and there is no such path")
     )
+
+
+def _refuse_hugging_face(path: Path) -> None:
+    config = path / "config.json"
+    if config.is_file() and '"model_type"' in config.read_text(encoding="utf-8", errors="replace"):
+        raise OptionError(f"{path} is a Hugging Face folder, not one that train wrote: give it as hf:{path}")
 
 
 def _zoo_model(name: str) -> Path:
