@@ -73,19 +73,10 @@ def layer_rows(
         "mean_step_hfc": mean_field[0] - before[0],
         "alignment": alignment(x, facts.leading, mask).double().cpu(),
     }
-    converged = fast.converged & slow.converged
-    count = x.shape[-2]
-    tokens = [count] * len(x) if mask is None else mask.sum(-1).tolist()
-    rows = [
-        {
-            "layer": facts.index,
-            "input": i,
-            "tokens": int(tokens[i]),
-            **{name: float(values[i]) for name, values in columns.items()},
-            "converged": bool(converged[i]),
-        }
-        for i in range(len(x))
-    ]
+    columns["converged"] = fast.converged & slow.converged
+    columns["tokens"] = torch.full((len(x),), x.shape[-2]) if mask is None else mask.sum(-1)
+    plain = {name: values.tolist() for name, values in columns.items()}
+    rows = [{"layer": facts.index, "input": i, **{name: plain[name][i] for name in plain}} for i in range(len(x))]
     return rows, steps
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from unsmooth.models.families_encoder_decoder import WHISPER_ENCODER
 from unsmooth.models.family import AttentionRow, Family, Refusal, Slot, eager_maps
 from unsmooth.models.taps import into, out
 
@@ -47,29 +48,14 @@ _GPT_NEO = replace(
     ),
 )
 
-_OPT = Family(
+_OPT = replace(  # the block of Whisper and its relatives, causal
+    WHISPER_ENCODER,
     name="hf-opt",
     classes=("transformers.OPTDecoder",),
-    blocks="layers",
     when={"do_layer_norm_before": True},
-    points={
-        "norm1": out("self_attn_layer_norm"),
-        "attn": out("self_attn"),
-        "mid": into("final_layer_norm"),
-        "norm2": out("final_layer_norm"),
-        "mlp": out("fc2"),
-    },
     final_norm=out("final_layer_norm"),
-    attention=AttentionRow(
-        module="self_attn",
-        value=Slot("self_attn.v_proj"),
-        proj=Slot("self_attn.out_proj"),
-        heads="self_attn.num_heads",
-        norm="self_attn_layer_norm",
-        maps=eager_maps("self_attn"),
-    ),
+    width=Family.width,
     causal=True,
-    eval_only=("attn", "mlp"),
 )
 assert _OPT.attention is not None
 _OPT_POST = replace(  # OPT-350m alone

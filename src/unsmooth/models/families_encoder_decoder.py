@@ -7,7 +7,7 @@ from dataclasses import replace
 from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps
 from unsmooth.models.taps import into, out
 
-_WHISPER_ENCODER = Family(
+WHISPER_ENCODER = Family(
     name="hf-whisper-encoder",
     classes=("transformers.WhisperEncoder",),
     blocks="layers",
@@ -30,14 +30,14 @@ _WHISPER_ENCODER = Family(
     width="config.d_model",
     eval_only=("attn", "mlp"),
 )
-assert _WHISPER_ENCODER.attention is not None
+assert WHISPER_ENCODER.attention is not None
 _MBART_ENCODER = replace(
-    _WHISPER_ENCODER,
+    WHISPER_ENCODER,
     name="hf-mbart-encoder",
     classes=("transformers.MBartEncoder", "transformers.PegasusEncoder", "transformers.M2M100Encoder"),
 )
 _BART_ENCODER = replace(
-    _WHISPER_ENCODER,
+    WHISPER_ENCODER,
     name="hf-bart-encoder",
     classes=("transformers.BartEncoder", "transformers.MarianEncoder"),
     placement="post",
@@ -49,7 +49,7 @@ _BART_ENCODER = replace(
         "mlp_sum": into("final_layer_norm"),
     },
     final_norm=(),
-    attention=replace(_WHISPER_ENCODER.attention, norm=(), post_norm="self_attn_layer_norm"),
+    attention=replace(WHISPER_ENCODER.attention, norm=(), post_norm="self_attn_layer_norm"),
 )
 
 _T5_ENCODER = Family(
@@ -122,7 +122,7 @@ _WAV2VEC2_STABLE = replace(
 )
 
 FAMILIES: tuple[Family, ...] = (
-    _WHISPER_ENCODER,
+    WHISPER_ENCODER,
     _MBART_ENCODER,
     _BART_ENCODER,
     _T5_ENCODER,
