@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from unsmooth.control.biases import move_bias
 from unsmooth.control.bounds import BOUNDS
-from unsmooth.control.forms import FORMS
+from unsmooth.control.forms import FORMS, get_form
 from unsmooth.control.layers import Controllable, attention_layers, controllable
 from unsmooth.control.select import Layers, Mode, select_layers, select_modes
 from unsmooth.control.slots import supplied, supply
@@ -36,7 +38,7 @@ def reparametrize(
     - `form`: "eigen" (section 4), "split" (footnote 2) or "symmetric" (the poster); see `forms`.
     - `layers`: "all", indices, or a pattern (`select_layers`); the others stay plain.
     - `init`: "paper" (appendix A: He for Θ, ψ ~ N(0, std²)) or "from_weights" (nearest admissible spectrum;
-      the errors are in `control_of(model).fit`; b_proj takes up what changes of b_v W_proj).
+      the errors are in `control_of(model).fit`; b_proj takes up what changes of b_v W_proj, or else b_v).
     - `bound`: "clip", "abs", "tanh", "square" or "free"; by default the form's own.
 
     Other biases stay as they are. `bake` undoes it with the same outputs. Θ and ψ are new parameters, and train even
@@ -98,32 +100,40 @@ def _build(picked: list[Controllable], modes: list[str], form: str, bound: str |
         )
     weight = picked[0].proj.tensor()
     names, heads = [layer.name for layer in picked], [layer.heads for layer in picked]
-    return SpectralControl(names, modes, heads, dims.pop(), form, bound, device=weight.device, dtype=weight.dtype)
+    where: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+    if not all(layer.square for layer in picked):
+        where.update(_shape(picked, form))
+    return SpectralControl(names, modes, heads, dims.pop(), form, bound, **where)
+
+
+def _shape(picked: list[Controllable], form: str) -> dict[str, int]:
+    """Value heads and their features where W_V is not d×d: the same in all layers, and no more than the form admits."""
+    shapes = {(layer.heads, layer.kv_heads, layer.key) for layer in picked}
+    if len(shapes) > 1:
+        raise WeightsError(
+            f"layers of different heads {sorted(shapes)} (query heads, value heads, features of each) cannot share one "
+            "factorisation: select layers of one kind"
+        )
+    (_, kv_heads, key), first = shapes.pop(), picked[0]
+    if kv_heads * key > first.dim and get_form(form).name != "split":
+        raise WeightsError(
+            f"{first.name}: form {form!r} needs linearly independent columns, and the {kv_heads} value heads of {key} "
+            f"features have {kv_heads * key} in the width {first.dim}: use form 'split'"
+        )
+    return {"kv_heads": kv_heads, "key": key}
 
 
 @torch.no_grad()
 def _start_from_weights(control: SpectralControl, picked: list[Controllable]) -> None:
-    """Fit every layer, then its b_proj: all errors come before the model is changed."""
-    control.fit = tuple(
+    """Fit every layer, then its biases: all errors come before the model is changed."""
+    fits = [
         control.assign(index, layer.value.weight().mT, layer.proj.weight().mT) for index, layer in enumerate(picked)
-    )
-    for layer, shift in [(layer, _shift(control, index, layer)) for index, layer in enumerate(picked)]:
-        if shift is not None:
-            layer.proj.module.bias.add_(shift)  # type: ignore[operator]
-
-
-def _shift(control: SpectralControl, index: int, layer: Controllable) -> torch.Tensor | None:
-    """What b_proj must gain. Rows of A sum to 1, so every token gets b_v W_proj; the same H_h from other factors
-    W_V^h and W_proj^h would change that."""
-    if layer.b_v is None or not bool(layer.b_v.any()):
-        return None
-    if getattr(layer.proj.module, "bias", None) is None:
-        raise WeightsError(
-            f"{layer.name}: its values have a bias, and its projection has none to take up what changes of b_v W_proj: "
-            "use init='paper', or give the projection a bias of zeros"
-        )
-    change = layer.proj.weight().mT.double() - control.weights(index)[1].double()
-    return (layer.b_v.double() @ change).to(layer.b_v.dtype)
+    ]
+    moves = [move_bias(layer, control.weights(index)[1]) for index, layer in enumerate(picked)]
+    control.fit = tuple(replace(fit, bias=move.error if move else 0.0) for fit, move in zip(fits, moves, strict=True))
+    for move in moves:
+        if move:
+            move.bias.copy_(move.new)
 
 
 def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllable]) -> None:

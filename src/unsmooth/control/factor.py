@@ -1,4 +1,4 @@
-"""One batched factorisation for all layers: Q and R⁻¹ of Θ = Q R with diag R > 0, and V⁻¹ from the same.
+"""One batched factorisation for all layers: Q and R⁻¹ of Θ = Q R with diag R > 0, and V⁻¹ from the same (V⁺ of a tall V).
 
 Why Cholesky-QR: `torch.linalg.qr` and `torch.linalg.inv` loop over matrices or synchronise on a GPU
 (12×192×192, forward and backward: 19.7 ms and 2.3 ms, the latter not capturable in a CUDA graph), while a
@@ -26,14 +26,14 @@ _HAS_DOUBLE = ("cpu", "cuda", "meta")
 
 
 def gram_cholesky(
-    theta: Float[Tensor, "*layer dim dim"],
-) -> tuple[Float[Tensor, "*layer dim dim"], Float[Tensor, "*layer dim dim"], Bool[Tensor, "*layer"]]:
+    theta: Float[Tensor, "*layer dim value"],
+) -> tuple[Float[Tensor, "*layer dim value"], Float[Tensor, "*layer value value"], Bool[Tensor, "*layer"]]:
     """Q, R⁻¹ (in the working dtype) and which matrices are singular; Q of those is NaN, never plausible garbage.
 
     Because diag R > 0, this is *the* QR decomposition with unique signs. Never synchronises.
     """
     wide = torch.float64 if theta.device.type in _HAS_DOUBLE else torch.float32
-    small = tolerance(wide, theta.shape[-1])
+    small = tolerance(wide, theta.shape[-2])
     a = theta.to(wide)
     q, r_inv, pivots = _pass(a, small)
     for _ in range(1 if wide == torch.float64 else 2):
@@ -77,23 +77,29 @@ class _Orthogonal(torch.autograd.Function):
 
 
 class _Inverse(torch.autograd.Function):
-    """V ↦ V⁻¹ = R⁻¹ Qᵀ, with the derivative −V⁻ᵀ · grad · V⁻ᵀ (the paper's "through the inversion")."""
+    """V ↦ V⁻¹ = R⁻¹ Qᵀ, with the derivative −V⁻ᵀ · grad · V⁻ᵀ (the paper's "through the inversion").
+
+    A tall V has V⁺ = R⁻¹ Qᵀ, and (I − VV⁺) · gradᵀ · V⁺V⁺ᵀ besides: columns may leave their span.
+    """
 
     @staticmethod
     def forward(ctx: Any, v: Tensor) -> Tensor:
         q, r_inv, _ = gram_cholesky(v)
         inverse = (r_inv @ q.mT).to(v.dtype)
-        ctx.save_for_backward(inverse)
+        ctx.save_for_backward(inverse, *([] if v.shape[-2] == v.shape[-1] else [v]))
         return inverse
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (inverse,) = ctx.saved_tensors
+        inverse, *tall = ctx.saved_tensors
         (grad,) = grads
-        return -(inverse.mT @ grad @ inverse.mT)
+        along = -(inverse.mT @ grad @ inverse.mT)
+        for v in tall:
+            along = along + (grad.mT - v @ (inverse @ grad.mT)) @ (inverse @ inverse.mT)
+        return along
 
 
-def orthogonal(theta: Float[Tensor, "*layer dim dim"]) -> Float[Tensor, "*layer dim dim"]:
+def orthogonal(theta: Float[Tensor, "*layer dim value"]) -> Float[Tensor, "*layer dim value"]:
     """The Q factor of Θ = Q R with diag R > 0.
 
     >>> torch.allclose(orthogonal(torch.tensor([[0.0, -2.0], [3.0, 5.0]])), torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
@@ -102,8 +108,8 @@ def orthogonal(theta: Float[Tensor, "*layer dim dim"]) -> Float[Tensor, "*layer 
     return _Orthogonal.apply(theta)
 
 
-def inverse(v: Float[Tensor, "*layer dim dim"]) -> Float[Tensor, "*layer dim dim"]:
-    """V⁻¹, batched and capturable in a CUDA graph.
+def inverse(v: Float[Tensor, "*layer dim value"]) -> Float[Tensor, "*layer value dim"]:
+    """V⁻¹ (V⁺ of a tall V), batched and capturable in a CUDA graph.
 
     >>> torch.allclose(inverse(torch.tensor([[2.0, 0.0], [0.0, 4.0]])), torch.tensor([[0.5, 0.0], [0.0, 0.25]]))
     True

@@ -33,22 +33,24 @@ Sign = Float[Tensor, " one"]
 class Fit:
     """Relative Frobenius errors of one layer: over its heads (what outputs depend on) and of Σ_h H_h.
 
-    Absolute ones where H is zero.
+    Absolute ones where H is zero. `bias` is that of Σ_h b_v W_proj^h, where no b_proj could take up what changes of it.
     """
 
     layer: str
     heads: float
     total: float
+    bias: float = 0.0
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Θ and ψ of one layer, with the errors of the fit."""
+    """Θ, ψ and (where form and shape have it) Φ of one layer, with the errors of the fit."""
 
-    theta: Square
-    psi: Vector
+    theta: Float[Tensor, "dim value"]
+    psi: Float[Tensor, " feature"]
     heads: float
     total: float
+    phi: Float[Tensor, "feature dim"] | None = None
 
 
 def fit_layer(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign: Sign) -> Fitted:
@@ -74,7 +76,7 @@ def fit_layer(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign: 
 def _shared_basis(given: Pair, tried: list[Fitted], form: Form, bound: Bound, sign: Sign) -> Basis:
     """The best of: what was tried, an orthogonal basis, and where descent leads from the best of these."""
     w_v, w_proj = given
-    left, right = _beside(w_proj.mT), w_v.mT.flatten(0, 1)
+    left, right = beside(w_proj.mT), w_v.mT.flatten(0, 1)
     heads = Heads(left, right, len(w_v), lambda values: bound.nearest(values, sign), form.name == "symmetric")
     starts = [
         best_eigenvalues(heads, fit.theta, bound.to_lambda(fit.psi, sign).unflatten(0, (len(w_v), -1)))
@@ -82,7 +84,7 @@ def _shared_basis(given: Pair, tried: list[Fitted], form: Form, bound: Bound, si
         if heads.orthogonal or fit.heads < 1  # eigenvectors of trained heads are often no basis to build on, or none
     ]
     if not heads.orthogonal:
-        starts.append(best_eigenvalues(heads, _symmetric_basis(w_v, w_proj, sign)[0]))
+        starts.append(best_eigenvalues(heads, symmetric_basis(w_v, w_proj, sign)[0]))
     start = min(starts, key=_loss)
     found = descend(heads.single(), best_eigenvalues(heads.single(), start.v.float(), start.eigenvalues.float(), 0))
     v = torch.linalg.qr(found.v.double())[0] if heads.orthogonal else found.v.double()
@@ -135,7 +137,7 @@ def _relative(ours: Tensor, theirs: Tensor) -> float:
 
 def _whole(w_v: Values, w_proj: Projections) -> Square:
     """Σ_h W_V^h W_proj^h as one product."""
-    return _beside(w_v) @ w_proj.flatten(0, 1)
+    return beside(w_v) @ w_proj.flatten(0, 1)
 
 
 def _eigen_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, Vector]:
@@ -148,7 +150,7 @@ def _eigen_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, 
     values, vectors = torch.linalg.eig((w_proj @ w_v).mT)
     # Of each pair of conjugates (neighbours in LAPACK's order) the first gives Re y, the second Im y.
     real = torch.where(values.imag[:, None, :] < 0, vectors.imag, vectors.real)
-    v, eigenvalues = _beside(w_proj.mT @ real), values.real.flatten()
+    v, eigenvalues = beside(w_proj.mT @ real), values.real.flatten()
     sizes = values.abs().flatten()
     zero = sizes <= EXACT * 1e-4 * sizes.max()
     if bool(zero.any()):
@@ -156,7 +158,7 @@ def _eigen_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, 
     return v / v.norm(dim=0), eigenvalues
 
 
-def _semidefinite(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Tensor, Tensor]:
+def semidefinite(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Tensor, Tensor]:
     """Eigenvectors and values of sign·(H_h + H_hᵀ)/2, largest first; all zeros it has besides are left out."""
     key, dim = w_proj.shape[-2:]
     eye = torch.eye(dim, dtype=w_v.dtype).expand(len(w_v), dim, dim)
@@ -169,26 +171,26 @@ def _semidefinite(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Tensor,
 def _split_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, Vector]:
     """V_h Λ_h V_hᵀ nearest to H_h: the best rank-k semidefinite part of its symmetric half, in closed form."""
     key = w_proj.shape[1]
-    vectors, values = _semidefinite(w_v, w_proj, sign)
-    return _beside(vectors[:, :, :key]), (sign * values[:, :key].clamp(min=0.0)).flatten()
+    vectors, values = semidefinite(w_v, w_proj, sign)
+    return beside(vectors[:, :, :key]), (sign * values[:, :key].clamp(min=0.0)).flatten()
 
 
-def _symmetric_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, Vector]:
+def symmetric_basis(w_v: Values, w_proj: Projections, sign: Sign) -> tuple[Square, Vector]:
     """Orthogonal Q with Q_h Λ_h Q_hᵀ near H_h: the eigenvectors of one head; of several, the polar factor of all
     side by side, weighted by their eigenvalues squared (one step of ascent of Σ_h tr(Λ_h Q_hᵀ H_h Q_h), which is
     convex in Q where H_h is semidefinite).
     """
-    vectors, values = _semidefinite(w_v, w_proj, sign)
+    vectors, values = semidefinite(w_v, w_proj, sign)
     key = w_proj.shape[1]
     q = vectors[:, :, :key]
     if len(q) > 1:
-        u, _, w = torch.linalg.svd(_beside(q * values[:, None, :key].clamp(min=0.0).square()))
+        u, _, w = torch.linalg.svd(beside(q * values[:, None, :key].clamp(min=0.0).square()), full_matrices=False)
         q = (u @ w).unflatten(1, (-1, key)).transpose(0, 1)
     values = (q * (w_proj.mT @ (w_v.mT @ q))).sum(1)
-    return _beside(q), values.flatten()
+    return beside(q), values.flatten()
 
 
-def _beside(columns: Float[Tensor, "head dim key"]) -> Square:
+def beside(columns: Float[Tensor, "head dim key"]) -> Square:
     """All heads' columns in one matrix, head after head."""
     return columns.transpose(0, 1).flatten(1)
 
@@ -208,4 +210,4 @@ def _deal(h: Float[Tensor, "head dim dim"], vectors: Square) -> list[int]:
     return [column for columns in dealt for column in columns]
 
 
-_BASES = {"eigen": _eigen_basis, "split": _split_basis, "symmetric": _symmetric_basis}
+_BASES = {"eigen": _eigen_basis, "split": _split_basis, "symmetric": symmetric_basis}

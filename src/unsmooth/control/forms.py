@@ -1,5 +1,7 @@
 """The three ways to build W_V and W_proj from eigenvectors and eigenvalues, and what each guarantees.
 
+First the ordinary case, as many value heads as query heads, of d features in all.
+
 With all heads side by side W_V and W_proj are d×d, Σ_h W_V^h W_proj^h = W_V W_proj = Hᵀ, and head h owns
 columns h·k … of W_V and the same rows of W_proj. Let V_h, Λ_h be head h's columns and eigenvalues.
 
@@ -11,6 +13,11 @@ columns h·k … of W_V and the same rows of W_proj. Let V_h, Λ_h be head h's c
 
 What LayerNorm leaves of it (docs/control.md): a constant positive weight keeps the interval of `symmetric`
 and the signs of `split`; nothing is kept by `eigen`, whose H is not normal.
+
+Grouped queries: r query heads (i, 1) … (i, r) share value head i. V has a column per value feature, d × g·k, the heads of
+a group share its columns V_i and have eigenvalues Λ_ij each: W_proj^ij = Λ_ij V_iᵀ, with Θ⁺ for V⁻¹ in `eigen`. Then
+every line above holds with zeros besides, and ΣW_h has Λ_i1 + … + Λ_ir. What V does not span (H has rank g·k at most) is
+left over for `eigen`: any Φ(I − VV⁺) can be added to W_proj and changes no eigenvalue, because no value reads it.
 """
 
 from __future__ import annotations
@@ -24,39 +31,61 @@ from torch import Tensor
 from unsmooth.control.factor import inverse, orthogonal
 from unsmooth.errors import OptionError
 
-Matrices = Float[Tensor, "*layer dim dim"]
-Values = Float[Tensor, "*layer dim"]
+Matrices = Float[Tensor, "*layer dim value"]
+Projections = Float[Tensor, "*layer feature dim"]
+Values = Float[Tensor, "*layer feature"]
 
 
 @dataclass(frozen=True)
 class Form:
-    """A form: its default bound, and `assemble(Θ, Λ) -> (W_V, W_proj)` in the paper's orientation."""
+    """A form: its default bound, `factors(Θ) -> (W_V, V)`, and whether heads may write outside V's span (Φ)."""
 
     name: str
     bound: str
-    assemble: Callable[[Matrices, Values], tuple[Matrices, Matrices]]
+    factors: Callable[[Matrices], tuple[Matrices, Matrices]]
+    outside: bool = False
+
+    def assemble(
+        self, theta: Matrices, eigenvalues: Values, groups: int = 1, phi: Projections | None = None
+    ) -> tuple[Matrices, Projections]:
+        """W_V and W_proj in the paper's orientation; more eigenvalues than columns are those of `groups` of heads."""
+        w_v, v = self.factors(theta)
+        w_proj = eigenvalues[..., None] * share(v.mT, groups, eigenvalues.shape[-1] // v.shape[-1])
+        return w_v, w_proj if phi is None else w_proj + phi - phi @ w_v @ v.mT
 
     def __reduce__(self) -> tuple[Callable[[str], Form], tuple[str]]:
         """Copies and pickles go by name."""
         return get_form, (self.name,)
 
 
-def _eigen(v: Matrices, eigenvalues: Values) -> tuple[Matrices, Matrices]:
+def share(rows: Float[Tensor, "*layer value dim"], groups: int, count: int) -> Projections:
+    """The rows of each group `count` times, one query head after the other.
+
+    >>> share(torch.tensor([[1.0], [2.0], [3.0], [4.0]]), groups=2, count=2).flatten()
+    tensor([1., 2., 1., 2., 3., 4., 3., 4.])
+    """
+    if count == 1:
+        return rows
+    per_group = rows.unflatten(-2, (groups, 1, -1))
+    return per_group.expand(*per_group.shape[:-3], count, -1, -1).flatten(-4, -2)
+
+
+def _eigen(v: Matrices) -> tuple[Matrices, Matrices]:
     # Putting V⁻ᵀ on the value side (rather than W_V = I, W_proj = Hᵀ) makes each head's own spectrum exact.
-    return inverse(v).mT, eigenvalues[..., None] * v.mT
+    return inverse(v).mT, v
 
 
-def _split(v: Matrices, eigenvalues: Values) -> tuple[Matrices, Matrices]:
-    return v, eigenvalues[..., None] * v.mT
+def _split(v: Matrices) -> tuple[Matrices, Matrices]:
+    return v, v
 
 
-def _symmetric(theta: Matrices, eigenvalues: Values) -> tuple[Matrices, Matrices]:
+def _symmetric(theta: Matrices) -> tuple[Matrices, Matrices]:
     q = orthogonal(theta)
-    return q, eigenvalues[..., None] * q.mT
+    return q, q
 
 
 FORMS: dict[str, Form] = {
-    "eigen": Form("eigen", "clip", _eigen),  # section 4
+    "eigen": Form("eigen", "clip", _eigen, outside=True),  # section 4
     "split": Form("split", "clip", _split),  # footnote 2
     "symmetric": Form("symmetric", "square", _symmetric),  # the poster
 }

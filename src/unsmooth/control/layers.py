@@ -17,15 +17,25 @@ from unsmooth.models.weights import slot_of
 
 @dataclass(frozen=True)
 class Controllable:
-    """One attention module: its name, block, heads, width, places of its value and projection weights, and b_v."""
+    """One attention module: its name, block, query and value heads of `key` features, width, places, and b_v.
+
+    b_v is that of the query heads: the same for those that share a value head.
+    """
 
     name: str
     block: nn.Module
     heads: int
+    kv_heads: int
+    key: int
     dim: int
     value: Place
     proj: Place
-    b_v: Float[Tensor, " dim"] | None
+    b_v: Float[Tensor, " feature"] | None
+
+    @property
+    def square(self) -> bool:
+        """Whether W_V and W_proj are d×d."""
+        return self.heads == self.kv_heads and self.heads * self.key == self.dim
 
 
 #: Wrappers that take note of parameters when they are made: what is added later would never be synchronised.
@@ -48,23 +58,18 @@ def attention_layers(model: nn.Module) -> dict[str, LayerView]:
 
 
 def controllable(name: str, layer: LayerView) -> Controllable:
-    """Where the layer's d×d weights are; WeightsError, with its name, if it has none."""
-    if layer.kv_heads != layer.heads:
-        raise WeightsError(
-            f"{name}: its {layer.heads} query heads share {layer.kv_heads} value heads (grouped queries), so W_V is "
-            "not square and H has no eigendecomposition of its own; expected as many value heads as query heads"
-        )
+    """Where the layer's weights are; WeightsError, with its name, if it has none."""
     weights = layer.weights()  # also refuses attention that is no sum of A_h X W_V^h W_proj^h
     heads, dim, key = weights.w_v.shape
-    if heads * key != dim or weights.w_proj.shape[-1] != dim:
+    if weights.w_proj.shape != (heads, key, dim):
         raise WeightsError(
-            f"{name}: expected square value and projection weights, got W_V {dim}×{heads * key} and "
-            f"W_proj {heads * key}×{weights.w_proj.shape[-1]} ({heads} heads of {key} features, width {dim})"
+            f"{name}: expected a projection from the {heads} heads of {key} features back to the width {dim} that "
+            f"values read, got {tuple(weights.w_proj.shape)} (head, key, dim)"
         )
     row = layer.attention_row
     value, proj = _place(name, layer, row.value), _place(name, layer, row.proj)
     b_v = None if weights.b_v is None else weights.b_v.detach().flatten()
-    return Controllable(name, layer.block, heads, dim, value, proj, b_v)
+    return Controllable(name, layer.block, heads, layer.kv_heads, key, dim, value, proj, b_v)
 
 
 def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:

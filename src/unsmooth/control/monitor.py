@@ -82,21 +82,22 @@ class ControlMonitor:
         self.control.check()
 
 
-def _exact(theta: Float[Tensor, "layer dim dim"]) -> Float[Tensor, " layer"]:
+def _exact(theta: Float[Tensor, "layer dim value"]) -> Float[Tensor, " layer"]:
     finite = theta.isfinite().flatten(1).all(1)
     work = theta.to(torch.promote_types(theta.dtype, torch.float32)).where(finite[:, None, None], 0.0)
     values = torch.linalg.svdvals(work)
     return values[:, 0] / values[:, -1]  # 0/0 where Θ is not finite
 
 
-def _estimate(theta: Float[Tensor, "layer dim dim"]) -> Float[Tensor, " layer"]:
-    work = theta.to(torch.promote_types(theta.dtype, torch.float32))
+def _estimate(theta: Float[Tensor, "layer dim value"]) -> Float[Tensor, " layer"]:
+    upright = theta if theta.shape[1] >= theta.shape[2] else theta.mT
+    work = upright.to(torch.promote_types(theta.dtype, torch.float32))
     q, r_inv, _ = gram_cholesky(work)
     # Θ⁻¹ = R⁻¹Qᵀ, so ‖R⁻¹‖₂ = 1/σ_min; a singular Θ has NaN in Q, and should have it in the result.
     return _norm(work.to(q.dtype)) * _norm(r_inv) + 0 * q[:, 0, 0]
 
 
-def _norm(a: Float[Tensor, "layer dim dim"]) -> Float[Tensor, " layer"]:
+def _norm(a: Float[Tensor, "layer dim value"]) -> Float[Tensor, " layer"]:
     """Spectral norms by power iteration, from a fixed start that no structure is orthogonal to."""
     dim = a.shape[-1]
     x = torch.linspace(1.0, 2.0, dim, dtype=a.dtype, device=a.device).cos().expand(len(a), dim)[..., None]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from unsmooth.control.apply import control_of, controls_of, unwrap
 from unsmooth.control.bounds import SIGNS
 from unsmooth.errors import OptionError
-from unsmooth.models import view
+from unsmooth.models import LayerView, view
 
 
 def spectral_penalty(
@@ -17,6 +17,8 @@ def spectral_penalty(
 ) -> Float[Tensor, ""]:
     """Mean squared distance of H's eigenvalues from [−limit, −margin] (sharpening) or [margin, limit].
 
+    Where r heads share a value head (and H's eigenvalue is the sum of theirs), r times each head's: if they all are
+    inside, so is the sum. Eigenvalues that are 0 because H has not full rank do not count.
     Without a `limit` it is 1, and none for the bounds that have none ("abs", "square").
     On a reparametrised model it acts on ψ before the bound: use it with `bound="free"`, or with "clip", whose
     saturated ψ get no other gradient. On a plain model, `mode` says which side, and it acts on the eigenvalues of
@@ -29,16 +31,24 @@ def spectral_penalty(
         if mode is not None:
             raise OptionError("this model is reparametrised and knows its modes: leave out `mode`")
         control = control_of(model)
-        raw = control.psi if control.bound.name in ("free", "clip") else control.eigenvalues()
+        raw = control.psi if control.bound.name in ("free", "clip") else control.shared * control.eigenvalues()
         unlimited = control.bound.signed and control.bound.limit is None
         return _distance(raw * control.sign, margin, 1.0 if limit is None and not unlimited else limit)
     if mode not in SIGNS:
         raise OptionError.unknown("mode", mode, SIGNS)
     layers = {id(layer.attention): layer for layer in view(unwrap(model)).layers}.values()
-    weights = [layer.weights() for layer in layers]
-    h = torch.stack([(w.w_v.float() @ w.w_proj.float()).sum(0).mT for w in weights])
+    h = torch.stack([_whole(layer) for layer in layers])
     values = torch.linalg.eigvals(h)
     return _distance(SIGNS[mode] * values.real, margin, 1.0 if limit is None else limit) + values.imag.square().mean()
+
+
+def _whole(layer: LayerView) -> Float[Tensor, "size size"]:
+    """Σ_h H_h; where it has not full rank, the smaller matrix with the same eigenvalues but for the zeros."""
+    weights = layer.weights()
+    shared = layer.heads // layer.kv_heads
+    w_v = weights.w_v[::shared].float().transpose(0, 1).flatten(1)
+    w_proj = weights.w_proj.float().unflatten(0, (-1, shared)).sum(1).flatten(0, 1)
+    return w_proj @ w_v if w_v.shape[1] < w_v.shape[0] else (w_v @ w_proj).mT
 
 
 def _distance(signed: Tensor, margin: float, limit: float | None) -> Float[Tensor, ""]:

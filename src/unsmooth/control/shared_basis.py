@@ -64,14 +64,14 @@ def best_eigenvalues(heads: Heads, v: Square, start: PerHead | None = None, roun
     gram, pull = vv * uu, (vl * ru.mT).sum(-1)
     zero = torch.zeros_like(pull)
     given = zero if start is None else start
-    tried = torch.stack([zero, given, _bounded_least_squares(gram, pull, heads.admit, given, rounds)])
+    tried = torch.stack([zero, given, bounded_least_squares(gram, pull, heads.admit, given, rounds)])
     losses = (tried * (_times(gram, tried) - 2 * pull)).sum(-1)
     best = losses.argmin(0)
     values = tried[best, torch.arange(heads.count)]
     return Basis(v, values, float(losses.amin(0).sum()), products)
 
 
-def _bounded_least_squares(gram: Grams, pull: PerHead, admit: Project, values: PerHead, rounds: int) -> PerHead:
+def bounded_least_squares(gram: Grams, pull: PerHead, admit: Project, values: PerHead, rounds: int) -> PerHead:
     """Minimise λᵀGλ − 2cᵀλ over admissible λ by accelerated projected gradients, restarted where they overshoot."""
     slope = gram.abs().sum(-1)  # diag(slope) − G is semidefinite
     ahead, age = values, torch.ones_like(values[:, :1])

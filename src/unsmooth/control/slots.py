@@ -17,7 +17,7 @@ from unsmooth.tolerance import tolerance
 
 @dataclass(frozen=True)
 class Place:
-    """Rows `start:stop` of the tensor `name` of `module` hold a d×d weight, one row per output feature.
+    """Rows `start:stop` of the tensor `name` of `module` hold W_Vᵀ or W_projᵀ, one row per output feature.
 
     `transposed` tensors (HF's Conv1D) have one column per output feature instead.
     """
@@ -33,13 +33,13 @@ class Place:
         value: Tensor = getattr(self.module, self.name)
         return value.mT if self.transposed else value
 
-    def weight(self) -> Float[Tensor, "dim dim"]:
+    def weight(self) -> Float[Tensor, "out in"]:
         """Its controlled rows."""
         return self.tensor()[self.start : self.stop]
 
 
 class Supplied(nn.Module):
-    """Puts a controlled d×d weight into its rows; the other rows (query, key) stay free parameters."""
+    """Puts a controlled weight into its rows; the other rows (query, key) stay free parameters."""
 
     def __init__(self, control: SpectralControl, layer: int, which: int, place: Place) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Supplied(nn.Module):
         rows = weight.mT if self.transposed else weight
         return torch.cat([rows[: self.start], rows[self.stop :]])
 
-    def _refuse(self, new: Float[Tensor, "dim dim"]) -> None:
+    def _refuse(self, new: Float[Tensor, "in out"]) -> None:
         control = self._control[0]
         now = control.read(self.layer, self.which)
         allowed = tolerance(torch.promote_types(new.dtype, now.dtype), now.shape[-1])

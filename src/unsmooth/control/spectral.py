@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from unsmooth.control.bounds import BOUNDS, SIGNS, get_bound
 from unsmooth.control.factor import gram_cholesky, orthogonal
 from unsmooth.control.fit import Fit, distances, fit_layer
+from unsmooth.control.fit_grouped import fit_grouped
 from unsmooth.control.forms import FORMS, get_form
 from unsmooth.errors import OptionError, WeightsError
 
@@ -34,11 +35,14 @@ ATTRIBUTE = "spectral_control"
 #: Attributes that say whether a module runs its blocks again in the backward pass: timm's, and Hugging Face's.
 CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
 
-Pair = tuple[Float[Tensor, "*layer dim dim"], Float[Tensor, "*layer dim dim"]]
+Pair = tuple[Float[Tensor, "*layer dim value"], Float[Tensor, "*layer feature dim"]]
 
 
 class SpectralControl(nn.Module):
     """Stacked Θ (layer, d, d) and ψ (layer, d) of the controlled layers, and the weights they stand for.
+
+    Where `kv_heads` value heads of `key` features each make up another width, or are shared by several query heads: Θ
+    (layer, d, kv_heads·key), ψ (layer, heads·key), and for form `eigen` Φ (layer, heads·key, d), where Θ is tall.
 
     The parametrisation runs in float32 (float64 if the parameters are) with autocast off.
 
@@ -48,6 +52,7 @@ class SpectralControl(nn.Module):
 
     sign: Tensor
     recipe: Tensor
+    phi: nn.Parameter | None
 
     def __init__(
         self,
@@ -58,6 +63,8 @@ class SpectralControl(nn.Module):
         form: str,
         bound: str | None = None,
         *,
+        kv_heads: int | None = None,
+        key: int | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -65,8 +72,15 @@ class SpectralControl(nn.Module):
         self.names, self.modes, self.heads, self.dim = tuple(names), tuple(modes), tuple(heads), dim
         self.form = get_form(form)
         self.bound = get_bound(bound or self.form.bound)
-        self.theta = nn.Parameter(torch.empty(len(names), dim, dim, device=device, dtype=dtype))
-        self.psi = nn.Parameter(torch.empty(len(names), dim, device=device, dtype=dtype))
+        self.kv_heads, self.key = kv_heads, key
+        #: How many query heads share a value head.
+        self.shared = heads[0] // kv_heads if kv_heads else 1
+        values = kv_heads * key if kv_heads and key else dim
+        features = values * self.shared
+        self.theta = nn.Parameter(torch.empty(len(names), dim, values, device=device, dtype=dtype))
+        self.psi = nn.Parameter(torch.empty(len(names), features, device=device, dtype=dtype))
+        outside = self.form.outside and values < dim
+        self.phi = nn.Parameter(torch.empty(len(names), features, dim, device=device, dtype=dtype)) if outside else None
         sign = torch.tensor([SIGNS[mode] for mode in modes], device=device, dtype=dtype)
         self.register_buffer("sign", sign[:, None])
         # Which form and bound, as numbers: a checkpoint of another form has the same names and shapes.
@@ -81,12 +95,14 @@ class SpectralControl(nn.Module):
         self._made_from: tuple[tuple[int, int], ...] = ()
 
     def reset(self, std: float = 0.1, generator: torch.Generator | None = None) -> None:
-        """Appendix A: He-normal Θ (variance 2/d) and ψ ~ N(0, std²)."""
+        """Appendix A: He-normal Θ (variance 2/d) and ψ ~ N(0, std²); Φ like ψ times Θ."""
         if not 0 < std < float("inf"):
             raise OptionError(f"std {std}: expected a positive number; ψ = 0 has no slope, so it could never move")
         with torch.no_grad():
             _draw(self.theta, (2.0 / self.dim) ** 0.5, generator)
             _draw(self.psi, std, generator)
+            if self.phi is not None:
+                _draw(self.phi, std * (2.0 / self.dim) ** 0.5, generator)
             if self.form.name == "symmetric":
                 # √2 times its own Q: the same weights and column lengths, at condition number 1. From a He-normal Θ
                 # training meets nearly dependent columns again and again, where dQ/dΘ ~ 1/r_jj explodes.
@@ -94,28 +110,33 @@ class SpectralControl(nn.Module):
         self.fit = None
 
     @torch.no_grad()
-    def assign(self, layer: int, w_v: Float[Tensor, "dim dim"], w_proj: Float[Tensor, "dim dim"]) -> Fit:
-        """Set one layer's Θ and ψ to the admissible weights nearest to these; returns the errors of the fit.
+    def assign(self, layer: int, w_v: Float[Tensor, "dim value"], w_proj: Float[Tensor, "feature dim"]) -> Fit:
+        """Set one layer's Θ, ψ and Φ to the admissible weights nearest to these; returns the errors of the fit.
 
         Exact where the constraint already holds: assigning what `weights(layer)` gave changes nothing.
         """
-        if w_v.shape != (self.dim, self.dim) or w_proj.shape != (self.dim, self.dim):
+        expected = tuple(self.theta.shape[1:]), (self.psi.shape[1], self.dim)
+        if (w_v.shape, w_proj.shape) != expected:
             raise WeightsError(
-                f"{self.names[layer]}: expected W_V and W_proj of shape {(self.dim, self.dim)} with the heads side by "
-                f"side, got {tuple(w_v.shape)} and {tuple(w_proj.shape)}"
+                f"{self.names[layer]}: expected W_V and W_proj of shapes {expected[0]} and {expected[1]} with the heads "
+                f"side by side, got {tuple(w_v.shape)} and {tuple(w_proj.shape)}"
             )
-        if not bool((w_v.isfinite() & w_proj.isfinite()).all()):
+        if not bool(w_v.isfinite().all() & w_proj.isfinite().all()):
             raise WeightsError(f"{self.names[layer]}: expected finite W_V and W_proj, got NaN or infinity")
         given = self._heads(layer, w_v, w_proj)
-        found = fit_layer(*given, self.form, self.bound, self.sign[layer].double().cpu())
-        before = self.theta[layer].clone(), self.psi[layer].clone()
-        self.theta[layer].copy_(found.theta)
-        self.psi[layer].copy_(found.psi)
+        how = self.form, self.bound, self.sign[layer].double().cpu()
+        if self.kv_heads is None:
+            found = fit_layer(*given, *how)
+        else:
+            found = fit_grouped(given[0][:: self.shared], given[1].unflatten(0, (-1, self.shared)), *how)
+        before = [p[layer].clone() for p in self.parameters()]
+        for parameter, value in zip(self.parameters(), (found.theta, found.psi, found.phi), strict=False):
+            parameter[layer].copy_(value)  # type: ignore[arg-type]
         # Measured on what is stored: rounding Θ to its dtype costs up to cond(Θ) times eps.
         errors = distances(self._heads(layer, *self.weights(layer)), given)
         if not all(map(isfinite, errors)):
-            self.theta[layer].copy_(before[0])
-            self.psi[layer].copy_(before[1])
+            for parameter, value in zip(self.parameters(), before, strict=True):
+                parameter[layer].copy_(value)
             raise WeightsError(
                 f"{self.names[layer]}: no weights of form {self.form.name!r} are near these, because their "
                 "eigenvectors are linearly dependent: use form 'split' or 'symmetric', or init='paper'"
@@ -124,23 +145,28 @@ class SpectralControl(nn.Module):
 
     def _heads(self, layer: int, w_v: Tensor, w_proj: Tensor) -> Pair:
         """Both weights per head, (head, dim, key) and (head, key, dim), in float64 on the CPU."""
-        shape = (self.heads[layer], self.dim // self.heads[layer])
-        per_v = w_v.detach().double().cpu().unflatten(1, shape).transpose(0, 1)
-        return per_v, w_proj.detach().double().cpu().unflatten(0, shape)
+        heads = self.heads[layer]
+        per_v = w_v.detach().double().cpu().unflatten(1, (heads // self.shared, -1)).transpose(0, 1)
+        return per_v.repeat_interleave(self.shared, 0), w_proj.detach().double().cpu().unflatten(0, (heads, -1))
 
-    def eigenvalues(self) -> Float[Tensor, "layer dim"]:
-        """diag Λ of every layer."""
-        return self.bound.to_lambda(self.psi, self.sign)
+    def eigenvalues(self) -> Float[Tensor, "layer feature"]:
+        """diag Λ of every layer, head after head."""
+        return self._share(self.bound.to_lambda(self.psi, self.sign))
+
+    def _share(self, eigenvalues: Tensor) -> Tensor:
+        """An equal share of the interval for each of the heads whose eigenvalues add up, so that their sum is in it."""
+        return eigenvalues if self.shared == 1 else eigenvalues / self.shared
 
     def weights(self, layer: int | None = None) -> Pair:
         """W_V and W_proj (paper's orientation) of all layers in one call, or of one layer."""
         every = slice(None) if layer is None else layer
         theta, psi, sign = self.theta[every], self.psi[every], self.sign[every]
         work = torch.promote_types(theta.dtype, torch.float32)
+        phi = None if self.phi is None else self.phi[every].to(work)
         # qr, cholesky and solves have no bfloat16 kernels, and an orthogonal weight needs float32.
         with torch.autocast(theta.device.type, enabled=False):
-            eigenvalues = self.bound.to_lambda(psi.to(work), sign.to(work))
-            w_v, w_proj = self.form.assemble(theta.to(work), eigenvalues)
+            eigenvalues = self._share(self.bound.to_lambda(psi.to(work), sign.to(work)))
+            w_v, w_proj = self.form.assemble(theta.to(work), eigenvalues, self.kv_heads or 1, phi)
         return w_v.to(theta.dtype), w_proj.to(theta.dtype)
 
     def forward(self) -> Pair:
@@ -169,7 +195,7 @@ class SpectralControl(nn.Module):
         """Hook after the last controlled block: forget them."""
         self._weights = None
 
-    def read(self, layer: int, which: int) -> Float[Tensor, "dim dim"]:
+    def read(self, layer: int, which: int) -> Float[Tensor, "in out"]:
         """W_V (`which` = 0) or W_proj (1) of one layer: this pass's, or computed now."""
         if self._weights is None or self._outdated(self._weights):
             return self.weights(layer)[which]
@@ -179,12 +205,12 @@ class SpectralControl(nn.Module):
         """Left by a pass that ended early, or made without gradients (in a re-entrant checkpoint) but needed with."""
         if torch.compiler.is_compiling():
             return False
-        learns = torch.is_grad_enabled() and (self.theta.requires_grad or self.psi.requires_grad)
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
         return self._made_from != self._state() or (learns and not weights[1].requires_grad)
 
     def _state(self) -> tuple[tuple[int, int], ...]:
-        """Changes with every in-place change of Θ or ψ, and when other tensors take their place."""
-        return tuple((id(p), 0 if p.is_inference() else p._version) for p in (self.theta, self.psi))
+        """Changes with every in-place change of Θ, ψ or Φ, and when other tensors take their place."""
+        return tuple((id(p), 0 if p.is_inference() else p._version) for p in self.parameters())
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without the weights of a pass that ended early."""
@@ -193,10 +219,10 @@ class SpectralControl(nn.Module):
     @torch.no_grad()
     def check(self) -> None:
         """Raise `WeightsError` with the layers' names where Θ is singular or not finite (synchronises)."""
-        finite = torch.isfinite(self.theta).flatten(1).all(1) & torch.isfinite(self.psi).all(1)
+        finite = torch.stack([p.isfinite().flatten(1).all(1) for p in self.parameters()]).all(0)
         if not bool(finite.all()):
             raise WeightsError(
-                f"Θ or ψ of {self._named(~finite)} holds NaN or infinity: expected finite parameters; "
+                f"{'Θ or ψ' if self.phi is None else 'Θ, ψ or Φ'} of {self._named(~finite)} holds NaN or infinity: expected finite parameters; "
                 "go back to an earlier checkpoint, or lower the learning rate"
             )
         if self.form.name == "split":
@@ -204,8 +230,8 @@ class SpectralControl(nn.Module):
         theta = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
         _, r_inv, singular = gram_cholesky(theta)
         if self.form.name == "eigen":
-            # V⁻¹ has no correct digit left once cond(V) ≥ ‖V‖‖V⁻¹‖/d (Frobenius norms) exceeds 1/eps.
-            condition = theta.norm(dim=(1, 2)) * r_inv.norm(dim=(1, 2)) / self.dim
+            # V⁻¹ has no correct digit left once cond(V) ≥ ‖V‖‖V⁻¹‖ over its columns (Frobenius norms) exceeds 1/eps.
+            condition = theta.norm(dim=(1, 2)) * r_inv.norm(dim=(1, 2)) / theta.shape[-1]
             singular = singular | (condition > 1 / torch.finfo(theta.dtype).eps)
         if bool(singular.any()):
             raise WeightsError(
@@ -220,7 +246,8 @@ class SpectralControl(nn.Module):
         """Shown by `print(model)`."""
         counts = {mode: self.modes.count(mode) for mode in dict.fromkeys(self.modes)}
         which = ", ".join(f"{count} {mode}" for mode, count in counts.items())
-        return f"form={self.form.name}, bound={self.bound.name}, dim={self.dim}, layers: {which}"
+        groups = f", {self.kv_heads} value heads of {self.key}" if self.kv_heads else ""
+        return f"form={self.form.name}, bound={self.bound.name}, dim={self.dim}{groups}, layers: {which}"
 
 
 def _recomputes(module: nn.Module) -> bool:

@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", help="only these variants")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the recipe")
     parser.add_argument("--compile-mode", default="default")
-    parser.add_argument("--attention", default=None)
+    parser.add_argument("--attention", default="tiled")
     options = parser.parse_args()
     runs = [dataclasses.replace(run, recipe=run.recipe.override(options.set)) for run in run_list(options.list)]
     runs = [run for run in runs if options.seeds is None or run.seed in options.seeds]

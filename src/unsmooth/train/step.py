@@ -12,6 +12,7 @@ from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
 from unsmooth.train.augment import BatchPlan, Colours, EpochPlan, augment
+from unsmooth.train.fast.shortcuts import Shortcuts
 from unsmooth.train.recipes import Recipe
 
 
@@ -21,7 +22,8 @@ class Speed:
 
     compile_mode: str | None = "default"  # torch.compile's mode; None runs eagerly
     graph: bool = True  # capture the whole step (CUDA only)
-    attention: str | None = None  # force one SDPA backend: FLASH_ATTENTION, CUDNN_ATTENTION, EFFICIENT_ATTENTION
+    attention: str | None = "tiled"  # our kernel (CUDA); None: PyTorch's choice; FLASH_ATTENTION, …: that SDPA backend
+    class_token: bool = True  # compute in the last block only what the class token needs
 
 
 class Trainer:
@@ -58,6 +60,9 @@ class Trainer:
         self.loss_sum = torch.zeros((), device=self.device)
         self.plan: EpochPlan | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
+        half = self.cuda and recipe.precision == "bf16"
+        tiled = half and self.speed.attention == "tiled"
+        self._shortcuts = Shortcuts(model, class_token=self.speed.class_token, tiled=tiled)
         self._augment, self._loss = augment, self._forward
         if self.cuda and self.speed.compile_mode is not None:
             torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
@@ -87,7 +92,8 @@ class Trainer:
             "arithmetic": "bfloat16 autocast" if half else "float32",
             "compile": self.speed.compile_mode if self.cuda else None,
             "graph": self.cuda and self.speed.graph and self.world == 1,
-            "attention": self.speed.attention,
+            "attention": self.speed.attention if self.cuda else None,
+            "class_token": self.speed.class_token,
             "processes": self.world,
         }
 
@@ -111,7 +117,7 @@ class Trainer:
         draws: BatchPlan = self.plan.batch(self.row)
         with torch.no_grad():
             x, target = self._augment(self.pixels, self.labels, draws, self.recipe, self.colours)
-        with attention_backend(self.speed.attention):
+        with attention_backend(self.speed.attention), self._shortcuts:
             loss = self._loss(x, target)
             loss.backward()
         if self.world > 1:
@@ -177,7 +183,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 @contextlib.contextmanager
 def attention_backend(name: str | None) -> Iterator[None]:
     """Force one backend of scaled dot product attention; None leaves the choice to PyTorch."""
-    if name is None:
+    if name in (None, "tiled"):
         yield
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel
