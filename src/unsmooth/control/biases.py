@@ -3,8 +3,8 @@
 Rows of A sum to 1, so every token gets Σ_h b_v^h W_proj^h, and the same H_h from other factors W_V^h and W_proj^h
 would change that. b_proj takes up the difference.
 
-Where the projection has no bias (Qwen2), b_v moves to where Σ_h b_v^h W_proj^h is nearest to what it was. Not where W_V is
-d×d: a new W_proj is then often near to singular, and b_v would have to grow without bound.
+Where the projection has no bias (Qwen2), b_v moves to where Σ_h b_v^h W_proj^h is nearest to what it was. Not where W_V
+is d×d: a new W_proj is then often nearly singular, and b_v would grow without bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""One batched factorisation for all layers: Q and R⁻¹ of Θ = Q R with diag R > 0, and V⁻¹ from the same (V⁺ of a tall V).
+"""One batched factorisation for all layers: Q and R⁻¹ of Θ = Q R with diag R > 0, and V⁻¹ from the same.
+
+Of a tall Θ (fewer value features than the model has) Q is tall too, and V⁺ takes the place of V⁻¹.
 
 Why Cholesky-QR: `torch.linalg.qr` and `torch.linalg.inv` loop over matrices or synchronise on a GPU
 (12×192×192, forward and backward: 19.7 ms and 2.3 ms, the latter not capturable in a CUDA graph), while a
@@ -42,6 +44,14 @@ def gram_cholesky(
     # r_jj / ‖θ_j‖ is the sine of column j's angle to the columns before it; NaN where Cholesky failed.
     singular = ~(pivots > small * a.norm(dim=-2)).all(-1)
     return q.masked_fill(singular[..., None, None], torch.nan), r_inv, singular
+
+
+def dependent(theta: Float[Tensor, "layer dim value"], *, inverted: bool) -> Bool[Tensor, " layer"]:
+    """Which matrices have linearly dependent columns; if `inverted`, also those whose inverse would be noise."""
+    _, r_inv, singular = gram_cholesky(theta)
+    # V⁻¹ has no correct digit left once cond(V) ≥ ‖V‖‖V⁻¹‖/columns (Frobenius norms) exceeds 1/eps.
+    condition = theta.norm(dim=(1, 2)) * r_inv.norm(dim=(1, 2)) / theta.shape[-1]
+    return singular | (condition > 1 / torch.finfo(theta.dtype).eps) if inverted else singular
 
 
 def _pass(a: Tensor, shift: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """`from_weights` where query heads share value heads, or values have fewer features than the model.
 
-Heads (i, 1) … (i, r) of a group have H_ij = (W_V^i W_proj^ij)ᵀ, to be fitted by V_i Λ_ij U_iᵀ with columns that they share.
-This is exact where one basis serves all H_ij of the group, and then it serves the mixture Σ_j c_j H_ij too: its
+Heads (i, 1) … (i, r) of a group have H_ij = (W_V^i W_proj^ij)ᵀ, to be fitted by V_i Λ_ij U_iᵀ with columns that they
+share. This is exact where one basis serves all H_ij of the group, and then it serves the mixture Σ_j c_j H_ij too: its
 eigenvectors are tried first. For `eigen` the values keep their span, and Φ is what heads write outside it.
 """
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.control.bounds import Bound
-from unsmooth.control.fit import EXACT, Fitted, Pair, beside, distances, semidefinite, symmetric_basis
+from unsmooth.control.fit import EXACT, Fitted, Pair, beside, distances, fit_layer, semidefinite, symmetric_basis
 from unsmooth.control.forms import Form
 from unsmooth.control.shared_basis import bounded_least_squares
 
@@ -22,6 +22,22 @@ Sign = Float[Tensor, " one"]
 
 #: Values that (nearly) depend on each other get singular values of at least this share of the largest.
 _LEAST = 1e-5
+
+
+def nearest(
+    w_v: Float[Tensor, "head dim key"],
+    w_proj: Float[Tensor, "head key dim"],
+    form: Form,
+    bound: Bound,
+    sign: Sign,
+    shared: int | None,
+) -> list[Tensor]:
+    """Θ, ψ and, where there is one, Φ; `shared` is how many heads share a value head, None where W_V is d×d."""
+    if shared is None:
+        found = fit_layer(w_v, w_proj, form, bound, sign)
+    else:
+        found = fit_grouped(w_v[::shared], w_proj.unflatten(0, (-1, shared)), form, bound, sign)
+    return [found.theta, found.psi, *([] if found.phi is None else [found.phi])]
 
 
 def fit_grouped(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign: Sign) -> Fitted:
@@ -104,7 +120,7 @@ def _orthonormal(w_v: Values, w_proj: Projections) -> Values:
 
 
 def _congruent(w_v: Values, w_proj: Projections, sign: Sign) -> Values:
-    """V_i with H_ij near V_i Λ_ij V_iᵀ for all j: whiten the semidefinite part of Σ_j H_ij, rotate to a mixture's axes."""
+    """V_i with H_ij near V_i Λ_ij V_iᵀ for all j: whiten the semidefinite part of Σ_j H_ij, take a mixture's axes."""
     key = w_v.shape[-1]
     vectors, values = semidefinite(w_v, w_proj.sum(1), sign)
     sizes = values[:, :key].clamp(min=0.0)

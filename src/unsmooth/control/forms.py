@@ -14,10 +14,10 @@ columns h·k … of W_V and the same rows of W_proj. Let V_h, Λ_h be head h's c
 What LayerNorm leaves of it (docs/control.md): a constant positive weight keeps the interval of `symmetric`
 and the signs of `split`; nothing is kept by `eigen`, whose H is not normal.
 
-Grouped queries: r query heads (i, 1) … (i, r) share value head i. V has a column per value feature, d × g·k, the heads of
-a group share its columns V_i and have eigenvalues Λ_ij each: W_proj^ij = Λ_ij V_iᵀ, with Θ⁺ for V⁻¹ in `eigen`. Then
-every line above holds with zeros besides, and ΣW_h has Λ_i1 + … + Λ_ir. What V does not span (H has rank g·k at most) is
-left over for `eigen`: any Φ(I − VV⁺) can be added to W_proj and changes no eigenvalue, because no value reads it.
+Grouped queries: r query heads (i, 1) … (i, r) share value head i. V has a column per value feature, d × g·k; the heads
+of a group share its columns V_i and have eigenvalues Λ_ij each: W_proj^ij = Λ_ij V_iᵀ, with V⁺ for V⁻¹ in `eigen`.
+Every line above holds then, with zeros besides, and Σ_h W_h has Λ_i1 + … + Λ_ir. H has rank g·k at most: what V does
+not span is left over, and `eigen` adds Φ(I − VV⁺) to W_proj there, which changes no eigenvalue, as no value reads it.
 """
 
 from __future__ import annotations

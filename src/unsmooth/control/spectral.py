@@ -14,7 +14,7 @@ Why hooks on blocks: Dynamo runs a compiled model's own hooks outside the graph,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -23,9 +23,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.control.bounds import BOUNDS, SIGNS, get_bound
-from unsmooth.control.factor import gram_cholesky, orthogonal
-from unsmooth.control.fit import Fit, distances, fit_layer
-from unsmooth.control.fit_grouped import fit_grouped
+from unsmooth.control.draw import draw
+from unsmooth.control.factor import dependent, orthogonal
+from unsmooth.control.fit import Fit, distances
+from unsmooth.control.fit_grouped import nearest
 from unsmooth.control.forms import FORMS, get_form
 from unsmooth.errors import OptionError, WeightsError
 
@@ -99,10 +100,10 @@ class SpectralControl(nn.Module):
         if not 0 < std < float("inf"):
             raise OptionError(f"std {std}: expected a positive number; ψ = 0 has no slope, so it could never move")
         with torch.no_grad():
-            _draw(self.theta, (2.0 / self.dim) ** 0.5, generator)
-            _draw(self.psi, std, generator)
+            draw(self.theta, (2.0 / self.dim) ** 0.5, generator)
+            draw(self.psi, std, generator)
             if self.phi is not None:
-                _draw(self.phi, std * (2.0 / self.dim) ** 0.5, generator)
+                draw(self.phi, std * (2.0 / self.dim) ** 0.5, generator)
             if self.form.name == "symmetric":
                 # √2 times its own Q: the same weights and column lengths, at condition number 1. From a He-normal Θ
                 # training meets nearly dependent columns again and again, where dQ/dΘ ~ 1/r_jj explodes.
@@ -115,33 +116,32 @@ class SpectralControl(nn.Module):
 
         Exact where the constraint already holds: assigning what `weights(layer)` gave changes nothing.
         """
-        expected = tuple(self.theta.shape[1:]), (self.psi.shape[1], self.dim)
-        if (w_v.shape, w_proj.shape) != expected:
+        expected = [tuple(self.theta.shape[1:]), (self.psi.shape[1], self.dim)]
+        came = [tuple(w_v.shape), tuple(w_proj.shape)]
+        if came != expected:
             raise WeightsError(
-                f"{self.names[layer]}: expected W_V and W_proj of shapes {expected[0]} and {expected[1]} with the heads "
-                f"side by side, got {tuple(w_v.shape)} and {tuple(w_proj.shape)}"
+                f"{self.names[layer]}: expected W_V and W_proj of shapes {expected} (heads side by side), got {came}"
             )
         if not bool(w_v.isfinite().all() & w_proj.isfinite().all()):
             raise WeightsError(f"{self.names[layer]}: expected finite W_V and W_proj, got NaN or infinity")
         given = self._heads(layer, w_v, w_proj)
-        how = self.form, self.bound, self.sign[layer].double().cpu()
-        if self.kv_heads is None:
-            found = fit_layer(*given, *how)
-        else:
-            found = fit_grouped(given[0][:: self.shared], given[1].unflatten(0, (-1, self.shared)), *how)
-        before = [p[layer].clone() for p in self.parameters()]
-        for parameter, value in zip(self.parameters(), (found.theta, found.psi, found.phi), strict=False):
-            parameter[layer].copy_(value)  # type: ignore[arg-type]
+        sign, shared = self.sign[layer].double().cpu(), None if self.kv_heads is None else self.shared
+        found = nearest(*given, self.form, self.bound, sign, shared)
+        before = [parameter[layer].clone() for parameter in self.parameters()]
+        self._set(layer, found)
         # Measured on what is stored: rounding Θ to its dtype costs up to cond(Θ) times eps.
         errors = distances(self._heads(layer, *self.weights(layer)), given)
         if not all(map(isfinite, errors)):
-            for parameter, value in zip(self.parameters(), before, strict=True):
-                parameter[layer].copy_(value)
+            self._set(layer, before)
             raise WeightsError(
                 f"{self.names[layer]}: no weights of form {self.form.name!r} are near these, because their "
                 "eigenvectors are linearly dependent: use form 'split' or 'symmetric', or init='paper'"
             )
         return Fit(self.names[layer], *errors)
+
+    def _set(self, layer: int, values: Iterable[Tensor]) -> None:
+        for parameter, value in zip(self.parameters(), values, strict=True):
+            parameter[layer].copy_(value)
 
     def _heads(self, layer: int, w_v: Tensor, w_proj: Tensor) -> Pair:
         """Both weights per head, (head, dim, key) and (head, key, dim), in float64 on the CPU."""
@@ -222,17 +222,14 @@ class SpectralControl(nn.Module):
         finite = torch.stack([p.isfinite().flatten(1).all(1) for p in self.parameters()]).all(0)
         if not bool(finite.all()):
             raise WeightsError(
-                f"{'Θ or ψ' if self.phi is None else 'Θ, ψ or Φ'} of {self._named(~finite)} holds NaN or infinity: expected finite parameters; "
+                f"Θ or ψ{'' if self.phi is None else ' or Φ'} of {self._named(~finite)} holds NaN or infinity: "
+                "expected finite parameters; "
                 "go back to an earlier checkpoint, or lower the learning rate"
             )
         if self.form.name == "split":
             return  # VᵀV is never inverted
         theta = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
-        _, r_inv, singular = gram_cholesky(theta)
-        if self.form.name == "eigen":
-            # V⁻¹ has no correct digit left once cond(V) ≥ ‖V‖‖V⁻¹‖ over its columns (Frobenius norms) exceeds 1/eps.
-            condition = theta.norm(dim=(1, 2)) * r_inv.norm(dim=(1, 2)) / theta.shape[-1]
-            singular = singular | (condition > 1 / torch.finfo(theta.dtype).eps)
+        singular = dependent(theta, inverted=self.form.name == "eigen")
         if bool(singular.any()):
             raise WeightsError(
                 f"Θ of {self._named(singular)} is singular: form {self.form.name!r} needs linearly independent "
@@ -252,12 +249,3 @@ class SpectralControl(nn.Module):
 
 def _recomputes(module: nn.Module) -> bool:
     return any(getattr(module, name, False) for name in CHECKPOINTING)
-
-
-def _draw(to: Tensor, std: float, generator: torch.Generator | None) -> None:
-    """Normal numbers, drawn where the generator is."""
-    elsewhere = generator is not None and generator.device.type != to.device.type
-    drawn = torch.empty_like(to, device=generator.device) if generator is not None and elsewhere else to
-    drawn.normal_(0.0, std, generator=generator)
-    if elsewhere:
-        to.copy_(drawn)
