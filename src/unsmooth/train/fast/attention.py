@@ -55,8 +55,8 @@ def _tile_of(rest: int) -> int:
 
 
 FORWARD = Tiles(own=64, visit=64, warps=4, stages=3)
-BACKWARD_KEYS = Tiles(own=64, visit=32, warps=4, stages=2)
-BACKWARD_QUERIES = Tiles(own=64, visit=64, warps=4, stages=2)
+BACKWARD_KEYS = Tiles(own=64, visit=64, warps=4, stages=1)
+BACKWARD_QUERIES = Tiles(own=64, visit=64, warps=4, stages=3)
 
 
 @torch.library.custom_op("unsmooth::attention", mutates_args=())
