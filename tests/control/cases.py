@@ -1,4 +1,4 @@
-"""What the control tests share: small models, their outputs, H of a layer, and the families that can be controlled."""
+"""What the control tests share: small models, their outputs, H of a layer, and the families with grouped queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ MODES = {"sharpening": -1.0, "smoothing": 1.0}
 
 #: Families with grouped queries, whose W_V is not square.
 GROUPED = [case for case in model_cases.CASES if case.grouped]
-PLAIN = [case for case in model_cases.CASES if case not in GROUPED]
 
 
 def vit(seed: int = 0, dim: int = 24, heads: int = 3, depth: int = 2, **kwargs: Any) -> nn.Module:
@@ -26,6 +25,13 @@ def vit(seed: int = 0, dim: int = 24, heads: int = 3, depth: int = 2, **kwargs: 
     small = {"img_size": 8, "patch_size": 4, "embed_dim": dim, "num_heads": heads, "depth": depth, "num_classes": 5}
     model: nn.Module = timm.create_model("vit_tiny_patch16_224", pretrained=False, **{**small, **kwargs})
     return model
+
+
+def decoder(name: str = "Llama", wrap: str | None = None, seed: int = 0, **kwargs: Any) -> nn.Module:
+    """A small decoder in float64: 4 query heads share 2 value heads, width 32."""
+    torch.manual_seed(seed)
+    build = model_cases.hf(name, wrap=wrap, **{**model_cases.DECODER, **kwargs})
+    return build().double().eval()
 
 
 def images(batch: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

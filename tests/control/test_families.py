@@ -1,10 +1,10 @@
-"""Every family with square value and projection weights can be controlled and baked; the others are refused."""
+"""Every family can be controlled and baked, in every form that its shapes admit."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from control.cases import FORMS, GROUPED, PLAIN, outputs, total_of
+from control.cases import FORMS, decoder, outputs, total_of
 from model_cases import Case, every_case
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -20,7 +20,7 @@ def hooks(model: nn.Module) -> list[int]:
     return [len(getattr(module, kind)) for module in model.modules() for kind in kinds]
 
 
-@every_case(PLAIN)
+@every_case()
 @pytest.mark.parametrize("form", FORMS)
 def test_baked_model_gives_the_same_outputs_and_loads_into_the_untouched_class(
     case: Case, form: str, tmp_path: object
@@ -44,7 +44,7 @@ def test_baked_model_gives_the_same_outputs_and_loads_into_the_untouched_class(
         torch.testing.assert_close(outputs(plain, case.inputs()), expected, rtol=1e-5, atol=1e-5)
 
 
-@every_case(PLAIN)
+@every_case()
 def test_view_of_a_controlled_model_shows_the_eigenvalues_that_were_asked_for(case: Case) -> None:
     model = reparametrize(case.model(torch.float64), "smoothing", form="symmetric")
     control = control_of(model)
@@ -53,30 +53,42 @@ def test_view_of_a_controlled_model_shows_the_eigenvalues_that_were_asked_for(ca
     assert len(passes) == len(control.names)
     for wanted, layer in zip(control.eigenvalues(), passes.values(), strict=True):
         found = torch.linalg.eigvalsh(total_of(model, layer.index))
-        torch.testing.assert_close(found, wanted.detach().sort().values, rtol=0, atol=tolerance(torch.float64, 32))
+        summed = wanted.detach().unflatten(0, (layer.kv_heads, -1, layer.key_dim)).sum(1).flatten()
+        expected = torch.cat([summed, found.new_zeros(len(found) - len(summed))]).sort().values
+        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance(torch.float64, 32))
 
 
-@every_case(GROUPED)
-def test_grouped_queries_are_refused_with_the_name_of_the_layer(case: Case) -> None:
-    model = case.model()
+@pytest.mark.parametrize("form", ["eigen", "symmetric"])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_more_value_features_than_the_width_are_refused_by_forms_that_need_independent_columns(
+    form: str, shared: int
+) -> None:
+    model = decoder("Qwen3", head_dim=12 * shared, num_key_value_heads=4 // shared)
     keys = list(model.state_dict())
-    with pytest.raises(WeightsError, match=r"layers\.0\.self_attn: its 4 query heads share 2 value heads"):
-        reparametrize(model)
+    message = rf"layers\.0\.self_attn: form '{form}' needs .* {4 // shared} value heads .* have 48 in the width 32: use"
+    with pytest.raises(WeightsError, match=message):
+        reparametrize(model, form=form)
     assert list(model.state_dict()) == keys
 
 
-def test_value_weights_that_are_not_square_are_refused_with_their_shapes() -> None:
-    from model_cases import DECODER, hf
+@pytest.mark.parametrize("heads", [{"num_key_value_heads": 4}, {"num_key_value_heads": 4, "head_dim": 4}])
+@pytest.mark.parametrize("form", FORMS)
+def test_ungrouped_decoder_is_controlled(form: str, heads: dict[str, int]) -> None:
+    from model_cases import ids
 
-    wide = {**DECODER, "num_key_value_heads": 4, "head_dim": 12}
-    with pytest.raises(WeightsError, match=r"self_attn: expected square .* got W_V 32×48 and W_proj 48×32"):
-        reparametrize(hf("Qwen3", **wide)())
+    model, batch = decoder(**heads), ids()
+    expected = outputs(reparametrize(model, form=form), batch)
+    torch.testing.assert_close(outputs(bake(model), batch), expected, rtol=0, atol=1e-12)
 
 
-def test_ungrouped_decoder_is_controlled() -> None:
-    from model_cases import DECODER, hf, ids
-
-    model = hf("Llama", **{**DECODER, "num_key_value_heads": 4})().eval()
-    batch = ids()
-    expected = outputs(reparametrize(model), batch)
-    torch.testing.assert_close(outputs(bake(model), batch), expected, rtol=1e-5, atol=1e-5)
+def test_layers_of_different_groups_are_refused_in_one_call() -> None:
+    model = decoder()
+    attention = model.layers[1].self_attn  # type: ignore[index, union-attr]
+    attention.v_proj = nn.Linear(32, 8, bias=False, dtype=torch.float64)  # type: ignore[union-attr]
+    attention.config = type(attention.config)(**{**attention.config.to_dict(), "num_key_value_heads": 1})  # type: ignore[union-attr, operator]
+    attention.num_key_value_groups = 4  # type: ignore[union-attr]
+    with pytest.raises(
+        WeightsError, match=r"different heads \[\(4, 1, 8\), \(4, 2, 8\)\] .* select layers of one kind"
+    ):
+        reparametrize(model)
+    assert control_of(reparametrize(model, layers=[1])).kv_heads == 1
