@@ -61,6 +61,7 @@ class Form:
 def share(rows: Float[Tensor, "*layer value dim"], groups: int, count: int) -> Projections:
     """The rows of each group `count` times, one query head after the other.
 
+    >>> import torch
     >>> share(torch.tensor([[1.0], [2.0], [3.0], [4.0]]), groups=2, count=2).flatten()
     tensor([1., 2., 1., 2., 3., 4., 3., 4.])
     """
