@@ -52,7 +52,8 @@ def fit_grouped(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign
     exact = _fitted(w_v, w_proj, _dual(values @ _eigenvectors(_mixture(w_proj) @ values)), form, bound, sign)
     if exact.heads <= EXACT:
         return exact
-    # Orthonormal columns in each group came as near as eigenvectors in trained models, at a far better condition.
+    # Nothing is exact. Columns that are orthonormal in each group came as near (in five layers of SmolLM2, to 0.004)
+    # as the eigenvectors did, with condition numbers of 3 to 5 instead of 130 to 350.
     return _fitted(w_v, w_proj, _dual(_orthonormal(values, w_proj)), form, bound, sign)
 
 
@@ -61,9 +62,8 @@ def _fitted(
 ) -> Fitted:
     """The best Λ for these columns of U and V, and Φ for what the heads write outside of V."""
     (u, v), (groups, count) = columns, w_proj.shape[:2]
-    heads = w_v[:, None] @ w_proj
     gram = ((u.mT @ u) * (v.mT @ v))[:, None].expand(-1, count, -1, -1).flatten(0, 1)
-    pull = ((u.mT[:, None] @ heads) * v.mT[:, None]).sum(-1).flatten(0, 1)
+    pull = ((u.mT @ w_v)[:, None] * (w_proj @ v[:, None]).mT).sum(-1).flatten(0, 1)  # u_mᵀ W_V^i W_proj^ij v_m
     split = form.name == "split"
 
     def admit(values: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def _fitted(
         v, values = v * excess.sqrt()[:, None], values / excess[:, None]
     theta, psi = beside(v), bound.to_psi(bound.nearest(count * values, sign), sign).flatten()
     tall = form.outside and theta.shape[1] < theta.shape[0]
-    phi = (torch.linalg.pinv(u)[:, None] @ heads).flatten(0, 2) if tall else None
+    phi = ((torch.linalg.pinv(u) @ w_v)[:, None] @ w_proj).flatten(0, 2) if tall else None
     ours_v, ours_proj = form.assemble(theta, bound.to_lambda(psi, sign) / count, groups, phi)
     ours = ours_v.unflatten(1, (groups, -1)).transpose(0, 1), ours_proj.unflatten(0, (groups, count, -1))
     return Fitted(theta, psi, *distances(_per_head(*ours), _per_head(w_v, w_proj)), phi)

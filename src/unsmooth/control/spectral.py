@@ -42,8 +42,8 @@ Pair = tuple[Float[Tensor, "*layer dim value"], Float[Tensor, "*layer feature di
 class SpectralControl(nn.Module):
     """Stacked Θ (layer, d, d) and ψ (layer, d) of the controlled layers, and the weights they stand for.
 
-    Where `kv_heads` value heads of `key` features each make up another width, or are shared by several query heads: Θ
-    (layer, d, kv_heads·key), ψ (layer, heads·key), and for form `eigen` Φ (layer, heads·key, d), where Θ is tall.
+    With `kv_heads` value heads of `key` features (where W_V is not d×d): Θ (layer, d, kv_heads·key),
+    ψ (layer, heads·key), and for form `eigen`, where Θ is tall, Φ (layer, heads·key, d).
 
     The parametrisation runs in float32 (float64 if the parameters are) with autocast off.
 
@@ -74,8 +74,7 @@ class SpectralControl(nn.Module):
         self.form = get_form(form)
         self.bound = get_bound(bound or self.form.bound)
         self.kv_heads, self.key = kv_heads, key
-        #: How many query heads share a value head.
-        self.shared = heads[0] // kv_heads if kv_heads else 1
+        self.shared = heads[0] // kv_heads if kv_heads else 1  # query heads per value head
         values = kv_heads * key if kv_heads and key else dim
         features = values * self.shared
         self.theta = nn.Parameter(torch.empty(len(names), dim, values, device=device, dtype=dtype))
