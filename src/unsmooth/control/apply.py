@@ -41,8 +41,8 @@ def reparametrize(
       the errors are in `control_of(model).fit`; b_proj takes up what changes of b_v W_proj, or else b_v).
     - `bound`: "clip", "abs", "tanh", "square" or "free"; by default the form's own.
 
-    Other biases stay as they are. `bake` undoes it with the same outputs. Θ, ψ (and Φ, see `forms`) are new parameters, and
-    train even where the weights were frozen: make the optimiser (and DDP, and `torch.compile`) afterwards.
+    Other biases stay as they are. `bake` undoes it with the same outputs. Θ, ψ (and Φ, see `forms`) are new parameters,
+    and train even where the weights were frozen: make the optimiser (and DDP, and `torch.compile`) afterwards.
     """
     if init not in INITS:
         raise OptionError.unknown("init", init, INITS)

@@ -91,7 +91,7 @@ class SpectralControl(nn.Module):
         self.batched = True
         #: Modules that may run blocks again in the backward pass; a tuple, so that they are not registered here.
         self.checkpointing: tuple[nn.Module, ...] = ()
-        self._weights: Pair | None = None
+        self._weights: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
         self._made_from: tuple[tuple[int, int], ...] = ()
 
     def reset(self, std: float = 0.1, generator: torch.Generator | None = None) -> None:
@@ -177,18 +177,16 @@ class SpectralControl(nn.Module):
         if not self.batched or any(_recomputes(module) for module in self.checkpointing):
             self._weights = None
             return
-        self._weights = self.weights()
-        if torch.compiler.is_compiling():
-            return
-        self._made_from = self._state()
+        w_v, w_proj = self.weights()
         # Free on a CPU; on a GPU it would synchronise every step, so `ControlMonitor.check` does it there.
-        if self.theta.device.type == "cpu":
-            w_v, w_proj = self._weights
+        if self.theta.device.type == "cpu" and not torch.compiler.is_compiling():
             finite = bool(torch.isfinite(w_v.sum() + w_proj.sum()))
             if not finite or (self.form.name == "eigen" and w_v.abs().max() * torch.finfo(w_v.dtype).eps > 1):
-                self._weights = None
                 self.check()
-                self._weights = w_v, w_proj
+        # Unbound: the gradient of a weight picked by index would be a stack of zeros, for every layer.
+        self._weights = w_v.unbind(), w_proj.unbind()
+        if not torch.compiler.is_compiling():
+            self._made_from = self._state()
 
     def clear(self, block: nn.Module, args: Any, output: Any) -> None:
         """Hook after the last controlled block: forget them."""
@@ -200,12 +198,12 @@ class SpectralControl(nn.Module):
             return self.weights(layer)[which]
         return self._weights[which][layer]
 
-    def _outdated(self, weights: Pair) -> bool:
+    def _outdated(self, weights: tuple[Sequence[Tensor], Sequence[Tensor]]) -> bool:
         """Left by a pass that ended early, or made without gradients (in a re-entrant checkpoint) but needed with."""
         if torch.compiler.is_compiling():
             return False
         learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
-        return self._made_from != self._state() or (learns and not weights[1].requires_grad)
+        return self._made_from != self._state() or (learns and not weights[1][0].requires_grad)
 
     def _state(self) -> tuple[tuple[int, int], ...]:
         """Changes with every in-place change of Θ, ψ or Φ, and when other tensors take their place."""
