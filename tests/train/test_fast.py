@@ -1,0 +1,185 @@
+"""Short cuts of the training step compute the same loss and gradients."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from unsmooth.tolerance import tolerance
+from unsmooth.train import Recipe, build_model
+from unsmooth.train.fast.shortcuts import Shortcuts
+from unsmooth.train.variants import apply_variant
+
+HERE = Path(__file__).parent
+needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def gradients(model: nn.Module, forward: Callable[[Tensor], Tensor], seed: int = 1) -> tuple[Tensor, list[Tensor]]:
+    """Loss and gradients on a fixed batch; stochastic depth draws the same every time."""
+    parameter = next(model.parameters())
+    torch.manual_seed(0)
+    images = torch.randn(4, 3, 32, 32, dtype=parameter.dtype).to(parameter.device)
+    torch.manual_seed(seed)
+    loss = forward(images).logsumexp(-1).sum()
+    return loss, list(torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True))
+
+
+def assert_same(found: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list[Tensor]], depth: int = 1) -> None:
+    torch.testing.assert_close(found[0], expected[0])
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        if theirs is None:
+            assert ours is None
+            continue
+        scale = float(theirs.abs().max()) + 1e-12
+        assert float((ours - theirs).abs().max()) <= tolerance(theirs.dtype, 1000 * depth) * scale
+
+
+@pytest.mark.parametrize("variant", ["plain", "sharpening", "smoothing-split", "sharpening-eigen", "sharpening@:1"])
+def test_the_class_token_is_enough_for_the_same_gradients(variant: str, tiny_recipe: Recipe) -> None:
+    recipe = tiny_recipe.override(["drop_path=0.5", "qkv_bias=true"])
+    model = apply_variant(build_model(recipe, 0), variant).double().train()
+    expected = gradients(model, model)
+    short = Shortcuts(model, class_token=True, tiled=False)
+    assert [type(module).__name__ for module, _ in short.swaps] == ["Block"]
+    with short:
+        assert_same(gradients(model, model), expected)
+        assert model.forward_features(torch.zeros(2, 3, 32, 32).double()).shape[1] == 1  # the other tokens are gone
+    assert_same(gradients(model, model), expected)
+
+
+def test_dropped_paths_are_those_of_the_whole_block(tiny_recipe: Recipe) -> None:
+    model = build_model(tiny_recipe.override(["drop_path=0.9"]), 0).double().train()
+    losses = set()
+    for seed in range(6):
+        expected = gradients(model, model, seed)
+        with Shortcuts(model, class_token=True, tiled=False):
+            assert_same(gradients(model, model, seed), expected)
+        losses.add(float(expected[0].detach()))
+    assert len(losses) > 1
+
+
+@pytest.mark.parametrize("variant", ["contranorm", "featscale", "attnscale", "neutreno", "gfsa", "centered"])
+def test_fixes_that_see_every_token_are_left_alone(variant: str, tiny_recipe: Recipe) -> None:
+    model = apply_variant(build_model(tiny_recipe, 0), variant).train()
+    expected = gradients(model, model)
+    with Shortcuts(model, class_token=True, tiled=False):
+        assert_same(gradients(model, model), expected)
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize("options", [{"global_pool": "map"}, {"qk_norm": True}, {"attn_drop_rate": 0.1}])
+def test_other_models_are_left_alone(options: dict[str, Any], tiled: bool) -> None:
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2, embed_dim=48, **options)
+    assert Shortcuts(model, class_token=True, tiled=tiled).swaps == []
+
+
+def test_a_head_that_averages_tokens_needs_them_all() -> None:
+    model = timm.create_model(
+        "vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2, embed_dim=48, global_pool="avg", class_token=False
+    )
+    assert Shortcuts(model, class_token=True, tiled=False).swaps == []
+
+
+def test_a_hook_on_attention_keeps_its_block_whole(tiny_recipe: Recipe) -> None:
+    model = build_model(tiny_recipe, 0)
+    assert len(Shortcuts(model, class_token=True, tiled=False).swaps) == 1
+    model.blocks[-1].attn.proj.register_forward_hook(lambda *_: None)  # type: ignore[union-attr, index]
+    assert Shortcuts(model, class_token=True, tiled=False).swaps == []
+
+
+def test_the_model_is_whole_again_after_an_error(tiny_recipe: Recipe) -> None:
+    model = build_model(tiny_recipe, 0)
+    with pytest.raises(RuntimeError), Shortcuts(model, class_token=True, tiled=False):
+        model(torch.zeros(1, 3, 32, 32).double())
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+def test_entering_again_compiles_nothing_again(tiny_recipe: Recipe) -> None:
+    compiled: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    model = build_model(tiny_recipe.override(["drop_path=0"]), 0).train()
+    forward = torch.compile(lambda x: model(x), backend=backend, fullgraph=True)
+    short = Shortcuts(model, class_token=True, tiled=False)
+    for _ in range(3):
+        with short:
+            assert_same(gradients(model, forward), gradients(model, model))
+    assert len(compiled) == 1
+
+
+@needs_triton
+def test_the_interpreted_kernels_are_softmax_attention() -> None:
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    program = [sys.executable, "-W", "ignore", str(HERE / "attention_twin.py")]
+    run = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr[-2000:]
+    lines = [line.split() for line in run.stdout.splitlines()]
+    assert len(lines) == 5
+    for line in lines:
+        assert max(float(line[-2]), float(line[-1])) < tolerance(torch.float32, 1000), line
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@needs_cuda
+@pytest.mark.parametrize("tokens", [5, 64, 65, 257])
+def test_the_kernels_are_as_exact_as_pytorchs(tokens: int) -> None:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from unsmooth.train.fast.attention import attention
+
+    torch.manual_seed(0)
+    packed = torch.randn(4, tokens, 3 * 3 * 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(4, tokens, 3 * 64, device="cuda", dtype=torch.bfloat16)
+
+    def theirs(x: Tensor) -> Tensor:
+        q, k, v = x.reshape(4, tokens, 3, 3, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    exact = packed.detach().double().requires_grad_()
+    wanted = theirs(exact)
+    (wanted_gradient,) = torch.autograd.grad(wanted, exact, weight.double())
+
+    def errors(out: Tensor) -> tuple[float, float]:
+        (gradient,) = torch.autograd.grad(out, packed, weight)
+        return distance(out.detach(), wanted.detach()), distance(gradient, wanted_gradient)
+
+    for ours, reference in zip(errors(attention(packed, 3)), errors(theirs(packed)), strict=True):
+        assert ours < 1.2 * reference
+
+
+@needs_cuda
+@pytest.mark.parametrize("variant", ["plain", "sharpening"])
+def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, tiny_recipe: Recipe) -> None:
+    recipe = tiny_recipe.override(["width=48", "heads=3", "patch_size=2"])  # 257 tokens, heads of 16
+    model = apply_variant(build_model(recipe, 0), variant).cuda().train()
+
+    def forward(x: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            out: Tensor = model(x)
+        return out.float()
+
+    expected = gradients(model, forward)
+    short = Shortcuts(model, class_token=True, tiled=True)
+    assert len(short.swaps) == len(model.blocks)  # type: ignore[arg-type]
+    with short:
+        found = gradients(model, forward)
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        if theirs is not None:
+            assert float((ours - theirs).norm()) <= 0.05 * float(theirs.norm()) + 1e-6
