@@ -25,6 +25,11 @@ from unsmooth.train.schedule import learning_rates
 from unsmooth.train.step import autocast
 from unsmooth.train.variants import apply_variant
 
+WITHOUT = {
+    "PyTorch's attention": Speed(attention=None),
+    "PyTorch's attention, whole last block": Speed(attention=None, class_token=False),
+}
+
 
 class Pictures(torch.utils.data.Dataset[tuple[Tensor, int]]):
     """Labelled images through torchvision's and timm's transforms."""
@@ -116,6 +121,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--variants", nargs="*", default=["sharpening", "sharpening-split", "sharpening-eigen"])
     parser.add_argument("--epochs", type=int, default=2, help="timed epochs after the first")
+    parser.add_argument("--shortcuts", action="store_true", help="also without each short cut of the plain step")
     parser.add_argument("--workers", type=int, default=8, help="DataLoader workers of the eager loop")
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -130,6 +136,9 @@ def main() -> None:
     workers = options.workers if cuda else 0
     eager = run("eager timm loop", lambda: eager_epochs(pixels, labels, recipe, device, workers), options.epochs)
     print(f"eager / ours: {eager / ours:.2f}×", flush=True)
+    for name, speed in WITHOUT.items() if options.shortcuts else ():
+        slow = run(name, lambda speed=speed: our_epochs(pixels, labels, recipe, device, "plain", speed), options.epochs)
+        print(f"{name} / ours: {slow / ours:.3f}×", flush=True)
     for variant in options.variants:
         loop = lambda name=variant: our_epochs(pixels, labels, recipe, device, name, Speed())  # noqa: E731
         print(f"{variant} / plain: {run(variant, loop, options.epochs) / ours:.3f}×", flush=True)

@@ -59,16 +59,34 @@ BACKWARD_KEYS = Tiles(own=64, visit=64, warps=4, stages=1)
 BACKWARD_QUERIES = Tiles(own=64, visit=64, warps=4, stages=3)
 
 
+def launch_forward(qkv: Tensor, out: Tensor, lse: Tensor, heads: int, tiles: Tiles = FORWARD) -> None:
+    """Fill `out` and `lse`, the logarithm (base 2) of the softmax's sums."""
+    batch, tokens, packed = qkv.shape
+    dim = packed // (3 * heads)
+    grid = (batch * heads, triton.cdiv(tokens, tiles.own))
+    forward_kernel[grid](
+        qkv, out, lse, tokens, dim**-0.5 * LOG2_E, HEADS=heads, DIM=dim, **tiles.arguments(tokens)
+    )  # fmt: skip
+
+
+def launch_backward(
+    kernel: Any, tiles: Tiles, qkv: Tensor, d_out: Tensor, lse: Tensor, product: Tensor, d_qkv: Tensor, heads: int
+) -> None:
+    """Fill the keys' and values' part of `d_qkv`, or the queries'."""
+    batch, tokens, packed = qkv.shape
+    dim = packed // (3 * heads)
+    grid, root = (batch * heads, triton.cdiv(tokens, tiles.own)), dim**-0.5
+    kernel[grid](
+        qkv, d_out, lse, product, d_qkv, tokens, root * LOG2_E, root, HEADS=heads, DIM=dim, **tiles.arguments(tokens)
+    )  # fmt: skip
+
+
 @torch.library.custom_op("unsmooth::attention", mutates_args=())
 def _attention(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor]:  # plain types: torch reads the op's schema off them
     batch, tokens, packed = qkv.shape
-    dim = packed // (3 * heads)
-    qkv = qkv.contiguous()
     out = qkv.new_empty(batch, tokens, packed // 3)
     lse = qkv.new_empty(batch, heads, tokens, dtype=torch.float32)
-    constants = FORWARD.arguments(tokens)
-    grid = (batch * heads, triton.cdiv(tokens, FORWARD.own))
-    forward_kernel[grid](qkv, out, lse, tokens, dim**-0.5 * LOG2_E, HEADS=heads, DIM=dim, **constants)
+    launch_forward(qkv.contiguous(), out, lse, heads)
     return out, lse
 
 
@@ -80,16 +98,10 @@ def _(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("unsmooth::attention_backward", mutates_args=())
 def _attention_backward(qkv: Tensor, d_out: Tensor, lse: Tensor, product: Tensor, heads: int) -> Tensor:
-    batch, tokens, packed = qkv.shape
-    dim = packed // (3 * heads)
     qkv, d_out, product = qkv.contiguous(), d_out.contiguous(), product.contiguous()
     d_qkv = torch.empty_like(qkv)
     for kernel, tiles in ((backward_keys_kernel, BACKWARD_KEYS), (backward_queries_kernel, BACKWARD_QUERIES)):
-        grid = (batch * heads, triton.cdiv(tokens, tiles.own))
-        root, constants = dim**-0.5, tiles.arguments(tokens)
-        kernel[grid](
-            qkv, d_out, lse, product, d_qkv, tokens, root * LOG2_E, root, HEADS=heads, DIM=dim, **constants
-        )  # fmt: skip
+        launch_backward(kernel, tiles, qkv, d_out, lse, product, d_qkv, heads)
     return d_qkv
 
 

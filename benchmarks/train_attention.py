@@ -1,0 +1,112 @@
+"""Our attention kernels against PyTorch's, forward and backward, over tile sizes; CUDA only.
+
+    python -m benchmarks.train_attention            # ViT-Ti, patch 2: 96 images, 257 tokens, 3 heads of 64, bfloat16
+    python -m benchmarks.train_attention --sweep    # every tile size worth trying; a minute of compiling
+
+Times are those of captured launches (20 in one CUDA graph, best of 6), as the training step replays them; PyTorch's
+backward pass runs with the copies that bring its gradients into the packed layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from benchmarks.clock import header
+from unsmooth.train.fast import attention as ours
+
+LAUNCHES, ROUNDS = 20, 6
+
+
+def microseconds(work: Callable[[], object]) -> float:
+    """The fastest replay of a graph of many launches, for one of them."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            work()
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        stop.record()
+        torch.cuda.synchronize()
+        best = min(best, 1e3 * start.elapsed_time(stop) / LAUNCHES)
+    return best
+
+
+def both_passes(attend: Callable[[Tensor], Tensor], packed: Tensor, weight: Tensor) -> Callable[[], object]:
+    """Forward and backward, compiled as in the training step; made anew each time, so that nothing is kept alive."""
+
+    def work() -> object:
+        x = packed.detach().requires_grad_()
+        return torch.autograd.grad(compiled(x), x, weight)
+
+    compiled = torch.compile(attend, dynamic=False, fullgraph=True)
+    return work
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--tokens", type=int, default=257)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("needs a CUDA GPU", flush=True)
+        return
+    batch, tokens, heads, dim = 96, options.tokens, 3, 64
+    torch.manual_seed(0)
+    packed = torch.randn(batch, tokens, 3 * heads * dim, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(batch, tokens, heads * dim, device="cuda", dtype=torch.bfloat16)
+
+    def theirs(x: Tensor) -> Tensor:
+        q, k, v = x.reshape(batch, tokens, 3, heads, dim).permute(2, 0, 3, 1, 4).unbind(0)
+        return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def tiled(x: Tensor) -> Tensor:
+        return ours.attention(x, heads)
+
+    print(f"{batch} × {tokens} tokens, {heads} heads of {dim}; {header(torch.device('cuda'))}", flush=True)
+    with torch.no_grad():
+        forward = [microseconds(lambda f=f: f(packed)) for f in (theirs, tiled)]  # type: ignore[misc]
+    print(f"forward: PyTorch {forward[0]:.1f} µs, ours {forward[1]:.1f} µs: {forward[0] / forward[1]:.2f}×", flush=True)
+    both = [microseconds(both_passes(f, packed, weight)) for f in (theirs, tiled)]
+    print(
+        f"forward and backward: PyTorch {both[0]:.1f} µs, ours {both[1]:.1f} µs: {both[0] / both[1]:.2f}×", flush=True
+    )
+    if options.sweep:
+        sweep(packed, weight, heads)
+
+
+def sweep(packed: Tensor, weight: Tensor, heads: int) -> None:
+    """Microseconds of each kernel by tile."""
+    sizes = [(64, 32, 4), (64, 64, 4), (64, 128, 4), (128, 32, 4), (128, 64, 4), (128, 64, 8), (128, 128, 8)]
+    out, lse = ours._attention(packed, heads)
+    product = (weight.float() * out.float()).unflatten(-1, (heads, -1)).sum(-1)
+    d_packed = torch.empty_like(packed)
+    gradients = (packed, weight, lse, product, d_packed, heads)
+    for (own, visit, warps), stages in itertools.product(sizes, (1, 2, 3)):
+        tiles = ours.Tiles(own, visit, warps, stages)
+        forward = microseconds(partial(ours.launch_forward, packed, out, lse, heads, tiles))
+        keys, queries = (
+            microseconds(partial(ours.launch_backward, kernel, tiles, *gradients))
+            for kernel in (ours.backward_keys_kernel, ours.backward_queries_kernel)
+        )
+        print(f"{tiles}: forward {forward:.1f}, keys {keys:.1f}, queries {queries:.1f} µs", flush=True)
+
+
+if __name__ == "__main__":
+    main()
