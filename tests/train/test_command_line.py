@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from unsmooth.cli import evaluate as evaluate_verb
 from unsmooth.cli import train as train_verb
 from unsmooth.errors import OptionError, UnsmoothError
-from unsmooth.train import runs
+from unsmooth.train import evaluate_trained, runs
 from unsmooth.train.recipes import Recipe
 
 CHANGES = [word for change in TINY for word in ("--set", change)]
@@ -64,8 +64,14 @@ def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_d
     found = json.loads(as_json.stdout)
     assert found == json.loads((tmp_path / "found.json").read_text())
     assert found["clean"]["images"] == 6
+    assert found["precision"] == "float32"
     assert len(found["smoothing"]["effective_rank"]) == 2
     assert (found["variant"], found["fraction"], found["run"]) == ("smoothing", 1.0, "cifar100-fast-smoothing-seed0")
+
+
+def test_an_unknown_precision_is_refused(trained: Path, tiny_data: Path) -> None:
+    with pytest.raises(OptionError, match=r"unknown precision 'fp8': expected one of 'float32', 'bf16'"):
+        evaluate_trained(str(trained), tiny_data, precision="fp8")
 
 
 def test_smoothing_metrics_do_not_depend_on_chunks(

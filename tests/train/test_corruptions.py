@@ -10,7 +10,7 @@ import torch
 from scipy import ndimage
 
 from unsmooth.errors import OptionError
-from unsmooth.train.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from unsmooth.train.corruptions import CORRUPTIONS, SEVERITIES, corrupt, corrupt_all
 from unsmooth.train.corruptions.blur import disk
 from unsmooth.train.corruptions.constants import CONSTANTS
 from unsmooth.train.corruptions.filters import correlate, gaussian, motion_blur, plasma, sample, zoom, zoom_factors
@@ -228,3 +228,14 @@ def test_jpeg_and_pixelate_are_pillows(pixels: torch.Tensor) -> None:
 def test_chunks_do_not_depend_on_how_many_images_follow(pixels: torch.Tensor) -> None:
     few, many = corrupt(pixels[:4], "pixelate", 3), corrupt(pixels, "pixelate", 3)
     assert torch.equal(few, many[:4])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sets_made_ahead_by_threads_are_those_made_one_by_one(workers: int, pixels: torch.Tensor) -> None:
+    threads = torch.get_num_threads()
+    few, seen = pixels[:3], []
+    for name, severity, made in corrupt_all(few, seed=5, workers=workers):
+        seen.append((name, severity))
+        assert torch.equal(made, corrupt(few, name, severity, seed=5)), (name, severity)
+    assert seen == [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+    assert torch.get_num_threads() == threads

@@ -11,6 +11,7 @@ from typing import Any
 
 from unsmooth.errors import OptionError
 
+PRECISIONS = ("float32", "bf16")
 CIFAR100_MEAN = (0.5071, 0.4865, 0.4409)
 CIFAR100_STD = (0.2673, 0.2564, 0.2762)
 
@@ -50,7 +51,7 @@ class Recipe:
     weight_decay: float = 0.05
     warmup_epochs: int = 5
     clip_norm: float = 5.0
-    precision: str = field(default="bf16", metadata={"choices": ("float32", "bf16")})
+    precision: str = field(default="bf16", metadata={"choices": PRECISIONS})
     # augmentation
     crop_padding: int = 4
     flip: bool = True

@@ -60,8 +60,8 @@ class Trainer:
         self.loss_sum = torch.zeros((), device=self.device)
         self.plan: EpochPlan | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
-        half = self.cuda and recipe.precision == "bf16"
-        tiled = half and self.speed.attention == "tiled"
+        self.half = self.cuda and recipe.precision == "bf16"
+        tiled = self.half and self.speed.attention == "tiled"
         self._shortcuts = Shortcuts(model, class_token=self.speed.class_token, tiled=tiled)
         self._augment, self._loss = augment, self._forward
         if self.cuda and self.speed.compile_mode is not None:
@@ -87,9 +87,8 @@ class Trainer:
 
     def describe(self) -> dict[str, Any]:
         """How the step is run here, for records: a CPU neither compiles, nor captures, nor rounds to bfloat16."""
-        half = self.cuda and self.recipe.precision == "bf16"
         return {
-            "arithmetic": "bfloat16 autocast" if half else "float32",
+            "arithmetic": "bfloat16 autocast" if self.half else "float32",
             "compile": self.speed.compile_mode if self.cuda else None,
             "graph": self.cuda and self.speed.graph and self.world == 1,
             "attention": self.speed.attention if self.cuda else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from torch import nn
 
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.train.checkpoint import find_checkpoint
-from unsmooth.train.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from unsmooth.train.corruptions import CORRUPTIONS, SEVERITIES, corrupt_all
 from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet, load_images
 from unsmooth.train.model import CONFIG, load_trained
 from unsmooth.train.observe import smoothing_by_depth
-from unsmooth.train.recipes import Recipe
+from unsmooth.train.recipes import PRECISIONS, Recipe
 from unsmooth.train.subset import check_images
 
 NAME = "regenerated CIFAR-100-C"
@@ -53,9 +54,15 @@ def evaluate_trained(
     seed: int = 0,
     metric_images: int = 256,
     device: torch.device | str = "cpu",
+    precision: str = "float32",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Plain values for tables and JSON, in float32; `limit` takes the first images of the canonical order."""
+    """Plain values for tables and JSON; `limit` takes the first images of the canonical order.
+
+    `precision` "bf16" classifies by autocast on CUDA, as training did; a CPU computes in float32 in any case.
+    """
+    if precision not in PRECISIONS:
+        raise OptionError.unknown("precision", precision, PRECISIONS)
     model, config = load_trained(trained_folder(reference))
     recipe = Recipe.from_dict(config["recipe"])
     model = model.to(device)
@@ -63,17 +70,18 @@ def evaluate_trained(
     check_images(test, recipe, "test")
     if limit is not None:
         test = test.take(torch.arange(min(limit, len(test))))
-    clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision="float32")
+    clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision)
     shown = test.pixels[:metric_images]
     found: dict[str, Any] = {
         "model": reference,
         **{key: config.get(key) for key in ("run", "variant", "seed", "fraction")},
+        "precision": precision if torch.device(device).type == "cuda" else "float32",
         "clean": clean.as_dict(),
         "smoothing": smoothing_by_depth(model, shown, recipe),
         "smoothing_definition": f"{DEFINITION}; mean over {len(shown)} images",
     }
     if corruptions:
-        found["corruptions"] = corrupted_accuracy(model, test, recipe, batch_size, seed, progress)
+        found["corruptions"] = corrupted_accuracy(model, test, recipe, batch_size, seed, precision, progress)
     return found
 
 
@@ -83,17 +91,17 @@ def corrupted_accuracy(
     recipe: Recipe,
     batch_size: int = 500,
     seed: int = 0,
+    precision: str = "float32",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Accuracy for each corruption and severity, and the mean over corruptions."""
-    accuracy: dict[str, dict[str, float]] = {}
-    for number, name in enumerate(CORRUPTIONS, 1):
-        row = {}
-        for severity in SEVERITIES:
-            pixels = corrupt(test.pixels, name, severity, seed)
-            row[str(severity)] = evaluate(model, pixels, test.labels, recipe, batch_size, "float32").accuracy
-        accuracy[name] = row
+    accuracy: dict[str, dict[str, float]] = {name: {} for name in CORRUPTIONS}
+    cuda = next(model.parameters()).is_cuda
+    workers = max(1, (os.cpu_count() or 2) // 2) if cuda else 1  # on a CPU the model is what takes the time
+    for number, (name, severity, pixels) in enumerate(corrupt_all(test.pixels, seed, workers), 1):
+        found = evaluate(model, pixels, test.labels, recipe, batch_size, precision)
+        accuracy[name][str(severity)] = found.accuracy
         if progress is not None:
-            progress(number, len(CORRUPTIONS))
+            progress(number, len(CORRUPTIONS) * len(SEVERITIES))
     mean = {str(s): sum(row[str(s)] for row in accuracy.values()) / len(accuracy) for s in SEVERITIES}
     return {"name": NAME, "seed": seed, "accuracy": accuracy, "mean": mean}

@@ -5,6 +5,6 @@ regenerated differs from the published files in the random draws, in `frost` (wh
 have: a procedural ice texture stands in) and by at most the rounding of the libraries they used.
 """
 
-from unsmooth.train.corruptions.apply import CORRUPTIONS, SEVERITIES, corrupt
+from unsmooth.train.corruptions.apply import CORRUPTIONS, SEVERITIES, corrupt, corrupt_all
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt"]
+__all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt", "corrupt_all"]
