@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, ForwardError, UnsmoothError
 
-_NOT_PASSED = ("special_tokens_mask", "labels")
+NOT_PASSED = ("special_tokens_mask", "labels")
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def call(model: nn.Module, batch: Any) -> Any:
     """
     try:
         if isinstance(batch, Mapping):
-            return model(**{name: value for name, value in batch.items() if name not in _NOT_PASSED})
+            return model(**{name: value for name, value in batch.items() if name not in NOT_PASSED})
         return model(batch[0] if isinstance(batch, tuple | list) else batch)
     except UnsmoothError:
         raise
@@ -84,7 +84,7 @@ def to_model(batch: Any, model: nn.Module) -> Any:
 def _why(model: nn.Module, batch: Any, error: Exception) -> str:
     inputs = batch if isinstance(batch, Mapping) else {"input": batch[0] if isinstance(batch, tuple | list) else batch}
     shapes = ", ".join(
-        f"{n} {tuple(x.shape)}" for n, x in inputs.items() if isinstance(x, Tensor) and n not in _NOT_PASSED
+        f"{n} {tuple(x.shape)}" for n, x in inputs.items() if isinstance(x, Tensor) and n not in NOT_PASSED
     )
     first = next(iter(str(error).strip().splitlines()), "")
     positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)

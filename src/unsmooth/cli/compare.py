@@ -44,7 +44,7 @@ def command(
     out: Page = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show B − A for every number that both hold, with its 95 % interval."""
+    """Show B − A for every number that both hold, with its 95 % interval, paired where both saw the same inputs."""
     from unsmooth.files import check_writable, write_atomically
     from unsmooth.measure import compare, load_measurement
 
@@ -96,8 +96,9 @@ def _chosen(frame: pd.DataFrame, points: str) -> list[str]:
 
 def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str], console: Console) -> None:
     from unsmooth.cli.tables import WIDE
+    from unsmooth.measure.pairing import pair
     from unsmooth.measure.registry import METRICS
-    from unsmooth.report.comparison import INTERVAL, finding
+    from unsmooth.report.comparison import finding, left_out
 
     wide = console.width >= WIDE  # a narrow terminal shows the differences only
     for tokens, rows in shown.groupby("tokens", sort=False):
@@ -122,9 +123,10 @@ def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str,
         for metric, part in by_metric.items():
             console.print(f"{METRICS[str(metric)].title}: {finding(part, names)}", markup=False, highlight=False)
     first = f"the first column of each pair is {names[0]}; " if wide else ""
-    for line in (f"{first}* marks an interval that leaves out zero", INTERVAL):
+    pairing = pair(a, b, names)
+    for line in (f"{first}* marks an interval that leaves out zero", pairing.interval):
         console.print(line, style="dim", markup=False, highlight=False)
-    for note in _notes(a, b, names):
+    for note in (*left_out(shown, pairing), *_notes(a, b, names)):
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)
 
 
@@ -144,10 +146,15 @@ def _notes(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:
 
 
 def _plain(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str]) -> dict[str, Any]:
+    from unsmooth.measure.pairing import pair
+    from unsmooth.report.comparison import left_out
+
+    pairing = pair(a, b, names)
     return {
         "a": {"name": names[0], "samples": a.samples, **a.about["model"]},
         "b": {"name": names[1], "samples": b.samples, **b.about["model"]},
-        "notes": _notes(a, b, names),
+        "interval": pairing.interval,
+        "notes": [*left_out(shown, pairing), *_notes(a, b, names)],
         "rows": json.loads(shown.to_json(orient="records")),
     }
 

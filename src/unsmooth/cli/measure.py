@@ -23,6 +23,12 @@ Degenerate = Annotated[
     str,
     typer.Option(help="Samples a metric has no meaning on: `error` stops, `keep` counts them by convention."),
 ]
+PerSample = Annotated[
+    bool,
+    typer.Option(
+        "--per-sample/--means-only", help="Keep each sample's values in --out: `compare` pairs them. Means are smaller."
+    ),
+]
 
 
 def command(
@@ -43,6 +49,7 @@ def command(
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     out: options.Out = None,
+    per_sample: PerSample = True,
     as_json: options.Json = False,
 ) -> None:
     """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
@@ -60,7 +67,7 @@ def command(
     )
     measurement = run(loaded, batches, metrics, tokens, points, degenerate)
     if out is not None:
-        measurement.save(out)
+        measurement.save(out, per_sample)
     if as_json:
         typer.echo(json.dumps(measurement.to_json(), indent=1))
     else:

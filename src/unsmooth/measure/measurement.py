@@ -12,6 +12,7 @@ from unsmooth.errors import UnsmoothError
 from unsmooth.files import read_json, write_atomically
 from unsmooth.measure.changes import KINDS, READINGS, missing
 from unsmooth.measure.moments import Moments, all_reduce
+from unsmooth.measure.per_sample import PerSample, all_gather
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,8 @@ class Change(NamedTuple):
 class Measurement:
     """Means over samples at every point, with their definitions and their origin.
 
-    `about` holds model, data, definitions, versions and settings; it is saved with the numbers.
+    `about` holds model, data, definitions, versions and settings; it is saved with the numbers. `per_sample` holds
+    the values behind the means, with a key of each sample's input, unless they are too many (`MOST_VALUES`).
     """
 
     cells: dict[Cell, Moments]
@@ -48,6 +50,7 @@ class Measurement:
     about: dict[str, Any]
     partial: bool = False
     notes: list[str] = field(default_factory=list)
+    per_sample: PerSample | None = None
 
     def frame(self) -> pd.DataFrame:
         """One row per point, metric and token policy, in the order of the forward pass."""
@@ -113,6 +116,7 @@ class Measurement:
             self.about,
             self.partial or other.partial,
             list(dict.fromkeys(self.notes + other.notes)),
+            self.per_sample.merge(other.per_sample) if self.per_sample and other.per_sample else None,
         )
 
     def all_reduce(self) -> Measurement:
@@ -123,6 +127,7 @@ class Measurement:
             self.about,
             self.partial,
             self.notes,
+            all_gather(self.per_sample),
         )
 
     def compare(self, other: Measurement) -> pd.DataFrame:
@@ -131,12 +136,15 @@ class Measurement:
 
         return compare(self, other)
 
-    def save(self, path: str | Path) -> Path:
-        """Write one JSON file, atomically."""
-        return write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=True) + "\n")
+    def save(self, path: str | Path, per_sample: bool = True) -> Path:
+        """Write one JSON file, atomically; without `per_sample` it is smaller, and `compare` cannot pair samples."""
+        content = self.to_json()
+        if per_sample and self.per_sample is not None:
+            content["per_sample"] = self.per_sample.to_json()
+        return write_atomically(path, json.dumps(content, indent=1, allow_nan=True) + "\n")
 
     def to_json(self) -> dict[str, Any]:
-        """The whole measurement as plain data."""
+        """The measurement as plain data: everything but the values per sample."""
         return {
             "schema": SCHEMA,
             "partial": self.partial,
@@ -161,9 +169,10 @@ def load_measurement(path: str | Path) -> Measurement:
     found = read_json(path, SCHEMA)
     cells = {Cell(**_take(row, Cell)): Moments.from_dict(row) for row in found.pop("cells")}
     changes = {Change(**_take(row, Change)): Moments.from_dict(row) for row in found.pop("changes")}
-    partial, notes = found.pop("partial"), found.pop("notes")
+    partial, notes, values = found.pop("partial"), found.pop("notes"), found.pop("per_sample", None)
+    per_sample = None if values is None else PerSample.from_json(values, list(cells))
     about = {key: value for key, value in found.items() if key not in ("schema", "samples")}
-    return Measurement(cells, changes, about, partial, notes)
+    return Measurement(cells, changes, about, partial, notes, per_sample)
 
 
 def layer_of(point: str) -> int | None:

@@ -1,4 +1,4 @@
-"""One forward pass per batch yields every requested number; nothing is kept but accumulators."""
+"""One forward pass per batch yields every requested number; kept are accumulators, and few values per sample."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from unsmooth.forward import call, evaluating, to_model
 from unsmooth.measure.changes import READINGS, change, steps
 from unsmooth.measure.degenerate import check_rule, degeneracies
 from unsmooth.measure.engine import Evaluator
+from unsmooth.measure.fingerprint import sample_keys
 from unsmooth.measure.measurement import Cell, Change, Measurement
 from unsmooth.measure.moments import Moments
+from unsmooth.measure.per_sample import Recorder
 from unsmooth.measure.registry import Metric, resolve
 from unsmooth.measure.tokens import POLICIES, TokenKinds, resolve_policies, token_mask
 from unsmooth.models import hook_points, select_points, view
@@ -80,6 +82,7 @@ class Measurer:
         self._special_ids = frozenset(special_ids)
         self._evaluator: Evaluator[tuple[str, str]] = Evaluator(self.metrics)
         self._degenerate = check_rule(degenerate)
+        self._recorder = Recorder()
         self._stack = ExitStack()
         self._kinds = TokenKinds()
         self._same_as: dict[str, str] = {}
@@ -107,8 +110,10 @@ class Measurer:
         self._same_as = {}
         call(self.view.model, inputs)
         self._previous = None
+        # A device is at work on the forward pass now: keys come for nothing, and `flush` waits for them too.
+        keys = sample_keys(batch, inputs) if self.view.batch_first else None
         values = self._flush()
-        self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies})
+        self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}, keys)
         self.batches += 1
 
     def _flush(self) -> Mapping[tuple[str, str], Mapping[str, Tensor]]:
@@ -126,7 +131,8 @@ class Measurer:
         """What was measured so far."""
         if not self.batches:
             raise FeatureError("nothing was measured: there was no batch; give at least one")
-        return Measurement(self.cells, self.changes, {**self._about(), **(about or {})}, partial, list(self.notes))
+        about = {**self._about(), **(about or {})}
+        return Measurement(self.cells, self.changes, about, partial, list(self.notes), self._recorder.result())
 
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
         # post[i] and pre[i+1] are one tensor: it is reduced once. The reference keeps its memory from being reused.
@@ -137,10 +143,11 @@ class Measurer:
         self._previous = (point, x)
         self._evaluator.add_each(x, {(point, policy): token_mask(policy, x, self._kinds) for policy in self.policies})
 
-    def _accumulate(self, values: Mapping[tuple[str, str], Mapping[str, Tensor]]) -> None:
-        for (point, policy), by_metric in values.items():
-            for metric, samples in by_metric.items():
-                self.cells.setdefault(Cell(point, metric, policy), Moments()).update(samples)
+    def _accumulate(self, values: Mapping[tuple[str, str], Mapping[str, Tensor]], keys: Tensor | None) -> None:
+        cells = {Cell(point, m, policy): v for (point, policy), each in values.items() for m, v in each.items()}
+        for cell, samples in cells.items():
+            self.cells.setdefault(cell, Moments()).update(samples)
+        self._recorder.add(keys, cells)
         for reading in READINGS:
             for kind, pairs in steps(reading, self.view.family.placement, len(self.view.layers)).items():
                 for name, policy in product((m.name for m in self.metrics), self.policies):

@@ -76,8 +76,12 @@ class Moments:
     @property
     def interval(self) -> tuple[float, float]:
         """Student's 95 % interval of the mean; (nan, nan) below two samples."""
-        half = student_95(self.count - 1) * self.sem
-        return self.mean - half, self.mean + half
+        return self.mean - self.half_width, self.mean + self.half_width
+
+    @property
+    def half_width(self) -> float:
+        """Half of that interval; nan below two samples."""
+        return student_95(self.count - 1) * self.sem
 
     def to_dict(self) -> dict[str, float]:
         """Plain numbers, for JSON."""
@@ -99,9 +103,9 @@ def all_reduce(moments: Sequence[Moments]) -> list[Moments]:
 
     The order is that of the ranks everywhere, so that every process gets the same bits.
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1 or not moments:
+    device = meeting_place()
+    if device is None or not moments:
         return list(moments)
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     rows = [(m.count, m.mean, m.square, m.min, m.max) for m in moments]
     mine = torch.tensor(rows, dtype=torch.float64, device=device)
     everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -111,6 +115,13 @@ def all_reduce(moments: Sequence[Moments]) -> list[Moments]:
         for total, (count, *rest) in zip(merged, table.tolist(), strict=True):
             total.merge(Moments(int(count), *rest))
     return merged
+
+
+def meeting_place() -> str | None:
+    """The device on which the processes of torch.distributed exchange tensors; None when there is only one process."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return None
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def _least(a: float, b: float) -> float:

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.measure.comparison import compare
+from unsmooth.measure.pairing import Pairing, pair
 from unsmooth.measure.registry import METRICS
 from unsmooth.report.words import signed_text
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from unsmooth.measure import Measurement
-
-INTERVAL = "95 % interval of the difference of two means (Welch), each number on its own, samples taken as independent"
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --up: #d55e00; --down: #0072b2;
@@ -46,9 +45,11 @@ def comparison_page(a: Measurement, b: Measurement, names: tuple[str, str], poin
     if points is not None:
         frame = frame[frame["point"].isin(list(points))]
     first, second = map(escape, names)
+    pairing = pair(a, b, names)
+    said = [pairing.interval, *left_out(frame, pairing), "Smoothing is described here, not judged"]
     parts = [
         f"<h1>{second} against {first}</h1>",
-        f"<p>Differences are {second} − {first}. {INTERVAL}. Smoothing is described here, not judged.</p>",
+        f"<p>Differences are {second} − {first}. {escape('. '.join(said))}.</p>",
         _provenance(a, first),
         _provenance(b, second),
     ]
@@ -84,6 +85,19 @@ def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
         f"({higher} higher, {len(differing) - higher} lower), most at "
         f"{most['point']}: {most['difference']:+.4g} [{most['low']:+.4g}, {most['high']:+.4g}]."
     )
+
+
+def left_out(rows: pd.DataFrame, pairing: Pairing) -> list[str]:
+    """What must be said of samples that were measured in both but have no finite value in one; [] if there are none."""
+    if pairing.places is None:
+        return []
+    missing = len(pairing.places[0]) - rows["pairs"]
+    if not missing.any():
+        return []
+    return [
+        f"{(missing > 0).sum()} of {len(rows)} numbers leave out samples without a finite value on one side, "
+        f"up to {missing.max()} of {len(pairing.places[0])}"
+    ]
 
 
 def _provenance(measurement: Measurement, name: str) -> str:
