@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -77,3 +78,21 @@ def test_an_unknown_name_gets_the_list_and_the_nearest(cli: Callable[..., Any]) 
     done = cli("reproduce", "fgi4", code=1)
     assert "unknown figure or table 'fgi4': expected one of " in done.stderr
     assert "did you mean fig4?" in done.stderr
+
+
+@pytest.mark.parametrize(("room", "whole"), [(80, True), (60, False)])
+def test_cells_break_between_words_where_there_is_room(room: int, whole: bool) -> None:
+    from rich.console import Console
+
+    from unsmooth.cli import reproduce
+
+    columns = ["model", "trained on", "reading", "kind", "ours", "published", "remark"]
+    row = ["ViT-Ti⁻ (sharpening)", "10 %", "residual", "LayerNorm", "+1.107 (n=1)", "+0.573", "sign differs"]
+    item = fake("wide")
+    console = Console(width=room, record=True, file=io.StringIO())
+    reproduce._show(item, Result("wide", [Table("wide", columns, [row])]), None, console)
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= room
+    assert ("(sharpening)" in shown) == whole
+    joined = "".join(shown.split())
+    assert all(number in joined for number in ("+1.107", "+0.573"))

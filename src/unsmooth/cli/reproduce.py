@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.padding import Padding
 from rich.text import Text
 
@@ -117,14 +119,28 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
         return
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
-        shown = narrow_table(table.title)
+        shown, cells = narrow_table(table.title), table.cells()
+        widths = _longest_words([table.columns, *cells], console.width)
         for number, column in enumerate(table.columns):  # what does not fit goes on below: a cut number is none
-            shown.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-        for row in table.cells():
+            justify: JustifyMethod = "left" if number == 0 else "right"
+            shown.add_column(column, justify=justify, overflow="fold", min_width=widths[number])
+        for row in cells:
             shown.add_row(*row)
         console.print(shown)
     for note in result.notes:
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)
+
+
+def _longest_words(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """The width of each column's longest word, so that lines break between words; None where not all find room.
+
+    >>> _longest_words([["model", "ours"], ["ViT-Ti (smoothing)", "28.04"]], room=80)
+    [11, 5]
+    """
+    widths = [
+        max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in zip(*rows, strict=True)
+    ]
+    return [*widths] if sum(widths) + len(widths) <= room else [None] * len(widths)
 
 
 def _draw(result: Result, folder: Path) -> None:
