@@ -1,7 +1,7 @@
 """Our attention kernels against PyTorch's, forward and backward, over tile sizes; CUDA only.
 
     python -m benchmarks.train_attention            # ViT-Ti, patch 2: 96 images, 257 tokens, 3 heads of 64, bfloat16
-    python -m benchmarks.train_attention --sweep    # every tile size worth trying; a minute of compiling
+    python -m benchmarks.train_attention --sweep    # every tile size worth trying; most of a minute of compiling
 
 Times are those of captured launches (20 in one CUDA graph, best of 6), as the training step replays them; PyTorch's
 backward pass runs with the copies that bring its gradients into the packed layout.
@@ -10,7 +10,6 @@ backward pass runs with the copies that bring its gradients into the packed layo
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -93,13 +92,12 @@ def main() -> None:
 
 def sweep(packed: Tensor, weight: Tensor, heads: int) -> None:
     """Microseconds of each kernel by tile."""
-    sizes = [(64, 32, 4), (64, 64, 4), (64, 128, 4), (128, 32, 4), (128, 64, 4), (128, 64, 8), (128, 128, 8)]
+    sizes = [(64, 64, 4, 1), (64, 64, 4, 1, 168), (64, 64, 4, 2), (64, 64, 4, 2, 128), (64, 64, 4, 3), (128, 64, 8, 3)]
     out, lse = ours._attention(packed, heads)
     product = (weight.float() * out.float()).unflatten(-1, (heads, -1)).sum(-1)
     d_packed = torch.empty_like(packed)
     gradients = (packed, weight, lse, product, d_packed, heads)
-    for (own, visit, warps), stages in itertools.product(sizes, (1, 2, 3)):
-        tiles = ours.Tiles(own, visit, warps, stages)
+    for tiles in (ours.Tiles(*size) for size in sizes):
         forward = microseconds(partial(ours.launch_forward, packed, out, lse, heads, tiles))
         keys, queries = (
             microseconds(partial(ours.launch_backward, kernel, tiles, *gradients))

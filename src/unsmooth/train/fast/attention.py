@@ -25,12 +25,16 @@ LOG2_E = 1.4426950408889634  # exp(x) = 2^(x log₂ e): the hardware's exponenti
 
 @dataclass(frozen=True)
 class Tiles:
-    """Rows that a program owns, rows that it visits at a time, its warps and how far ahead it loads."""
+    """Rows that a program owns, rows that it visits at a time, its warps, stages of loading ahead, most registers.
+
+    Fewer registers let more programs share a multiprocessor; the small tile's code alone would need the most.
+    """
 
     own: int
     visit: int
     warps: int
     stages: int
+    registers: int | None = None
 
     def arguments(self, tokens: int) -> dict[str, int]:
         """The kernel's constants: full tiles, and the small one that holds the rest (0 if nothing is left over).
@@ -47,7 +51,7 @@ class Tiles:
             "REST": _tile_of(tokens % self.visit),
             "num_warps": self.warps,
             "num_stages": self.stages,
-        }
+        } | ({"maxnreg": self.registers} if self.registers else {})
 
 
 def _tile_of(rest: int) -> int:
