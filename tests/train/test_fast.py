@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,14 @@ def test_a_head_that_averages_tokens_needs_them_all() -> None:
         "vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2, embed_dim=48, global_pool="avg", class_token=False
     )
     assert Shortcuts(model, class_token=True, tiled=False).swaps == []
+
+
+def test_without_triton_attention_is_pytorchs(tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model(tiny_recipe.override(["width=48", "heads=3"]), 0)
+    assert Shortcuts(model, class_token=True, tiled=True).tiled == (find_spec("triton") is not None)
+    monkeypatch.setattr("unsmooth.train.fast.shortcuts.find_spec", lambda name: None)
+    short = Shortcuts(model, class_token=True, tiled=True)
+    assert (short.tiled, short.class_token, len(short.swaps)) == (False, True, 1)
 
 
 def test_a_hook_on_attention_keeps_its_block_whole(tiny_recipe: Recipe) -> None:

@@ -91,10 +91,15 @@ class Trainer:
             "arithmetic": "bfloat16 autocast" if self.half else "float32",
             "compile": self.speed.compile_mode if self.cuda else None,
             "graph": self.cuda and self.speed.graph and self.world == 1,
-            "attention": self.speed.attention if self.cuda else None,
-            "class_token": self.speed.class_token,
+            "attention": self._attention(),
+            "class_token": self._shortcuts.class_token,
             "processes": self.world,
         }
+
+    def _attention(self) -> str | None:
+        if self.speed.attention == "tiled":
+            return "tiled" if self._shortcuts.tiled else None
+        return self.speed.attention if self.cuda else None
 
     def _load(self, plan: EpochPlan) -> None:
         if self.plan is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from jaxtyping import Float
@@ -27,15 +28,18 @@ class Shortcuts(AbstractContextManager[None]):
 
     def __init__(self, model: Any, *, class_token: bool, tiled: bool) -> None:
         self.swaps: list[tuple[Any, Callable[..., Tensor]]] = []
+        self.class_token = self.tiled = False  # what is taken
         if not _is_plain(model):
             return
         blocks = list(model.blocks)
         if class_token and model.global_pool == "token" and _unseen(blocks[-1]) and _untouched(blocks[-1].attn):
             last = blocks.pop()
             self.swaps.append((last, partial(_class_token_block, last)))
-        for block in blocks if tiled else []:
+            self.class_token = True
+        for block in blocks if tiled and find_spec("triton") is not None else []:
             if _untouched(block.attn) and _fits(block.attn):
                 self.swaps.append((block.attn, partial(_tiled_attention, block.attn)))
+                self.tiled = True
 
     def __enter__(self) -> None:
         for module, function in self.swaps:
