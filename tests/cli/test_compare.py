@@ -17,12 +17,16 @@ from unsmooth.report.comparison import comparison_page, finding
 pytest.importorskip("timm")
 
 
-def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
+def small(depth: int, seed: int) -> torch.nn.Module:
     import timm
 
     torch.manual_seed(seed)
-    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=32, num_heads=2, depth=depth)
-    return unsmooth.measure(model, [torch.randn(samples, 3, 32, 32)], **options)
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_heads": 2, "depth": depth}
+    return timm.create_model("vit_tiny_patch16_224", **sizes)
+
+
+def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
+    return unsmooth.measure(small(depth, seed), [torch.randn(samples, 3, 32, 32)], **options)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,59 @@ def test_the_interval_is_welchs_for_few_and_unequal_samples() -> None:
     expected = stats.ttest_ind(values[1], values[0], equal_var=False).confidence_interval(0.95)
     half = welch_half_width(a, b)
     assert (b.mean - a.mean - half, b.mean - a.mean + half) == pytest.approx((expected.low, expected.high), rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two models on the same images, a long name of a point among them."""
+    folder = tmp_path_factory.mktemp("twins")
+    images = [torch.randn(6, 3, 32, 32)]
+    a, b = (unsmooth.measure(small(depth=11, seed=seed), images) for seed in range(2))
+    return a.save(folder / "a.json"), b.save(folder / "b.json")
+
+
+def test_the_same_inputs_are_paired_and_it_is_said(cli: Callable[..., Any], twins: tuple[Path, Path]) -> None:
+    shown = cli("compare", *twins).stdout
+    assert "paired (Student's t): the same 6 inputs in both" in shown
+    assert "Welch" not in shown
+    found = json.loads(cli("compare", *twins, "--json").stdout)
+    assert found["interval"].endswith("paired (Student's t): the same 6 inputs in both")
+    assert {(row["interval"], row["pairs"]) for row in found["rows"]} == {("paired", 6)}
+
+
+def test_a_file_of_means_is_not_paired_and_it_is_said(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    model, *options = tiny
+    for name, kept in (("a", "--per-sample"), ("b", "--means-only")):
+        out = ("--out", tmp_path / f"{name}.json")
+        cli("measure", model, *options, "--data", "bundled", "--limit", 2, "--points", "residual", kept, *out)
+    page = tmp_path / "page.html"
+    shown = cli("compare", tmp_path / "a.json", tmp_path / "b.json", "--out", page).stdout
+    said = "not paired (Welch): b holds means only, no values per sample"
+    assert said in shown
+    assert said in page.read_text()
+
+
+def test_samples_that_are_left_out_are_noted(cli: Callable[..., Any], twins: tuple[Path, Path], tmp_path: Path) -> None:
+    a = unsmooth.load_measurement(twins[0])
+    assert a.per_sample is not None
+    cell = next(iter(a.cells))
+    a.per_sample[cell][:2] = float("nan")
+    page = tmp_path / "page.html"
+    shown = cli("compare", a.save(tmp_path / "a.json"), twins[1], "--points", "embed", "--out", page).stdout
+    said = "1 of 3 numbers leave out samples without a finite value on one side, up to 2 of 6"
+    assert f"note: {said}" in shown
+    assert said in page.read_text()
+
+
+@pytest.mark.parametrize("columns", [80, 100, 130, 200])
+def test_no_name_and_no_number_is_cut_off(
+    cli: Callable[..., Any], twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = cli("compare", *twins).stdout
+    assert "…" not in shown
+    assert "blocks.10.post" in shown
+    assert max(map(len, shown.splitlines())) <= columns
 
 
 def test_points_choose_what_is_shown(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 
 import unsmooth
+from unsmooth.measure import per_sample
+from unsmooth.measure.pairing import pair
 
 timm = pytest.importorskip("timm")
 
@@ -28,7 +30,15 @@ def _half(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
-        unsmooth.measure(_model(), _data()[rank::2]).all_reduce().save(Path(folder, f"{rank}.json"))
+        mine = unsmooth.measure(_model(), _data()[rank::2])
+        mine.all_reduce().save(Path(folder, f"{rank}.json"))
+        if rank == 1:
+            mine.per_sample = None
+        mine.all_reduce().save(Path(folder, f"means-{rank}.json"))
+        per_sample.MOST_VALUES = 5 * len(mine.cells)
+        mine = unsmooth.measure(_model(), _data()[rank::2])
+        assert mine.per_sample is not None
+        assert mine.all_reduce().per_sample is None
     finally:
         dist.destroy_process_group()
 
@@ -44,3 +54,12 @@ def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest
         assert first.cells[key].count == 6
         assert first.cells[key].mean == pytest.approx(moments.mean, rel=1e-5, abs=1e-7), key
         assert first.cells[key].std == pytest.approx(moments.std, rel=1e-4, abs=1e-7), key
+    assert first.per_sample is not None
+    assert second.per_sample is not None
+    assert (first.per_sample.keys == second.per_sample.keys).all()
+    assert (first.per_sample.table == second.per_sample.table).all()
+    assert pair(first, whole).why == "the same 6 inputs in both"
+    assert unsmooth.compare(first, whole)["difference"].abs().max() < 1e-5
+    for rank in range(2):
+        means = unsmooth.load_measurement(tmp_path / f"means-{rank}.json")
+        assert (means.cells, means.per_sample) == (first.cells, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,39 +97,69 @@ def _chosen(frame: pd.DataFrame, points: str) -> list[str]:
 
 
 def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str], console: Console) -> None:
-    from unsmooth.cli.tables import WIDE
     from unsmooth.measure.pairing import pair
     from unsmooth.measure.registry import METRICS
     from unsmooth.report.comparison import finding, left_out
 
-    wide = console.width >= WIDE  # a narrow terminal shows the differences only
+    wide = False
     for tokens, rows in shown.groupby("tokens", sort=False):
-        table = Table(title=f"{names[1]} − {names[0]}, tokens: {tokens}", title_justify="left")
-        table.add_column("point")
-        by_metric = dict(iter(rows.groupby("metric", sort=False)))
-        for metric in by_metric:
-            title = METRICS[str(metric)].title
-            if wide:
-                table.add_column(title, justify="right", style="dim")
-            table.add_column("difference" if wide else title, justify="right", no_wrap=True)
-        for point in dict.fromkeys(rows["point"]):
-            cells = []
-            for part in by_metric.values():
-                row = part[part["point"] == point].iloc[0]
-                mark = "*" if row["differs"] else " "
-                half = (row["high"] - row["low"]) / 2
-                cells += [f"{row['a']:.4g}"] if wide else []
-                cells.append(f"{row['difference']:+.3g} ± {half:.2g} {mark}")
-            table.add_row(point, *cells)
+        by_metric = {METRICS[str(metric)].title: part for metric, part in rows.groupby("metric", sort=False)}
+        table, wide = _fitting(by_metric, console)
+        console.print(f"{names[1]} − {names[0]}, tokens: {tokens}", style="italic", markup=False, highlight=False)
         console.print(table)
-        for metric, part in by_metric.items():
-            console.print(f"{METRICS[str(metric)].title}: {finding(part, names)}", markup=False, highlight=False)
+        for title, part in by_metric.items():
+            console.print(f"{title}: {finding(part, names)}", markup=False, highlight=False)
     first = f"the first column of each pair is {names[0]}; " if wide else ""
     pairing = pair(a, b, names)
     for line in (f"{first}* marks an interval that leaves out zero", pairing.interval):
         console.print(line, style="dim", markup=False, highlight=False)
     for note in (*left_out(shown, pairing), *_notes(a, b, names)):
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)
+
+
+def _fitting(by_metric: dict[str, pd.DataFrame], console: Console) -> tuple[Table, bool]:
+    """The fullest table that fits: A's values too, differences only, shorter numbers; and whether A's are in it."""
+    for wide, write in ((True, _full), (False, _full), (False, _short)):
+        table = _table(by_metric, wide, write)
+        if console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width:
+            break
+    return table, wide
+
+
+def _table(by_metric: dict[str, pd.DataFrame], wide: bool, write: Callable[[float, float, bool], str]) -> Table:
+    table = Table()
+    table.add_column("point", no_wrap=True)
+    for title in by_metric:
+        if wide:
+            table.add_column(title, justify="right", style="dim")
+        table.add_column("difference" if wide else title, justify="right", no_wrap=True)
+    by_point = [part.set_index("point") for part in by_metric.values()]
+    for point in by_point[0].index:
+        cells = []
+        for part in by_point:
+            row = part.loc[point]
+            cells += [f"{row['a']:.4g}"] if wide else []
+            cells.append(write(row["difference"], (row["high"] - row["low"]) / 2, row["differs"]))
+        table.add_row(point, *cells)
+    return table
+
+
+def _full(difference: float, half: float, differs: bool) -> str:
+    return f"{difference:+.3g} ± {half:.2g} {'*' if differs else ' '}"
+
+
+def _short(difference: float, half: float, differs: bool, width: int = 16) -> str:
+    """Both to the same decimals, two or one of them significant in the half-width; powers of ten where none fit.
+
+    >>> _short(0.000192, 0.0000561, True), _short(1.92e-9, 5.61e-10, False)
+    ('+0.00019±0.00006*', '+1.9e-09±6e-10 ')
+    """
+    texts = [f"{difference:+.3g}±{half:.2g}"]
+    if 0 < half < math.inf:
+        decimals = [max(0, digits - 1 - math.floor(math.log10(half))) for digits in (2, 1)]
+        texts = [f"{difference:+.{d}f}±{half:.{d}f}" for d in decimals]
+    fitting = [text for text in texts if len(text) <= width]
+    return (fitting or [f"{difference:+.1e}±{half:.0e}"])[0] + ("*" if differs else " ")
 
 
 def _notes(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:

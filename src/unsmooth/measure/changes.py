@@ -17,7 +17,8 @@ READINGS: Mapping[str, str] = {
     "chain": "state after the module minus the module's own input, mean over layers",
     "residual": "residual stream after the sub-layer minus before it, mean over layers",
 }
-KINDS = ("LayerNorm", "Attention", "MLP")
+TOGETHER = "Attention + MLP"  # a parallel block adds both in one sum: the stream never passes between them
+KINDS = ("LayerNorm", "Attention", "MLP", TOGETHER)
 
 # (reading, placement of the normalisation) -> kind -> (from, to) within one block
 _STEPS: Mapping[tuple[str, str], Mapping[str, Sequence[tuple[str, str]]]] = {
@@ -31,8 +32,15 @@ _STEPS: Mapping[tuple[str, str], Mapping[str, Sequence[tuple[str, str]]]] = {
         "Attention": (("pre", "attn_sum"),),
         "MLP": (("mid", "mlp_sum"),),
     },
+    ("chain", "parallel"): {
+        "LayerNorm": (("pre", "norm1"), ("pre", "norm2")),
+        TOGETHER: (("norm1", "post"), ("norm2", "post")),
+    },
+    ("chain", "parallel-shared"): {"LayerNorm": (("pre", "norm1"),), TOGETHER: (("norm1", "post"),)},
     ("residual", "pre"): {"Attention": (("pre", "mid"),), "MLP": (("mid", "post"),)},
     ("residual", "post"): {"Attention": (("pre", "mid"),), "MLP": (("mid", "post"),)},
+    ("residual", "parallel"): {TOGETHER: (("pre", "post"),)},
+    ("residual", "parallel-shared"): {TOGETHER: (("pre", "post"),)},
 }
 
 

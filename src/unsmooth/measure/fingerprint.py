@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt8
 from torch import Tensor
-from torch.nn.functional import pad
 
 from unsmooth.forward import NOT_PASSED
 
@@ -62,17 +61,24 @@ def _has_rows(x: Any) -> bool:
 def _key(x: Tensor) -> Int64[Tensor, " batch"]:
     x = x.cpu() if x.device.type == "mps" else x
     shape = zlib.crc32(f"{x.dtype}{tuple(x.shape[1:])}".encode())
-    octets = x.reshape(len(x), -1).contiguous().view(torch.uint8)
-    if octets.shape[1] % 8:
-        octets = pad(octets, (0, -octets.shape[1] % 8))
-    words = octets.view(torch.int64)
-    if words.shape[1] == 0:
+    if x.numel() == 0:
         return torch.full((len(x),), shape, dtype=torch.int64, device=x.device)
+    words = _words(x.reshape(len(x), -1).contiguous().view(torch.uint8))
     weights = _weights(words.shape[1], str(x.device))
     if x.device.type == "cpu":
         return words @ weights + shape
     rows = max(1, _CHUNK // words.shape[1])  # devices have no product of integer matrices
     return torch.cat([(part * weights).sum(-1) for part in words.split(rows)]) + shape
+
+
+def _words(octets: UInt8[Tensor, "batch octet"]) -> Int64[Tensor, "batch word"]:
+    """Rows of bytes as rows of 64-bit words, copied where they are not whole words or don't begin at one."""
+    size = octets.shape[1]
+    if size % 8 or octets.storage_offset() % 8 or octets.stride(0) % 8:
+        rows = octets.new_zeros(len(octets), size + -size % 8)
+        rows[:, :size] = octets
+        octets = rows
+    return octets.view(torch.int64)
 
 
 @lru_cache(maxsize=8)

@@ -136,7 +136,7 @@ def _provenance_section(subjects: Sequence[Subject], command: str | None) -> str
 
 
 def _downloads(subjects: Sequence[Subject]) -> dict[str, str]:
-    """Everything that was measured and explained, as `Measurement.save` writes it, and the measurements as a table."""
+    """What was measured (but values per sample) and explained, as `to_json` gives it, and measurements as a table."""
     import pandas as pd
 
     raw = [
