@@ -72,11 +72,11 @@ def _timm(name: str = "vit_tiny_patch16_224", **kwargs: Any) -> Callable[[], nn.
     return build
 
 
-def _timm_block(block: str) -> Callable[[], nn.Module]:
+def _timm_block(block: str, **kwargs: Any) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         from timm.models import vision_transformer
 
-        return _timm(block_fn=getattr(vision_transformer, block))()
+        return _timm(block_fn=getattr(vision_transformer, block), **kwargs)()
 
     return build
 
@@ -198,10 +198,15 @@ _T5 = {"d_model": D, "d_kv": 8, "num_layers": LAYERS, "num_heads": HEADS, "d_ff"
 _DEBERTA = {**TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8}
 
 
-def _deberta() -> nn.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # transformers scripts a function with torch.jit
-        return hf("DebertaV2", **_DEBERTA)()
+def scripted(name: str, **kwargs: Any) -> Callable[[], nn.Module]:
+    """Like `hf`, for modules that script a function with torch.jit, which torch warns of."""
+
+    def build() -> nn.Module:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return hf(name, **kwargs)()
+
+    return build
 
 
 _OPT = {**TEXT, "ffn_dim": 2 * D, "pad_token_id": 0, "word_embed_proj_dim": D}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from model_builders import (
+    _DEBERTA,
     _ENCODER_DECODER,
     _EXPERTS,
     _NEO,
@@ -26,7 +27,6 @@ from model_builders import (
     Case,
     D,
     _causal_sequence,
-    _deberta,
     _encoder,
     _padded_sequence,
     _patches,
@@ -41,7 +41,9 @@ from model_builders import (
     images,
     padded,
     pixels,
+    scripted,
 )
+from model_cases_decoders import DECODER_CASES
 
 VISION_CASES = [
     Case("timm-vit", "timm-vit", _timm(), images, prefix=1),
@@ -50,6 +52,14 @@ VISION_CASES = [
     Case("timm-registers", "timm-vit", _timm(reg_tokens=4, no_embed_class=True, init_values=0.1), images, prefix=5),
     Case("timm-clip-qknorm", "timm-vit", _timm(pre_norm=True, qk_norm=True, qkv_bias=False), images, prefix=1),
     Case("timm-avg-pool", "timm-vit", _timm(class_token=False, global_pool="avg"), images),
+    Case("timm-parallel", "timm-vit-parallel", _timm_block("ParallelScalingBlock"), images, prefix=1),
+    Case(
+        "timm-parallel-scaled",
+        "timm-vit-parallel",
+        _timm_block("ParallelScalingBlock", init_values=0.1),
+        images,
+        prefix=1,
+    ),
     Case("timm-respost", "timm-vit-respost", _timm_block("ResPostBlock"), images, prefix=1),
     Case(
         "timm-dinov3",
@@ -203,7 +213,8 @@ TEXT_CASES = [
 TEXT_CASES += [
     Case("electra", "hf-electra", hf("Electra", embedding_size=16, **TEXT), padded),
     Case("camembert", "hf-roberta", hf("Camembert", **TEXT), padded),
-    Case("deberta-v2", "hf-deberta-v2", _deberta, ids),
+    Case("deberta-v2", "hf-deberta-v2", scripted("DebertaV2", **_DEBERTA), ids),
+    Case("deberta", "hf-deberta", scripted("Deberta", **_DEBERTA), padded, norm_dtype=F32),
     Case("esm", "hf-esm", hf("Esm", pad_token_id=0, mask_token_id=1, position_embedding_type="rotary", **TEXT), ids),
     Case("clip-text", "hf-clip-text", hf("CLIPText", eos_token_id=2, **TEXT), padded, causal=True),
     Case("siglip-text", "hf-siglip-text", hf("SiglipText", **TEXT), ids),
@@ -225,7 +236,7 @@ TEXT_CASES += [
     Case("eurobert", "hf-llama", hf("EuroBert", **DECODER), padded, norm_dtype=F32, grouped=True),
 ]
 
-CASES = [*VISION_CASES, *SEQUENCE_CASES, *TEXT_CASES]
+CASES = [*VISION_CASES, *SEQUENCE_CASES, *TEXT_CASES, *DECODER_CASES]
 
 
 def every_case(cases: list[Case] = CASES) -> pytest.MarkDecorator:

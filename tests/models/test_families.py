@@ -53,16 +53,21 @@ def test_residual_identities_hold(case: Case) -> None:
     for layer in v.layers:
         p = {name: x.get(f"blocks.{layer.index}.{name}") for name in POINTS}
         weights = layer.weights()
-        if v.family.placement == "pre":
-            assert_close(p["pre"] + p["attn"], p["mid"])
-            assert_close(p["mid"] + p["mlp"], p["post"])
+        if v.family.placement != "post":
+            if v.family.placement == "pre":
+                assert_close(p["pre"] + p["attn"], p["mid"])
+                assert_close(p["mid"] + p["mlp"], p["post"])
+            else:
+                assert p["mid"] is None
+                assert (p["norm2"] is None) == (v.family.placement == "parallel-shared")
+                assert_close(p["pre"] + p["attn"] + p["mlp"], p["post"])
             assert (p["norm1"] is None) == (weights.norm is None)
             if weights.norm is not None:
                 assert_close(weights.norm(p["pre"]), p["norm1"], case.norm_dtype)
         else:
             assert p["norm1"] is None
             assert_close(p["pre"] + p["attn"], p["attn_sum"])
-            assert_close(weights.post_norm(p["attn_sum"]), p["mid"])
+            assert_close(weights.post_norm(p["attn_sum"]), p["mid"], case.norm_dtype)
             assert_close(p["mid"] + p["mlp"], p["mlp_sum"])
         if layer.index + 1 < len(v.layers):
             assert x[f"blocks.{layer.index + 1}.pre"] is p["post"]

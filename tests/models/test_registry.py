@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -138,28 +141,31 @@ def test_an_unknown_model_names_the_nearest_families() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "why"),
+    ("block", "options", "why"),
     [
-        ("ParallelScalingBlock", "in one sum"),
-        ("DiffParallelScalingBlock", "in one sum"),
-        ("ParallelThingsBlock", "several attentions side by side"),
+        ("ParallelScalingBlock", {"fuse_out_proj": True}, "by one weight"),
+        ("DiffParallelScalingBlock", {}, "by one weight"),
+        ("ParallelThingsBlock", {}, "several attentions side by side"),
     ],
 )
-def test_parallel_vit_blocks_are_refused_by_name(block: str, why: str) -> None:
-    from model_cases import _timm_block
+def test_blocks_without_an_attention_output_are_refused_by_name(block: str, options: dict[str, Any], why: str) -> None:
+    from model_cases import _timm
     from timm.models import vision_transformer
 
-    if not hasattr(vision_transformer, block):
-        pytest.skip(f"this timm has no {block}")
+    kind = getattr(vision_transformer, block, None)
+    if kind is None or not set(options) <= set(inspect.signature(kind).parameters):
+        pytest.skip(f"this timm has no {block} with {options}")
     with pytest.raises(UnknownModelError, match=rf"VisionTransformer is not supported: {block} .*{why}"):
-        view(_timm_block(block)())
+        view(_timm(block_fn=partial(kind, **options))())
 
 
-def test_parallel_residuals_are_refused_by_name() -> None:
-    small = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 50, "pad_token_id": 0}
-    for name in ("GPTNeoX", "Phi"):
-        with pytest.raises(UnknownModelError, match=rf"{name}Model .*parallel residual"):
-            view(hf(name, intermediate_size=32, **small)())
+def test_a_variant_that_no_row_describes_is_refused_with_what_was_expected() -> None:
+    falcon = hf("Falcon", alibi=True, parallel_attn=True, hidden_size=32, num_attention_heads=4, num_hidden_layers=1)
+    with pytest.raises(UnknownModelError, match=r"looks like hf-falcon .*expected .*config.alibi = False"):
+        view(falcon())
+    bloom = hf("Bloom", apply_residual_connection_post_layernorm=True, hidden_size=32, n_head=4, n_layer=1)
+    with pytest.raises(UnknownModelError, match="expected apply_residual_connection_post_layernorm = False"):
+        view(bloom())
 
 
 def test_two_towers_are_refused_with_their_paths() -> None:

@@ -42,8 +42,10 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
     metrics = measurement.about["settings"]["metrics"]
     layers = measurement.about["model"]["layers"]
     points = list(dict.fromkeys(cell.point for cell in measurement.cells))
-    full = all(f"blocks.{i}.{name}" in points for i in range(layers) for name in ("mid", "post"))
-    steps = steps and full
+    parallel = measurement.about["model"]["placement"].startswith("parallel")  # has no stream between the two
+    stream = ("post",) if parallel else ("mid", "post")
+    full = all(f"blocks.{i}.{name}" in points for i in range(layers) for name in stream)
+    steps = steps and full and not parallel
     table = Table(title=f"{_subject(measurement)}, tokens: {policy}", title_justify="left")
     table.add_column("layer" if full else "point", justify="right" if full else "left")
     for metric in metrics:

@@ -46,4 +46,6 @@ def move_bias(layer: Controllable, w_proj: Float[Tensor, "feature dim"]) -> Move
     summed = ours.unflatten(0, (layer.kv_heads, -1, layer.key)).sum(1).flatten(0, 1)
     new = wanted @ torch.linalg.pinv(summed)
     error = float((new @ summed - wanted).norm() / wanted.norm())
-    return Move(b_v[layer.value.start : layer.value.stop], new.to(b_v.dtype), error)
+    whole = b_v.detach().clone()
+    layer.value.rows.write(whole, new.to(b_v.dtype))
+    return Move(b_v, whole, error)

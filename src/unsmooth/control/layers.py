@@ -12,6 +12,7 @@ from unsmooth.control.slots import Place
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
+from unsmooth.models.rows import rows_of
 from unsmooth.models.weights import slot_of
 
 
@@ -87,5 +88,5 @@ def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place
             f"{name}: {tensor!r} is already parametrised: `bake` the part of the model that is reparametrised, or take "
             "weight_norm and the like away (torch.nn.utils.parametrize.remove_parametrizations)"
         )
-    size = weight.shape[1 if slot.transposed else 0] // slot.of
-    return Place(owner, tensor, slot.part * size, (slot.part + 1) * size, slot.transposed)
+    rows = rows_of(layer, slot, weight.shape[1 if slot.transposed else 0])
+    return Place(owner, tensor, rows, slot.transposed)

@@ -12,20 +12,20 @@ from torch.nn.utils import parametrize
 
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.errors import WeightsError
+from unsmooth.models.rows import Rows
 from unsmooth.tolerance import tolerance
 
 
 @dataclass(frozen=True)
 class Place:
-    """Rows `start:stop` of the tensor `name` of `module` hold W_Vᵀ or W_projᵀ, one row per output feature.
+    """These `rows` of the tensor `name` of `module` hold W_Vᵀ or W_projᵀ, one row per output feature.
 
     `transposed` tensors (HF's Conv1D) have one column per output feature instead.
     """
 
     module: nn.Module
     name: str
-    start: int
-    stop: int
+    rows: Rows
     transposed: bool = False
 
     def tensor(self) -> Float[Tensor, "out dim"]:
@@ -35,7 +35,7 @@ class Place:
 
     def weight(self) -> Float[Tensor, "out in"]:
         """Its controlled rows."""
-        return self.tensor()[self.start : self.stop]
+        return self.rows.read(self.tensor())
 
 
 class Supplied(nn.Module):
@@ -45,7 +45,7 @@ class Supplied(nn.Module):
         super().__init__()
         self._control = (control,)  # in a tuple: the model owns it, and its parameters must be listed once
         self.layer, self.which = layer, which
-        self.start, self.stop, self.transposed = place.start, place.stop, place.transposed
+        self.rows, self.transposed = place.rows, place.transposed
         self.trained: bool = getattr(place.module, place.name).requires_grad  # for `bake` to restore
         self.attached = False
 
@@ -53,21 +53,20 @@ class Supplied(nn.Module):
         """The whole tensor, in its module's own orientation."""
         full = self._control[0].read(self.layer, self.which).mT  # a Linear computes x Wᵀ
         if free.shape[0]:
-            # The pieces keep their order: fused tensors are [query, key, value] or any other sequence.
-            full = torch.cat([free[: self.start], full.to(free.dtype), free[self.start :]])
+            # The pieces keep their order: fused tensors are [query, key, value], once or per head, or any sequence.
+            full = self.rows.join(full.to(free.dtype), free)
         return full.mT if self.transposed else full
 
     def right_inverse(self, weight: Tensor) -> Float[Tensor, "free dim"]:
         """The rows that stay free. Controlled rows cannot be assigned alone: Θ and ψ drive two weights."""
         if self.attached:
             rows = weight.mT if self.transposed else weight
-            self._refuse(rows[self.start : self.stop].mT)
+            self._refuse(self.rows.read(rows).mT)
         return self.rest(weight)
 
     def rest(self, weight: Tensor) -> Float[Tensor, "free dim"]:
         """All rows of a whole tensor but the controlled ones."""
-        rows = weight.mT if self.transposed else weight
-        return torch.cat([rows[: self.start], rows[self.stop :]])
+        return self.rows.rest(weight.mT if self.transposed else weight)
 
     def _refuse(self, new: Float[Tensor, "in out"]) -> None:
         control = self._control[0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unsmooth.models.families_encoder_decoder import WHISPER_ENCODER
-from unsmooth.models.family import AttentionRow, Family, Refusal, Slot, eager_maps
+from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps
 from unsmooth.models.taps import into, out
 
-_GPT2 = Family(
+GPT2 = Family(
     name="hf-gpt2",
     classes=("transformers.GPT2Model",),
     blocks="h",
@@ -33,13 +33,13 @@ _GPT2 = Family(
     causal=True,
 )
 
-assert _GPT2.attention is not None
+assert GPT2.attention is not None
 _GPT_NEO = replace(
-    _GPT2,
+    GPT2,
     name="hf-gpt-neo",
     classes=("transformers.GPTNeoModel",),
     attention=replace(
-        _GPT2.attention,
+        GPT2.attention,
         module="attn.attention",
         value=Slot("attn.attention.v_proj"),
         proj=Slot("attn.attention.out_proj"),
@@ -74,7 +74,7 @@ _OPT_POST = replace(  # OPT-350m alone
     attention=replace(_OPT.attention, norm=(), post_norm="self_attn_layer_norm"),
 )
 
-_LLAMA = Family(
+LLAMA = Family(
     name="hf-llama",
     classes=(
         "transformers.LlamaModel",
@@ -82,6 +82,19 @@ _LLAMA = Family(
         "transformers.MixtralModel",
         "transformers.SmolLM3Model",
         "transformers.EuroBertModel",
+        "transformers.Starcoder2Model",
+        "transformers.PhimoeModel",
+        "transformers.GlmModel",
+        "transformers.Glm4MoeModel",
+        "transformers.OlmoeModel",
+        "transformers.HeliumModel",
+        "transformers.ArceeModel",
+        "transformers.SeedOssModel",
+        "transformers.Ernie4_5Model",
+        "transformers.Ernie4_5_MoeModel",
+        "transformers.HunYuanDenseV1Model",
+        "transformers.MinistralModel",
+        "transformers.Ministral3Model",
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -104,10 +117,10 @@ _LLAMA = Family(
     ),
     causal="self_attn.is_causal",
 )
-assert _LLAMA.attention is not None
+assert LLAMA.attention is not None
 
 _QWEN = replace(
-    _LLAMA,
+    LLAMA,
     name="hf-qwen",
     classes=(
         "transformers.Qwen2Model",
@@ -116,28 +129,72 @@ _QWEN = replace(
         "transformers.Qwen3MoeModel",
     ),
 )
+_NEMOTRON = replace(  # its LayerNorm multiplies by 1 + weight
+    LLAMA,
+    name="hf-nemotron",
+    classes=("transformers.NemotronModel",),
+    attention=replace(LLAMA.attention, norm_offset=1.0),
+)
+_OLMO = replace(
+    LLAMA,
+    name="hf-olmo",
+    classes=("transformers.OlmoModel",),
+    attention=replace(LLAMA.attention, norm_eps=1e-5, nonlinear=("self_attn.config.clip_qkv",)),
+)
+# Every branch is multiplied by a number before the sum, and the embedding by another.
+_GRANITE = replace(
+    LLAMA,
+    name="hf-granite",
+    classes=("transformers.GraniteModel", "transformers.GraniteMoeModel"),
+    embed=out("embed_tokens", times="embedding_multiplier"),
+    points={
+        **LLAMA.points,
+        "attn": out("self_attn", times="residual_multiplier"),
+        "mlp": (out("mlp", times="residual_multiplier"), out("block_sparse_moe", times="residual_multiplier")),
+    },
+    attention=replace(LLAMA.attention, scale="residual_multiplier"),
+)
+_APERTUS = replace(
+    LLAMA,
+    name="hf-apertus",
+    classes=("transformers.ApertusModel",),
+    points={
+        **LLAMA.points,
+        "norm1": out("attention_layernorm"),
+        "mid": into("feedforward_layernorm"),
+        "norm2": out("feedforward_layernorm"),
+    },
+    attention=replace(LLAMA.attention, norm="attention_layernorm"),
+)
+_GLM4 = replace(  # normalised before and after each branch
+    LLAMA,
+    name="hf-glm4",
+    classes=("transformers.Glm4Model",),
+    points={**LLAMA.points, "attn": out("post_self_attn_layernorm"), "mlp": out("post_mlp_layernorm")},
+    attention=replace(LLAMA.attention, out_norm="post_self_attn_layernorm"),
+)
 # x + norm(attn(x)): the normalisation is on the branch's output, its input is the bare stream.
 _OLMO2 = replace(
-    _LLAMA,
+    LLAMA,
     name="hf-olmo2",
-    classes=("transformers.Olmo2Model", "transformers.Olmo3Model"),
+    classes=("transformers.Olmo2Model", "transformers.Olmo3Model", "transformers.Exaone4Model"),
     points={
         "attn": out("post_attention_layernorm"),
         "mid": into("mlp"),
         "mlp": out("post_feedforward_layernorm"),
     },
-    attention=replace(_LLAMA.attention, norm=(), out_norm="post_attention_layernorm"),
+    attention=replace(LLAMA.attention, norm=(), out_norm="post_attention_layernorm"),
 )
 _SCALED = out("embed_tokens", needs="embed_scale")
 _GEMMA = replace(
-    _LLAMA,
+    LLAMA,
     name="hf-gemma",
     classes=("transformers.GemmaModel",),
     embed=_SCALED,
-    attention=replace(_LLAMA.attention, norm_offset=1.0),
+    attention=replace(LLAMA.attention, norm_offset=1.0),
 )
 _GEMMA2 = replace(
-    _LLAMA,
+    LLAMA,
     name="hf-gemma2",
     classes=("transformers.Gemma2Model", "transformers.Gemma3TextModel"),
     embed=_SCALED,
@@ -148,32 +205,22 @@ _GEMMA2 = replace(
         "norm2": out("pre_feedforward_layernorm"),
         "mlp": out("post_feedforward_layernorm"),
     },
-    attention=replace(_LLAMA.attention, norm_offset=1.0, out_norm="post_attention_layernorm"),
+    attention=replace(LLAMA.attention, norm_offset=1.0, out_norm="post_attention_layernorm"),
 )
 
 FAMILIES: tuple[Family, ...] = (
-    _GPT2,
+    GPT2,
     _GPT_NEO,
     _OPT,
     _OPT_POST,
-    _LLAMA,
+    LLAMA,
     _QWEN,
+    _NEMOTRON,
+    _OLMO,
+    _GRANITE,
+    _APERTUS,
+    _GLM4,
     _OLMO2,
     _GEMMA,
     _GEMMA2,
-)
-
-REFUSED: tuple[Refusal, ...] = (
-    Refusal(
-        (
-            "transformers.GPTNeoXModel",
-            "transformers.GPTJModel",
-            "transformers.PhiModel",
-            "transformers.FalconModel",
-            "transformers.CohereModel",
-            "transformers.Cohere2Model",
-        ),
-        "adds attention and MLP in one sum (parallel residual), so the stream between them (mid) does not "
-        "exist and smoothing cannot be told apart by kind (variants that add them one after the other have no row)",
-    ),
 )

@@ -55,6 +55,24 @@ _DEBERTA_V2 = replace(
     ),
     causal=False,
 )
+assert _DEBERTA_V2.attention is not None
+_DEBERTA = replace(  # q, k and v of a head stand side by side in one weight; the bias of the values beside it
+    _DEBERTA_V2,
+    name="hf-deberta",
+    classes=("transformers.DebertaModel",),
+    attention=replace(
+        _DEBERTA_V2.attention,
+        value=Slot(
+            "attention.self",
+            part=-1,
+            groups="kv_heads",
+            weight="in_proj.weight",
+            bias="v_bias",
+            bias_fused=False,
+        ),
+        nonlinear=("attention.self.head_weights_proj",),
+    ),
+)
 # Pre-norm in BERT's clothes: the normalisations stand where BERT has none.
 _ESM = replace(
     _BERT,
@@ -174,6 +192,7 @@ FAMILIES: tuple[Family, ...] = (
     _ROBERTA,
     _ELECTRA,
     _DEBERTA_V2,
+    _DEBERTA,
     _ESM,
     _DISTILBERT,
     _ALBERT,

@@ -41,6 +41,32 @@ _TIMM_VIT = Family(
     prefix=("num_prefix_tokens",),
 )
 
+# ViT-22B's block: the MLP's first layer, queries, keys and values are one weight, and LayerScale and drop path act on
+# the sum of both branches.
+_TIMM_PARALLEL = replace(
+    _TIMM_VIT,
+    name="timm-vit-parallel",
+    placement="parallel-shared",
+    block_classes=("timm.ParallelScalingBlock",),
+    when={"out_proj": None},
+    points={
+        "norm1": out("in_norm"),
+        "attn": out("attn_out_proj", times="ls.gamma"),
+        "mlp": out("mlp_out_proj", times="ls.gamma"),
+    },
+    attention=AttentionRow(
+        module="in_proj",
+        value=Slot("in_proj", part=-1),
+        proj=Slot("attn_out_proj"),
+        heads="num_heads",
+        norm="in_norm",
+        scale="ls.gamma",
+        result=out("attn_out_proj"),
+        maps=Maps(into("attn_drop"), settings={"fused_attn": False}),
+    ),
+    eval_only=("attn", "mlp"),
+)
+
 # x + norm(attn(x)): the normalisation is on the branch's output, its input is the bare stream.
 _TIMM_RESPOST = replace(
     _TIMM_VIT,
@@ -81,6 +107,7 @@ _TIMM_NAFLEX = replace(_TIMM_VIT, name="timm-naflexvit", classes=("timm.NaFlexVi
 
 FAMILIES: tuple[Family, ...] = (
     _TIMM_VIT,
+    _TIMM_PARALLEL,
     _TIMM_RESPOST,
     _TIMM_EVA,
     _TIMM_EVA_POSTNORM,
@@ -90,12 +117,11 @@ FAMILIES: tuple[Family, ...] = (
     _TIMM_NAFLEX,
 )
 
-_ONE_SUM = (
-    "adds attention and MLP in one sum, so the stream between them (mid) does not exist and "
-    "smoothing cannot be told apart by kind"
-)
 REFUSED: tuple[Refusal, ...] = (
-    Refusal(("timm.ParallelScalingBlock", "timm.DiffParallelScalingBlock"), _ONE_SUM),
+    Refusal(
+        ("timm.ParallelScalingBlock", "timm.DiffParallelScalingBlock"),
+        "projects attention and MLP by one weight (out_proj), so what each adds to the stream does not exist by itself",
+    ),
     Refusal(
         ("timm.ParallelThingsBlock",),
         "runs several attentions side by side in one layer, so a layer has no single attention output",

@@ -11,18 +11,26 @@ from torch import nn
 from unsmooth.errors import OptionError
 from unsmooth.models.taps import Paths, Tap, Taps, out
 
-Placement = Literal["pre", "post"]
+Placement = Literal["pre", "post", "parallel", "parallel-shared"]
 
-# Points of a block in the order of the forward pass, by where the normalisation sits.
+# Points of a block in the order of the forward pass, by where the normalisation sits. In a parallel block attention and
+# MLP both read the block's input, post = pre + attn + mlp, and the stream between them (mid) does not exist; each has
+# its own normalisation there, or one is shared.
 BLOCK_POINTS: dict[Placement, tuple[str, ...]] = {
     "pre": ("pre", "norm1", "attn", "mid", "norm2", "mlp", "post"),
     "post": ("pre", "attn", "attn_sum", "mid", "mlp", "mlp_sum", "post"),
+    "parallel": ("pre", "norm1", "attn", "norm2", "mlp", "post"),
+    "parallel-shared": ("pre", "norm1", "attn", "mlp", "post"),
 }
 
 
 @dataclass(frozen=True)
 class Slot:
     """A linear map's weight and bias, or the `part`-th of `of` equal parts of a fused one.
+
+    Where the parts are not equal (queries of more heads, an MLP in the same weight), a negative `part` counts from
+    the end in parts of the values' size: -1 is the last, whatever stands before it. `groups` says that the parts
+    are repeated: a number of times, or "kv_heads" where every value head's q, k and v stand side by side.
 
     `path` leads from the block to the module that holds them. `transposed` says that the weight is
     stored as (in, out), as GPT-2's Conv1D does, not as (out, in). A bias kept whole beside a fused
@@ -32,6 +40,7 @@ class Slot:
     path: str
     part: int = 0
     of: int = 1
+    groups: int | Literal["kv_heads"] = 1
     weight: str = "weight"
     bias: str = "bias"
     transposed: bool = False
@@ -70,7 +79,8 @@ class AttentionRow:
     out_norm: Paths = ()  # on its output, before the sum
     post_norm: Paths = ()  # after the sum
     norm_offset: float = 0.0  # Gemma multiplies by 1 + weight
-    scale: Paths = ()  # LayerScale's parameter
+    norm_eps: float | None = None  # of a normalisation that does not say it
+    scale: Paths = ()  # LayerScale's parameter, or a number that the branch is multiplied by
     result: Taps = ()  # Σ A_h V_h W_proj^h + b; the module's own output unless given
     maps: Maps | None = None
     nonlinear: tuple[str, ...] = ()  # modules or attributes that, when present, make it no longer this sum
@@ -112,7 +122,8 @@ class Family:
         known = BLOCK_POINTS[self.placement]
         for point in (*self.points, *self.eval_only):
             if point not in known:
-                raise OptionError.unknown(f"point of a {self.placement}-norm block", point, known)
+                kind = "parallel" if self.placement.startswith("parallel") else f"{self.placement}-norm"
+                raise OptionError.unknown(f"point of a {kind} block", point, known)
 
     def block_tap(self, point: str) -> Taps:
         """The candidates for one point of a block; empty when the family lacks it."""

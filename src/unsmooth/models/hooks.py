@@ -173,7 +173,7 @@ class _Passes:
                 self.fired[place, key] += 1
             for name, spot in named:
                 if spot.tap.call == self.fired[place, key]:
-                    self.receive(name, self._unflattened(tensor(spot.tap.item)))
+                    self.receive(name, self._unflattened(spot.finished(tensor(spot.tap.item))))
 
     def _unflattened(self, x: Tensor | None) -> Tensor | None:
         """With batch and token axes again, where a block works on a list of tokens (OPT's MLP)."""

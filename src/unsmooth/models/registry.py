@@ -11,6 +11,8 @@ from unsmooth.errors import UnknownModelError
 from unsmooth.models import (
     families_decoders,
     families_encoder_decoder,
+    families_fused,
+    families_parallel,
     families_text,
     families_timm,
     families_torch,
@@ -26,8 +28,10 @@ _FAMILIES: list[Family] = [
     *families_torch.FAMILIES,
     *families_text.FAMILIES,
     *families_decoders.FAMILIES,
+    *families_fused.FAMILIES,
+    *families_parallel.FAMILIES,
 ]
-_REFUSED: tuple[Refusal, ...] = (*families_timm.REFUSED, *families_decoders.REFUSED)
+_REFUSED: tuple[Refusal, ...] = families_timm.REFUSED
 
 
 def register_family(family: Family) -> Family:

@@ -18,7 +18,9 @@ class Tap:
 
     A module that a block calls several times (one dropout for attention and MLP) is tapped at its
     `call`-th of `of` calls. `item` picks from a tuple of outputs. `needs` is an attribute without which the
-    module does not carry the tensor (Gemma's embedding, in releases that scale it outside).
+    module does not carry the tensor (Gemma's embedding, in releases that scale it outside). `times` is an attribute
+    of the block by which it multiplies the tensor before the sum, where no module does. `copied`: the block adds to
+    the tensor in place afterwards.
     """
 
     path: str
@@ -27,6 +29,8 @@ class Tap:
     of: int = 1
     item: int = 0
     needs: str = ""
+    times: str = ""
+    copied: bool = False
 
 
 Taps = Tap | tuple[Tap, ...]
@@ -37,9 +41,11 @@ def into(path: str, call: int = 1, of: int = 1) -> Tap:
     return Tap(path, "in", call, of)
 
 
-def out(path: str, call: int = 1, of: int = 1, item: int = 0, needs: str = "") -> Tap:
+def out(
+    path: str, call: int = 1, of: int = 1, item: int = 0, needs: str = "", times: str = "", copied: bool = False
+) -> Tap:
     """What comes out of a module."""
-    return Tap(path, "out", call, of, item, needs)
+    return Tap(path, "out", call, of, item, needs, times, copied)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +54,17 @@ class Spot:
 
     module: nn.Module
     tap: Tap
+    factor: Tensor | float | None = None
 
     @property
     def key(self) -> tuple[int, Side]:
         return id(self.module), self.tap.side
+
+    def finished(self, x: Tensor | None) -> Tensor | None:
+        """The tensor that was asked for, from the one that passes here."""
+        if x is not None and self.factor is not None:
+            return x * self.factor
+        return x.clone() if x is not None and self.tap.copied else x
 
 
 def find(root: object, paths: Paths) -> Any:
@@ -76,7 +89,7 @@ def find_spot(root: nn.Module, taps: Taps) -> Spot | None:
     for tap in (taps,) if isinstance(taps, Tap) else taps:
         module = find(root, tap.path)
         if isinstance(module, nn.Module) and find(module, tap.needs) is not None:
-            return Spot(module, tap)
+            return Spot(module, tap, find(root, tap.times) if tap.times else None)
     return None
 
 

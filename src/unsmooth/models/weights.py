@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 
 from unsmooth.errors import WeightsError
 from unsmooth.models.family import AttentionRow, Slot
+from unsmooth.models.rows import rows_of
 from unsmooth.models.taps import Paths, find
 
 if TYPE_CHECKING:
@@ -72,11 +73,18 @@ def read_weights(layer: LayerView) -> HeadWeights:
         w_proj=proj.t().unflatten(0, (heads, -1)),
         b_v=None if b_v is None else b_v.unflatten(0, (kv_heads, -1)).repeat_interleave(group, 0),
         b_proj=b_proj,
-        norm=_read_norm(layer, row.norm, row.norm_offset),
-        out_norm=_read_norm(layer, row.out_norm, row.norm_offset),
-        out_scale=scale if isinstance(scale, Tensor) else None,  # HF's BEiT without LayerScale has 1.0 there
-        post_norm=_read_norm(layer, row.post_norm, row.norm_offset),
+        norm=_read_norm(layer, row, row.norm),
+        out_norm=_read_norm(layer, row, row.out_norm),
+        out_scale=_scale(scale, proj),
+        post_norm=_read_norm(layer, row, row.post_norm),
     )
+
+
+def _scale(scale: object, proj: Float[Tensor, "dim feature"]) -> Float[Tensor, " dim"] | None:
+    """A number stands for all features; HF's BEiT without LayerScale has 1.0 there."""
+    if isinstance(scale, float) and scale != 1.0:
+        return proj.new_full((len(proj),), scale)
+    return scale if isinstance(scale, Tensor) else None
 
 
 @torch.no_grad()
@@ -134,24 +142,25 @@ def _read(
             f"{tuple(weight.shape)} (quantised?): load the model without quantisation"
         )
     weight = weight.t() if slot.transposed else weight
+    rows = rows_of(layer, slot, len(weight))
     bias = find(find(layer.block, slot.path), slot.bias)
     if bias is not None and slot.bias_fused:
-        bias = bias.chunk(slot.of)[slot.part]
-    return weight.chunk(slot.of)[slot.part], bias
+        bias = rows.read(bias)
+    return rows.read(weight), bias
 
 
 def _write(layer: LayerView, slots: Slot | tuple[Slot, ...], new: Float[Tensor, "out in"]) -> None:
     slot, owner, name = _found(layer, slots)
     whole = getattr(owner, name).detach().clone()
-    part = (whole.t() if slot.transposed else whole).chunk(slot.of)[slot.part]
-    part.copy_(new)
+    rows_first = whole.t() if slot.transposed else whole
+    rows_of(layer, slot, len(rows_first)).write(rows_first, new)
     if parametrize.is_parametrized(owner, name):
         setattr(owner, name, whole)  # goes through the parametrisation's right_inverse
     else:
         getattr(owner, name).copy_(whole)
 
 
-def _read_norm(layer: LayerView, paths: Paths, offset: float) -> Norm | None:
+def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None:
     module = find(layer.block, paths)
     if module is None or isinstance(module, nn.Identity):
         return None
@@ -162,16 +171,17 @@ def _read_norm(layer: LayerView, paths: Paths, offset: float) -> Norm | None:
             "so it cannot be folded into W_V"
         )
     weight = getattr(module, "weight", None)
-    if not hasattr(module, "eps") and not hasattr(module, "variance_epsilon"):
+    says = hasattr(module, "eps") or hasattr(module, "variance_epsilon")
+    if not says and row.norm_eps is None:
         raise WeightsError(
             f"{layer.name}: {type(module).__name__} does not say its epsilon: expected an attribute eps or "
             "variance_epsilon, so that it can be folded into W_V"
         )
-    eps = find(module, ("eps", "variance_epsilon"))
+    eps = find(module, ("eps", "variance_epsilon")) if says else row.norm_eps
     dtype = weight.dtype if isinstance(weight, Tensor) else torch.get_default_dtype()
     return Norm(
         kind=kind,
-        weight=weight + offset if weight is not None and offset else weight,
+        weight=weight + row.norm_offset if weight is not None and row.norm_offset else weight,
         bias=getattr(module, "bias", None),
         eps=torch.finfo(dtype).eps if eps is None else float(eps),
     )

@@ -22,6 +22,8 @@ FORMS = (
     "form: the paper's reparametrised models have several heads, so footnote 2's `split` form; ours without a form in "
     "their name have the poster's `symmetric` one"
 )
+_OTHER = "of a variant that the table does not have"
+_ONE_SUM = "as their blocks add attention and MLP in one sum, which gives neither a change of its own"
 CLEARLY = 0.8  # a mean gap below this share of the other one's is clearly smaller
 
 
@@ -53,16 +55,10 @@ def run_table(name: str, metric: str, context: Context) -> Result:
     if not context.models:
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
     found = measured_models(context, metric, points="all")  # `chain` needs the norms' outputs
-    members: dict[Group, list[Measurement]] = {}
-    left_out: list[str] = []
-    for model, measurement in found.items():
-        told = described(model, str(measurement.about["model"].get("reference", "")))
-        if told["variant"] is None:
-            left_out.append(model)
-        else:
-            members.setdefault(Group(told["variant"], share_of(told)), []).append(measurement)
+    members, left_out = grouped(found)
     if not members:
-        raise DataError("no model of a known variant: its name must contain plain, sharpening or smoothing")
+        known = "no model of a known variant: its name must contain plain, sharpening or smoothing"
+        raise DataError(known if _OTHER in left_out else f"no model is left: all are left out, {_ONE_SUM}")
     groups = {group: summarised(measurements, metric) for group, measurements in members.items()}
     columns = ["model", "trained on", "reading", "kind", "ours", "published (100 %)", "note"]
     notes = [better_reading(name, groups)]
@@ -70,8 +66,7 @@ def run_table(name: str, metric: str, context: Context) -> Result:
         notes.append("the published models were trained on all data, ours on the share in the column `trained on`")
     if any(group.base != "plain" for group in groups):
         notes.append(FORMS)
-    if left_out:
-        notes.append(f"left out, of a variant that the table does not have: {', '.join(left_out)}")
+    notes += [f"left out, {reason}: {', '.join(names)}" for reason, names in left_out.items()]
     what = "models that you named" if named else "the shipped models"
     images = sorted({str(m.samples) for m in found.values()})
     return Result(
@@ -80,6 +75,22 @@ def run_table(name: str, metric: str, context: Context) -> Result:
         notes=[*notes, "± is the standard deviation over models (seeds)"],
         about=about(found),
     )
+
+
+def grouped(found: dict[str, Measurement]) -> tuple[dict[Group, list[Measurement]], dict[str, list[str]]]:
+    """Measurements by group, and the names of models that the table cannot show, by why."""
+    members: dict[Group, list[Measurement]] = {}
+    left_out: dict[str, list[str]] = {}
+    for model, measurement in found.items():
+        about_model = measurement.about["model"]
+        told = described(model, str(about_model.get("reference", "")))
+        if told["variant"] is None:
+            left_out.setdefault(_OTHER, []).append(model)
+        elif about_model["placement"].startswith("parallel"):
+            left_out.setdefault(_ONE_SUM, []).append(model)
+        else:
+            members.setdefault(Group(told["variant"], share_of(told)), []).append(measurement)
+    return members, left_out
 
 
 def _rows(name: str, groups: dict[Group, Changes]) -> list[list[Value]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 INK, SOFT, LINE = "#1c1d20", "#5c6066", "#dcd8cf"
 SMOOTH, SHARP, ZERO = "#1f63a8", "#c4540f", "#b9b4a9"
-KIND_COLOURS = {"LayerNorm": "#9a958a", "Attention": "#7a4fb5", "MLP": "#11866f"}
+KIND_COLOURS = {"LayerNorm": "#9a958a", "Attention": "#7a4fb5", "MLP": "#11866f", "Attention + MLP": "#466b92"}
 MODEL_COLOURS = ("#1c1d20", "#c2267f", "#0d8f7c", "#9a6a00", "#5a55d6", "#6b7a2a")
 DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "12 4", "4 2 1 2")
 _FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"

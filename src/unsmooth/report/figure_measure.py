@@ -57,22 +57,26 @@ def steps_figure(model: dict[str, Any], data: dict[str, Any]) -> Drawing:
     metric, policy = data["families"][0]["metrics"][0], data["tokens"][0]
     values = dict(zip(model["points"], model["values"][policy][metric]["mean"], strict=True))
     bars = []
-    for kind, pairs in steps("residual", model["placement"], model["layers"]).items():
+    kinds = steps("residual", model["placement"], model["layers"])
+    for number, (kind, pairs) in enumerate(kinds.items()):
         for before, after in pairs:
-            layer = int(after.split(".")[1])
+            at = int(after.split(".")[1]) + (number + 0.5) / len(kinds)
             if values.get(before) is not None and values.get(after) is not None:
-                bars.append((layer + (0.25 if kind == "Attention" else 0.75), values[before], values[after], kind))
+                bars.append((at, values[before], values[after], kind))
     drawing = Drawing(760, 300)
     panel = Panel(
         drawing, 60, 32, 680, 200, (0.0, float(model["layers"])), span([v for _, a, b, _ in bars for v in (a, b)])
     )
     panel.axes(f"{model['name']}: {data['metrics'][metric]['title']}, step by step", "layer")
+    half = 0.42 / len(kinds)
     for at, before, after, kind in bars:
         top, bottom = sorted((panel.y(before), panel.y(after)))
-        left, right = panel.x(at - 0.21), panel.x(at + 0.21)
+        left, right = panel.x(at - half), panel.x(at + half)
         drawing.rect(left, top, right - left, max(bottom - top, 1), KIND_COLOURS[kind])
-        drawing.line([(right, panel.y(after)), (panel.x(min(at + 0.29, panel.x_domain[1])), panel.y(after))], SOFT)
-    for i, kind in enumerate(("Attention", "MLP")):
+        drawing.line(
+            [(right, panel.y(after)), (panel.x(min(at + 0.58 / len(kinds), panel.x_domain[1])), panel.y(after))], SOFT
+        )
+    for i, kind in enumerate(kinds):
         drawing.rect(60 + 110 * i, 279, 10, 10, KIND_COLOURS[kind])
         drawing.text(76 + 110 * i, 288, kind)
     return drawing

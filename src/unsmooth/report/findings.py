@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from unsmooth.measure.changes import TOGETHER
 from unsmooth.measure.comparison import welch_half_width
 from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.moments import Moments
@@ -169,7 +170,7 @@ def _layer_factors(subject: Subject, metric: str, policy: str) -> list[tuple[flo
 def _driver(subjects: Subjects, metric: str, policy: str) -> str:
     """What attention and MLP do on average, models of one kind of change together."""
     said: list[str] = []
-    for kind, who in (("Attention", "attention"), ("MLP", "the MLP")):
+    for kind, who in (("Attention", "attention"), ("MLP", "the MLP"), (TOGETHER, "the sum of attention and MLP")):
         groups: dict[str, list[str]] = {}
         for subject in subjects:
             change = subject.measurement.changes.get(Change("residual", kind, metric, policy))

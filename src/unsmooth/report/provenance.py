@@ -48,12 +48,23 @@ def provenance(subjects: Sequence[Subject], command: str | None) -> str:
     return "".join(parts)
 
 
+def _placement(name: str) -> str:
+    """Where the normalisation is.
+
+    >>> _placement("post"), _placement("parallel")
+    ('post-norm', 'pre-norm, attention and MLP in parallel')
+    """
+    if not name.startswith("parallel"):
+        return f"{name}-norm"
+    return "pre-norm, attention and MLP in parallel" + (" behind one norm" if name.endswith("shared") else "")
+
+
 def _facts(subject: Subject) -> dict[str, Any]:
     model, data = subject.measurement.about["model"], subject.measurement.about["data"]
     explained = 0 if subject.explanation is None else subject.explanation.inputs
     return {
         "model": model.get("reference", model["class"]),
-        "class": f"{model['class']}, family {model['family']}, {model['placement']}-norm",
+        "class": f"{model['class']}, family {model['family']}, {_placement(model['placement'])}",
         "size": f"{model['layers']} layers, width {model['width']}, {model['dtype']} on {model['device']}",
         "weights (SHA-256)": model.get("weights", "not recorded"),
         "data": f"{data.get('reference', 'given in Python')} ({data.get('kind', 'unknown kind')})",

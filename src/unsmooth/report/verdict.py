@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unsmooth.measure import Measurement
+from unsmooth.measure.changes import KINDS, TOGETHER
 from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.moments import Moments
 from unsmooth.report.page_data import FAMILIES, SMOOTHER, shared_metrics
@@ -36,12 +37,12 @@ def vote(measurement: Measurement, metric: str, policy: str) -> int:
     """+1 smoother at the end than at the start, −1 sharper, 0 where the 95 % interval of the change holds 0.
 
     The change of a sample is the sum of what attention and MLP change, so the half-widths of the two intervals,
-    added, bound the half-width for the sum whatever their correlation is. One sample has no interval: its sign is
-    taken as it is, and the page says that there was one sample.
+    added, bound the half-width for the sum whatever their correlation is; a parallel block has one change for both.
+    One sample has no interval: its sign is taken as it is, and the page says that there was one sample.
     """
-    parts = [measurement.changes.get(Change("residual", kind, metric, policy)) for kind in ("Attention", "MLP")]
-    known = [part for part in parts if part is not None]
-    if len(known) == 2:
+    changes = {kind: measurement.changes.get(Change("residual", kind, metric, policy)) for kind in KINDS}
+    known = [change for change in changes.values() if change is not None]
+    if len(known) == 2 or changes[TOGETHER] is not None:
         change, half = sum(part.mean for part in known), sum(_half(part) for part in known)
     else:
         start, end = ends(measurement, metric, policy)

@@ -92,7 +92,7 @@ def _attach(v: ModelView, layer: LayerView, peer: Peer, fix: nn.Module) -> None:
 
 def _norms(v: ModelView, layer: LayerView) -> list[Spot]:
     """The block's normalisations; after the sums in a post-norm family."""
-    points = ("norm1", "norm2") if v.family.placement == "pre" else ("mid", "post")
+    points = ("mid", "post") if v.family.placement == "post" else ("norm1", "norm2")
     spots = [spot for point in points if (spot := layer.spot(point)) is not None and spot.tap.side == "out"]
     spots = [spot for spot in spots if "norm" in type(spot.module).__name__.lower()]
     if not spots:

@@ -1,11 +1,17 @@
 // What each sub-layer does to a metric: a waterfall through the points of every block, and the mean by kind.
-const KINDS = ["LayerNorm", "Attention", "MLP"];
+const KINDS = ["LayerNorm", "Attention", "MLP", "Attention + MLP"];
 const STEPS = {
   chain: {
     pre: [["pre", "norm1", 0], ["norm1", "mid", 1], ["mid", "norm2", 0], ["norm2", "post", 2]],
     post: [["pre", "attn_sum", 1], ["attn_sum", "mid", 0], ["mid", "mlp_sum", 2], ["mlp_sum", "post", 0]],
+    // A parallel block adds both in one sum; with two norms, each branch has its own way there.
+    parallel: [["pre", "norm1", 0], ["norm1", "post", 3], ["pre", "norm2", 0], ["norm2", "post", 3]],
+    "parallel-shared": [["pre", "norm1", 0], ["norm1", "post", 3]],
   },
-  residual: { pre: [["pre", "mid", 1], ["mid", "post", 2]], post: [["pre", "mid", 1], ["mid", "post", 2]] },
+  residual: {
+    pre: [["pre", "mid", 1], ["mid", "post", 2]], post: [["pre", "mid", 1], ["mid", "post", 2]],
+    parallel: [["pre", "post", 3]], "parallel-shared": [["pre", "post", 3]],
+  },
 };
 
 function stepsSection(root) {
@@ -29,7 +35,10 @@ function stepsSection(root) {
   onModels(redraw);
 }
 
-const kindsKey = ({ reading }) => KINDS.map((kind, i) => h("span", {}, h("i", { class: `swatch kind-${i}` }), kind)).slice(reading === "residual" ? 1 : 0);
+function kindsKey({ reading, model }) {
+  const used = new Set(STEPS[reading][models[model].placement].map(([, , kind]) => kind));
+  return KINDS.map((kind, i) => used.has(i) && h("span", {}, h("i", { class: `swatch kind-${i}` }), kind)).filter(Boolean);
+}
 
 function stepsOf(model, { tokens, metric, reading }) {
   const values = (model.values[tokens] || {})[metric];
@@ -58,7 +67,7 @@ function waterfall(model, state, width) {
     const [top, tall] = [Math.min(y(step.from), y(step.to)), Math.abs(y(step.from) - y(step.to))];
     const next = steps[i + 1];
     append(marks, [
-      next && s("line", { class: "joint", x1: right, x2: x(next.at - next.width * 0.42), y1: y(step.to), y2: y(step.to) }),
+      next && next.from === step.to && s("line", { class: "joint", x1: right, x2: x(next.at - next.width * 0.42), y1: y(step.to), y2: y(step.to) }),
       s("rect", { class: `bar kind-${step.kind}`, x: left, y: top, width: Math.max(1, right - left), height: Math.max(1, tall) }),
     ]);
   });
