@@ -17,10 +17,17 @@ def test_names_are_unique_and_every_item_says_what_it_needs() -> None:
     assert len(set(names)) == len(names)
     assert {"fig4", "poster-fig1"} <= set(names)
     for item in items():
-        assert item.source == ("poster" if item.name.startswith("poster-") else "paper")
+        prefix = item.name.partition("-")[0].rstrip("0123456789")
+        assert item.source == {"poster": "poster", "training": "ours"}.get(prefix, "paper")
         assert len(item.title) > 10
         assert len(item.needs) > 20
         assert find_item(item.name) is item
+
+
+def test_the_papers_come_first_and_ours_last() -> None:
+    sources = [item.source for item in items()]
+    assert sources == sorted(sources, key=["paper", "poster", "ours"].index)
+    assert (sources[0], sources[-1]) == ("paper", "ours")
 
 
 def test_names_sort_by_their_numbers() -> None:

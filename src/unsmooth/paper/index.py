@@ -7,18 +7,19 @@ import pkgutil
 import re
 from functools import cache
 from importlib import import_module
+from typing import get_args
 
 import unsmooth.paper
 from unsmooth.errors import OptionError
-from unsmooth.paper.item import Item
+from unsmooth.paper.item import Item, Source
 
 
 @cache
 def items() -> tuple[Item, ...]:
-    """Every figure and table, the paper's first, in the order of their numbers."""
+    """Every figure and table: the paper's, the poster's, ours; in the order of their numbers."""
     modules = (import_module(f"unsmooth.paper.{m.name}") for m in pkgutil.iter_modules(unsmooth.paper.__path__))
     found = [module.ITEM for module in modules if isinstance(getattr(module, "ITEM", None), Item)]
-    return tuple(sorted(found, key=lambda item: (item.source, _natural(item.name))))
+    return tuple(sorted(found, key=lambda item: (get_args(Source).index(item.source), _natural(item.name))))
 
 
 def find_item(name: str) -> Item:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from unsmooth.errors import OptionError
 
-Source = Literal["paper", "poster"]
+Source = Literal["paper", "poster", "ours"]
 Value = str | float | int | None
 
 

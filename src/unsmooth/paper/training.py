@@ -1,0 +1,127 @@
+"""Ours: how the eigenvalues of H and the features move while plain and controlled models train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unsmooth.errors import DataError
+from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
+
+Row = dict[str, Any]  # one logged epoch of a run
+LINES = 6  # epochs of a run that the table shows
+
+QUANTITIES: dict[str, Callable[[Row], float]] = {
+    "H in [−1, 0)": lambda row: _mean(row["spectrum"]["in_minus_one_zero"]),
+    "H > 0": lambda row: _mean(row["spectrum"]["positive"]),
+    "HFC/LFC": lambda row: row["smoothing"]["hfc_lfc"][-1],
+    "accuracy": lambda row: row["test"]["accuracy"],
+}
+
+
+def run(context: Context) -> Result:
+    """From the records of our runs: a table by epoch, one by layer, and a figure."""
+    notes: list[str] = []
+    records = [r for r in load_records(context, notes) if r["variant"] in VARIANTS and _rows(r)]
+    if not records:
+        raise DataError("no record of a plain, sharpening or smoothing run with its log: `unsmooth train cifar100 …`")
+    groups: dict[tuple[float, str], list[dict[str, Any]]] = {}
+    for record in sorted(records, key=lambda r: (-r["fraction"], VARIANTS.index(r["variant"]), r["seed"])):
+        groups.setdefault((record["fraction"], record["variant"]), []).append(record)
+    return Result(
+        label=f"How H's eigenvalues and the features move in training, from the records of {len(records)} runs of ours",
+        tables=[by_epoch(groups), by_layer(groups)],
+        figures={"training": _figure(groups)},
+        notes=[
+            "H is that of each layer's summed heads, without the LayerNorm before it; shares are means over layers; "
+            "HFC/LFC is that of the last block's output; ± is the standard deviation over seeds",
+            "where control holds H on one side of zero, what is counted on the other are eigenvalues that training "
+            "drove to 0: their rounding has either sign",
+            *notes,
+        ],
+        about=provenance(records),
+    )
+
+
+def by_epoch(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
+    """A few epochs of every kind of run."""
+    rows: list[list[Value]] = []
+    for (share, variant), records in groups.items():
+        common = _common_epochs(records)
+        for epoch in sorted({common[round(i * (len(common) - 1) / (LINES - 1))] for i in range(LINES)}):
+            cells = [_over_seeds(records, epoch, quantity) for quantity in QUANTITIES.values()]
+            rows.append([percent(share), TITLES[variant], epoch, *cells])
+    return Table("By epoch", ["data", "model", "epoch", *QUANTITIES], rows)
+
+
+def by_layer(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
+    """Where in the network the eigenvalues of plain models end."""
+    rows: list[list[Value]] = []
+    for (share, variant), records in groups.items():
+        if variant != "plain":
+            continue
+        ends = [_rows(record)[max(_rows(record))]["spectrum"]["in_minus_one_zero"] for record in records]
+        for layer, values in enumerate(zip(*ends, strict=True)):
+            rows.append([percent(share), layer, _shown(values)])
+    return Table("Plain models at the end of training", ["data", "layer", "H in [−1, 0)"], rows)
+
+
+def _rows(record: dict[str, Any]) -> dict[int, Row]:
+    """Logged rows by epoch, if they hold everything."""
+    return {r["epoch"]: r for r in record.get("epochs", ()) if {"spectrum", "smoothing", "test"} <= r.keys()}
+
+
+def _common_epochs(records: list[dict[str, Any]]) -> list[int]:
+    common = set.intersection(*(set(_rows(record)) for record in records))
+    return sorted(common) or [max(_rows(records[0]))]
+
+
+def _over_seeds(records: list[dict[str, Any]], epoch: int, quantity: Callable[[Row], float]) -> str:
+    return _shown([quantity(rows[epoch]) for record in records if epoch in (rows := _rows(record))])
+
+
+def _shown(values: Any) -> str:
+    summary = Summary.of(list(values))
+    assert summary is not None
+    return summary.show(".3f")
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _figure(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Any:
+    """One panel per quantity, one line per kind of run; None where plotly is not installed."""
+    try:
+        import plotly.graph_objects as go
+        from plotly.subplots import make_subplots
+    except ImportError:
+        return None
+    from unsmooth.report.depth import COLOURS
+
+    figure = make_subplots(rows=1, cols=len(QUANTITIES), subplot_titles=list(QUANTITIES))
+    for (share, variant), records in groups.items():
+        name, epochs = f"{TITLES[variant]}, {percent(share)}", _common_epochs(records)
+        for column, quantity in enumerate(QUANTITIES.values(), 1):
+            at = [Summary.of([quantity(_rows(record)[epoch]) for record in records]) for epoch in epochs]
+            figure.add_trace(
+                go.Scatter(
+                    x=epochs, y=[s.mean for s in at if s], error_y={"array": [s.std or 0.0 for s in at if s]},
+                    name=name, legendgroup=name, showlegend=column == 1, mode="lines+markers",
+                    line={"color": COLOURS[VARIANTS.index(variant)], "dash": "solid" if share == 1 else "dash"},
+                ),
+                row=1, col=column,
+            )  # fmt: skip
+    figure.update_xaxes(title_text="epoch")
+    figure.update_layout(template="plotly_white", height=360, width=1100, legend={"orientation": "h", "y": -0.25})
+    return figure
+
+
+ITEM = Item(
+    "training",
+    "ours",
+    "How the eigenvalues of H and the features move in training",
+    needs="the records of training runs that ship with unsmooth, or --runs FOLDER; seconds.",
+    run=run,
+)
