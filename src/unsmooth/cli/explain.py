@@ -53,14 +53,9 @@ def command(
     chosen = layer_list(layers)
     loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
     batches = open_data(
-        data,
-        loaded,
-        batch_size=batch_size,
-        limit=limit,
-        column=column,
-        max_length=max_length,
+        data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length,
         whole_records=whole_records,
-    )
+    )  # fmt: skip
     found = run(loaded, batches, chosen, spectra, max_products, not no_fold)
     if out is not None:
         found.save(out)

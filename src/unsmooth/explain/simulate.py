@@ -82,7 +82,7 @@ def simulate(
             state, log_scale = state / size[..., None, None], log_scale + size.log()
         if not bool(torch.isfinite(state).all()):
             raise FeatureError(
-                f"features are not finite after layer {layer}; use fewer layers, a norm or smaller weights"
+                f"features are not finite after layer {layer}: use fewer layers, a norm, smaller weights"
             )
         ratios.append(hfc_lfc(state))
         cosines.append(mean_cosine(state))

@@ -24,7 +24,7 @@ def eigenvalue_distribution(explanations: Mapping[str, Explanation] | Explanatio
         explanations: one explanation, or several by the names to show (one column each).
         heads: the eigenvalues of every head's H_h instead of the layer's Σ_h H_h.
     """
-    go, subplots = _plotly()
+    _, subplots = _plotly()
     named = explanations if isinstance(explanations, Mapping) else {_title(explanations): explanations}
     folds = any(row["folded"] for e in named.values() for row in e.spectra)
     rows = [(False, "bare H")] + ([(True, "folded H")] if folds else [])
@@ -38,29 +38,7 @@ def eigenvalue_distribution(explanations: Mapping[str, Explanation] | Explanatio
         frame = frame[(frame["head"] >= 0) if heads else (frame["head"] == -1)]
         for row, (folded, _) in enumerate(rows, 1):
             part = frame[frame["folded"] == folded]
-            colour = {"color": part["layer"], "colorscale": "Viridis", "size": 3, "opacity": 0.6}
-            if number == 0 and row == 1:
-                colour |= {"showscale": True, "colorbar": {"title": "layer", "len": 0.5}}
-            points = go.Scattergl(
-                x=part["real"], y=part["imag"], mode="markers", marker=colour, showlegend=False,
-                customdata=part["layer"], hovertemplate="layer %{customdata}<br>%{x:.3g} + %{y:.3g}i<extra></extra>",
-            )  # fmt: skip
-            figure.add_trace(points, row=row, col=2 * number + 1)
-            for left, right, shade in ((-1, 0, _BLUE), (0, None, _RED)):
-                end = max(float(part["real"].max()) * 1.05, 0.1) if right is None else right
-                figure.add_vrect(
-                    x0=left, x1=end, fillcolor=shade, opacity=0.07, line_width=0, row=row, col=2 * number + 1
-                )
-            real = part["real"]
-            groups = ((real < -1, "grey"), ((real >= -1) & (real < 0), _BLUE), (real > 0, _RED))
-            for chosen, colour_of in groups:
-                values = real[chosen]
-                bars = go.Histogram(x=values, marker_color=colour_of, showlegend=False, xbins=_bins(part["real"]))
-                figure.add_trace(bars, row=row, col=2 * number + 2)
-            figure.update_xaxes(title_text="Re λ", row=row, col=2 * number + 1)
-            figure.update_yaxes(title_text="Im λ", row=row, col=2 * number + 1)
-            figure.update_xaxes(title_text="Re λ", row=row, col=2 * number + 2)
-            figure.update_yaxes(title_text="eigenvalues", type="log", row=row, col=2 * number + 2)
+            _spectrum_panels(figure, part, row, 2 * number + 1, scale=number == 0 and row == 1)
     figure.update_layout(
         template="plotly_white",
         barmode="overlay",
@@ -71,6 +49,29 @@ def eigenvalue_distribution(explanations: Mapping[str, Explanation] | Explanatio
         title={"text": "Eigenvalues of H: blue [−1, 0) sharpens, red (0, ∞) smooths", "x": 0.02},
     )
     return figure
+
+
+def _spectrum_panels(figure: Any, part: Any, row: int, column: int, scale: bool) -> None:
+    """Eigenvalues in the complex plane, and beside it the histogram of their real parts."""
+    go, _ = _plotly()
+    plane, beside, real = {"row": row, "col": column}, {"row": row, "col": column + 1}, part["real"]
+    colour = {"color": part["layer"], "colorscale": "Viridis", "size": 3, "opacity": 0.6}
+    if scale:
+        colour |= {"showscale": True, "colorbar": {"title": "layer", "len": 0.5}}
+    points = go.Scattergl(
+        x=real, y=part["imag"], mode="markers", marker=colour, showlegend=False,
+        customdata=part["layer"], hovertemplate="layer %{customdata}<br>%{x:.3g} + %{y:.3g}i<extra></extra>",
+    )  # fmt: skip
+    figure.add_trace(points, **plane)
+    for left, right, shade in ((-1, 0, _BLUE), (0, max(float(real.max()) * 1.05, 0.1), _RED)):
+        figure.add_vrect(x0=left, x1=right, fillcolor=shade, opacity=0.07, line_width=0, **plane)
+    for chosen, shade in ((real < -1, "grey"), ((real >= -1) & (real < 0), _BLUE), (real > 0, _RED)):
+        bars = go.Histogram(x=real[chosen], marker_color=shade, showlegend=False, xbins=_bins(real))
+        figure.add_trace(bars, **beside)
+    figure.update_xaxes(title_text="Re λ", **plane)
+    figure.update_yaxes(title_text="Im λ", **plane)
+    figure.update_xaxes(title_text="Re λ", **beside)
+    figure.update_yaxes(title_text="eigenvalues", type="log", **beside)
 
 
 def norm_impact(
