@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsmooth.forward import to_model
-from unsmooth.measure.fingerprint import sample_keys
+from unsmooth.measure import fingerprint
+from unsmooth.measure.fingerprint import in_chunks, sample_keys
 
 
 def keys(batch: Any) -> list[int]:
@@ -84,6 +85,15 @@ def test_what_the_model_does_not_get_does_not_count_and_padding_does() -> None:
 def test_inputs_that_cannot_be_read_have_no_keys() -> None:
     for batch in (torch.randn(2, 2, dtype=torch.complex64), torch.eye(2).to_sparse(), {"inputs": "text"}):
         assert sample_keys(batch, batch) is None
+
+
+@pytest.mark.parametrize("chunk", [1, 25, 1000])
+def test_a_device_multiplies_in_chunks_what_the_processor_does_at_once(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(fingerprint, "CHUNK", chunk)
+    words, weights = (torch.randint(-(2**63), 2**63 - 1, shape) for shape in ((7, 10), (10,)))
+    assert torch.equal(in_chunks(words, weights), words @ weights)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

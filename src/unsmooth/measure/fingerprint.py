@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unsmooth.forward import NOT_PASSED
 
-_CHUNK = 1 << 23  # words multiplied at once on a device
+CHUNK = 1 << 23  # words multiplied at once on a device
 _STEP = 0x5851F42D4C957F2D  # Knuth's multiplier, between the tensors of a dict
 
 
@@ -65,10 +65,13 @@ def _key(x: Tensor) -> Int64[Tensor, " batch"]:
         return torch.full((len(x),), shape, dtype=torch.int64, device=x.device)
     words = _words(x.reshape(len(x), -1).contiguous().view(torch.uint8))
     weights = _weights(words.shape[1], str(x.device))
-    if x.device.type == "cpu":
-        return words @ weights + shape
-    rows = max(1, _CHUNK // words.shape[1])  # devices have no product of integer matrices
-    return torch.cat([(part * weights).sum(-1) for part in words.split(rows)]) + shape
+    return (words @ weights if x.device.type == "cpu" else in_chunks(words, weights)) + shape
+
+
+def in_chunks(words: Int64[Tensor, "batch word"], weights: Int64[Tensor, " word"]) -> Int64[Tensor, " batch"]:
+    """`words @ weights` for devices, which have no product of integer matrices."""
+    rows = max(1, CHUNK // words.shape[1])
+    return torch.cat([(part * weights).sum(-1) for part in words.split(rows)])
 
 
 def _words(octets: UInt8[Tensor, "batch octet"]) -> Int64[Tensor, "batch word"]:

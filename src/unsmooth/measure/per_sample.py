@@ -87,7 +87,7 @@ class Recorder:
         """The values of one batch, on the CPU, and the keys of its samples."""
         if self._size > MOST_VALUES:
             return
-        table = np.stack([value.numpy() for value in values.values()])
+        table = torch.stack(list(values.values())).numpy().copy()
         known = keys is not None and len(keys) == table.shape[1]
         self._size += table.size if known else MOST_VALUES + 1
         if self._size > MOST_VALUES or keys is None:
