@@ -83,7 +83,8 @@ def test_what_the_model_does_not_get_does_not_count_and_padding_does() -> None:
 
 
 def test_inputs_that_cannot_be_read_have_no_keys() -> None:
-    for batch in (torch.randn(2, 2, dtype=torch.complex64), torch.eye(2).to_sparse(), {"inputs": "text"}):
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    for batch in (torch.randn(2, 2, dtype=torch.complex64), torch.eye(2).to_sparse(), nested, {"inputs": "text"}):
         assert sample_keys(batch, batch) is None
 
 

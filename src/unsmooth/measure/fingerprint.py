@@ -36,7 +36,7 @@ def sample_keys(given: Any, inputs: Any) -> Int64[Tensor, " batch"] | None:
     """
     before, after = _tensors(given), _tensors(inputs)
     tensors = [after[name] if after[name].dtype == x.dtype else x for name, x in before.items()]
-    if not tensors or any(x.layout != torch.strided or x.is_complex() or x.is_quantized for x in tensors):
+    if not tensors or not all(_readable(x) for x in tensors):
         return None
     device = tensors[0].device
     keys = torch.zeros(len(tensors[0]), dtype=torch.int64, device=device)
@@ -56,6 +56,10 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 def _has_rows(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dim() > 0
+
+
+def _readable(x: Tensor) -> bool:
+    return x.layout == torch.strided and not (x.is_nested or x.is_complex() or x.is_quantized)
 
 
 def _key(x: Tensor) -> Int64[Tensor, " batch"]:
