@@ -1,8 +1,10 @@
-"""The one tolerance that code and tests share: it comes from dtype and size."""
+"""The one tolerance that code and tests share, from dtype and size; and which eigenvalues count as 0."""
 
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool, Complex
+from torch import Tensor
 
 
 def tolerance(dtype: torch.dtype, size: int, factor: float = 10.0) -> float:
@@ -12,3 +14,13 @@ def tolerance(dtype: torch.dtype, size: int, factor: float = 10.0) -> float:
     True
     """
     return factor * size * torch.finfo(dtype).eps
+
+
+def is_zero(values: Complex[Tensor, " size"]) -> Bool[Tensor, " size"]:
+    """Which eigenvalues are 0 up to rounding, beside the largest: they have no side, whatever sign is left of them.
+
+    >>> is_zero(torch.tensor([0.5, -1e-17, 0.0, -1e-3])).tolist()
+    [False, True, True, False]
+    """
+    sizes = values.abs()
+    return sizes <= 1e-12 * sizes.max() if len(values) else sizes > 0

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from unsmooth.control import bake, control_of, reparametrize
 from unsmooth.data import PICTURES
 from unsmooth.errors import DataError, OptionError
 from unsmooth.explain import Explanation, explain
@@ -34,6 +35,21 @@ def test_figure_5_shows_every_eigenvalue_before_and_after_folding(found: Explana
     assert [len(trace.x) for trace in planes] == [2 * 24] * 4
     heads = eigenvalue_distribution(found, heads=True)
     assert [len(t.x) for t in heads.data if t.type == "scattergl"] == [2 * 3 * 8] * 2
+
+
+def test_eigenvalues_that_are_zero_up_to_rounding_are_on_neither_side() -> None:
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, embed_dim=24, depth=2, num_heads=3, num_classes=0)
+    reparametrize(model, "sharpening", form="symmetric", std=0.3)
+    with torch.no_grad():
+        control_of(model).psi[:, :5] = 1e-9  # −ψ² = −1e−18: rounding gives it any sign
+    found = explain(bake(model), [torch.randn(1, 3, 32, 32)], spectra=0, max_products=1)
+    figure = eigenvalue_distribution(found)
+    bars = [trace for trace in figure.data if trace.type == "histogram"][:3]  # bare: neither, sharpening, smoothing
+    assert [len(trace.x) for trace in bars] == [2 * 5, 2 * 19, 0]
+    shares = [row["re_positive"] for row in found.weight_frame().to_dict("records") if not row["folded"]]
+    assert max(shares) == 0
+    assert figure.layout.yaxis.range[1] > 1e-3  # not the rounding of imaginary parts, magnified
 
 
 def test_figure_3_has_one_line_per_cell_on_a_real_images_patches() -> None:

@@ -108,6 +108,15 @@ def test_some_layers_stay_plain(tiny_recipe: Recipe) -> None:
     assert shares[1] > 0.2
 
 
+def test_an_eigenvalue_that_died_is_on_no_side(tiny_recipe: Recipe) -> None:
+    model = apply_variant(build_model(tiny_recipe, 0), "sharpening")
+    with torch.no_grad():
+        control_of(model).psi[:, :6] = 1e-9  # a quarter of each layer's
+    shares = spectrum_shares(model)
+    assert shares["positive"] == [0.0, 0.0]
+    assert shares["in_minus_one_zero"] == [0.75, 0.75]
+
+
 def test_layers_can_have_opposite_modes(tiny_recipe: Recipe) -> None:
     model = apply_variant(build_model(tiny_recipe, 0), "smoothing@:1+sharpening@1:")
     assert spectrum_shares(model)["positive"] == [1.0, 0.0]

@@ -14,6 +14,7 @@ from unsmooth.explain.lemma2 import corollary3
 from unsmooth.explain.normality import condition_number, departure_from_normality, head_conditions, layer_departure
 from unsmooth.explain.spectrum import HSpectrum, spectrum_of_h
 from unsmooth.models import LayerView
+from unsmooth.tolerance import is_zero
 
 WHOLE = -1  # the "head" of a row that is about Σ_h H_h
 
@@ -58,7 +59,7 @@ def eigenvalue_shares(values: Complex[Tensor, " size"]) -> dict[str, float]:
     values = torch.as_tensor(values).to(torch.complex128)
     scale = float(values.abs().max()) if len(values) else 0.0
     real = values.imag.abs() <= 1e-9 * scale
-    zero = values.abs() <= 1e-12 * scale
+    zero = is_zero(values)
     negative, positive = (values.real >= -1) & (values.real < 0) & ~zero, (values.real > 0) & ~zero
     shares = {
         "negative": negative & real,

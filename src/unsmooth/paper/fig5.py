@@ -30,6 +30,7 @@ def run(context: Context) -> Result:
         notes=[
             "the paper says: vision models skew to the negatives, language models are symmetric; it prints histograms, "
             "not numbers, and does not say whether heads are summed",
+            "outside: below −1, or 0 up to rounding (training drives some eigenvalues of the squared form to 0)",
         ],
         about={"models": list(context.models), "seed": context.seed},
     )
@@ -39,14 +40,18 @@ _COLUMNS = ("model", "weights", "[−1, 0)", "(0, ∞)", "outside", "median", "e
 
 
 def _rows(explained: dict[str, Explanation]) -> list[list[Value]]:
+    import torch
+
+    from unsmooth.explain.facts import eigenvalue_shares
+
     rows: list[list[Value]] = []
     for name, explanation in explained.items():
         frame = explanation.spectrum_frame()
         for folded, part in frame[frame["head"] == -1].groupby("folded"):
-            real = part["real"].to_numpy()
-            shares = [((real >= -1) & (real < 0)).mean(), (real > 0).mean(), ((real < -1) | (real == 0)).mean()]
-            values = [100 * float(share) for share in shares]
-            rows.append([name, "folded" if folded else "bare", *values, float(part["real"].median()), len(real)])
+            values = torch.complex(*(torch.tensor(part[name].to_numpy()) for name in ("real", "imag")))
+            shares = eigenvalue_shares(values)
+            cells = [100 * shares[name] for name in ("re_negative", "re_positive", "re_outside")]
+            rows.append([name, "folded" if folded else "bare", *cells, float(part["real"].median()), len(values)])
     return rows
 
 

@@ -36,8 +36,8 @@ def run(context: Context) -> Result:
         notes=[
             "H is that of each layer's summed heads, without the LayerNorm before it; shares are means over layers; "
             "HFC/LFC is that of the last block's output; ± is the standard deviation over seeds",
-            "where control holds H on one side of zero, what is counted on the other are eigenvalues that training "
-            "drove to 0: their rounding has either sign",
+            "where control holds H on one side of zero, what the first records count on the other are "
+            "eigenvalues that training drove to 0, whose rounding has either sign",
             *notes,
         ],
         about=provenance(records),

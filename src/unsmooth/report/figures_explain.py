@@ -46,7 +46,10 @@ def eigenvalue_distribution(explanations: Mapping[str, Explanation] | Explanatio
         width=120 + 330 * columns,
         height=140 + 330 * len(rows),
         margin={**_MARGIN, "t": 110},
-        title={"text": "Eigenvalues of H: blue [−1, 0) sharpens, red (0, ∞) smooths", "x": 0.02},
+        title={
+            "text": "Eigenvalues of H: blue [−1, 0) sharpens, red (0, ∞) smooths, grey neither (below −1, or 0)",
+            "x": 0.02,
+        },
     )
     return figure
 
@@ -65,11 +68,16 @@ def _spectrum_panels(figure: Any, part: Any, row: int, column: int, scale: bool)
     figure.add_trace(points, **plane)
     for left, right, shade in ((-1, 0, _BLUE), (0, max(float(real.max()) * 1.05, 0.1), _RED)):
         figure.add_vrect(x0=left, x1=right, fillcolor=shade, opacity=0.07, line_width=0, **plane)
-    for chosen, shade in ((real < -1, "grey"), ((real >= -1) & (real < 0), _BLUE), (real > 0, _RED)):
+    largest = float((real**2 + part["imag"] ** 2).max() ** 0.5)
+    side = real.abs() > 1e-12 * largest  # what is 0 up to rounding has none
+    sides = ((side & (real >= -1) & (real < 0), _BLUE), (side & (real > 0), _RED))
+    for chosen, shade in ((~side | (real < -1), "grey"), *sides):
         bars = go.Histogram(x=real[chosen], marker_color=shade, showlegend=False, xbins=_bins(real))
         figure.add_trace(bars, **beside)
     figure.update_xaxes(title_text="Re λ", **plane)
     figure.update_yaxes(title_text="Im λ", **plane)
+    if float(part["imag"].abs().max()) < 1e-4 * largest:  # a real spectrum: no axis full of rounding
+        figure.update_yaxes(range=[-largest, largest], **plane)
     figure.update_xaxes(title_text="Re λ", **beside)
     figure.update_yaxes(title_text="eigenvalues", type="log", **beside)
 

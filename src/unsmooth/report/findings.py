@@ -16,6 +16,7 @@ from unsmooth.measure.registry import METRICS
 from unsmooth.report.page_data import SMOOTHER, shared_policies
 from unsmooth.report.verdict import ends, leading_metrics, verdict, vote
 from unsmooth.report.words import SHARPENS, SMOOTHS, counted, listed, number_text, percent_text, signed_text
+from unsmooth.tolerance import is_zero
 
 if TYPE_CHECKING:
     from unsmooth.report.subject import Subject
@@ -198,7 +199,7 @@ def _spectrum(explained: Subjects, many: int) -> str:
         spectra = subject.explanation.spectra if subject.explanation else []
         folded = max(row["folded"] for row in spectra)
         values = [row["layer_values"] for row in spectra if row["folded"] == folded]
-        negative = sum(int((v.real < 0).sum()) for v in values) / sum(len(v) for v in values)
+        negative = sum(int(((v.real < 0) & ~is_zero(v)).sum()) for v in values) / sum(len(v) for v in values)
         said.append(percent_text(negative) + _within(subject, many))
     if not said:
         return ""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from unsmooth.measure.metrics import cosine_similarity, effective_rank, hfc_lfc_ratio
 from unsmooth.models import view
+from unsmooth.tolerance import is_zero
 from unsmooth.train.augment import Colours, normalise
 from unsmooth.train.recipes import Recipe
 
@@ -63,12 +64,13 @@ def smoothing_by_depth(
 
 @torch.no_grad()
 def spectrum_shares(model: nn.Module) -> dict[str, list[float]]:
-    """Per layer, the shares of eigenvalues of H = (Σ_h W_V^h W_proj^h)ᵀ by their real part."""
+    """Per layer, the shares of eigenvalues of H = (Σ_h W_V^h W_proj^h)ᵀ by their real part; 0 counts in neither."""
     negative, positive = [], []
     for layer in view(model).layers:
-        real = eigenvalues_of_h(layer.weights()).real
-        negative.append(round(float(((real >= -1) & (real < 0)).double().mean()), 4))
-        positive.append(round(float((real > 0).double().mean()), 4))
+        values = eigenvalues_of_h(layer.weights())
+        real, side = values.real, ~is_zero(values)
+        negative.append(round(float((side & (real >= -1) & (real < 0)).double().mean()), 4))
+        positive.append(round(float((side & (real > 0)).double().mean()), 4))
     return {"in_minus_one_zero": negative, "positive": positive}
 
 
