@@ -101,3 +101,17 @@ def test_the_reading_that_lies_nearer_is_named() -> None:
 def test_figure_2_names_the_variants_that_are_missing() -> None:
     result = find_item("fig2").run(Context(limit=2, recompute=True))
     assert any("no model of the variant smoothing" in note for note in result.notes)
+
+
+def test_models_that_add_attention_and_mlp_in_one_sum_are_left_out_with_the_reason() -> None:
+    from unsmooth.measure import Measurement
+    from unsmooth.paper.changes import grouped
+
+    found = {
+        name: Measurement({}, {}, {"model": {"placement": placement}}, False, [])
+        for name, placement in (("plain-a", "pre"), ("plain-b", "parallel-shared"), ("other", "pre"))
+    }
+    members, left_out = grouped(found)
+    assert [len(of) for of in members.values()] == [1]
+    assert sorted(left_out.values()) == [["other"], ["plain-b"]]
+    assert any("attention and MLP in one sum" in reason for reason, names in left_out.items() if names == ["plain-b"])
