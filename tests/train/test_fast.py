@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +90,19 @@ def test_a_head_that_averages_tokens_needs_them_all() -> None:
     assert Shortcuts(model, class_token=True, tiled=False).swaps == []
 
 
+@needs_triton
+def test_where_the_kernels_do_not_run_attention_is_pytorchs(tiny_recipe: Recipe) -> None:
+    model = build_model(tiny_recipe.override(["width=48", "heads=3"]), 0)  # on the CPU, where Triton cannot
+    with pytest.warns(UserWarning, match="PyTorch's attention is used, since ours does not run on cpu: "):
+        short = Shortcuts(model, class_token=True, tiled=True)
+    assert (short.tiled, short.class_token, len(short.swaps)) == (False, True, 1)
+
+
 def test_without_triton_attention_is_pytorchs(tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model(tiny_recipe.override(["width=48", "heads=3"]), 0)
-    assert Shortcuts(model, class_token=True, tiled=True).tiled == (find_spec("triton") is not None)
+    monkeypatch.setattr("unsmooth.train.fast.shortcuts._kernels_work", lambda *_: True)
+    assert Shortcuts(model, class_token=True, tiled=True).tiled
+    monkeypatch.undo()
     monkeypatch.setattr("unsmooth.train.fast.shortcuts.find_spec", lambda name: None)
     short = Shortcuts(model, class_token=True, tiled=True)
     assert (short.tiled, short.class_token, len(short.swaps)) == (False, True, 1)

@@ -36,10 +36,10 @@ class Shortcuts(AbstractContextManager[None]):
             last = blocks.pop()
             self.swaps.append((last, partial(_class_token_block, last)))
             self.class_token = True
-        for block in blocks if tiled and find_spec("triton") is not None else []:
-            if _untouched(block.attn) and _fits(block.attn):
-                self.swaps.append((block.attn, partial(_tiled_attention, block.attn)))
-                self.tiled = True
+        fitting = [b.attn for b in blocks if _untouched(b.attn) and _fits(b.attn)] if tiled else []
+        if fitting and _kernels_work(model, fitting[0]):
+            self.swaps += [(attention, partial(_tiled_attention, attention)) for attention in fitting]
+            self.tiled = True
 
     def __enter__(self) -> None:
         for module, function in self.swaps:
@@ -82,6 +82,15 @@ def _untouched(attention: Any) -> bool:
 
 def _fits(attention: Any) -> bool:
     return attention.head_dim in (16, 32, 64, 128)
+
+
+def _kernels_work(model: Any, attention: Any) -> bool:
+    if find_spec("triton") is None:
+        return False
+    from unsmooth.train.fast.attention import works_on
+
+    device, tokens = next(model.parameters()).device, model.patch_embed.num_patches + model.num_prefix_tokens
+    return works_on(device, tokens, attention.num_heads, attention.head_dim)
 
 
 def _tiled_attention(module: Any, x: Float[Tensor, "batch token dim"], **_: None) -> Float[Tensor, "batch token dim"]:
