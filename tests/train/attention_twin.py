@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from unsmooth.train.fast.attention import attention
+from unsmooth.train.fast.attention import attention, works_on
 
 # batch, tokens, heads, features: shorter than a tile, a whole number of tiles, one token over, nearly one more tile
 SHAPES = ((2, 5, 1, 16), (1, 64, 2, 16), (1, 65, 1, 64), (2, 127, 2, 16), (1, 257, 1, 32))
@@ -27,5 +27,6 @@ def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 if __name__ == "__main__":
+    print(works_on(torch.device("cpu"), 17, 2, 16))
     for shape in SHAPES:
         print(*shape, *errors(*shape))
