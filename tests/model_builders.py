@@ -26,6 +26,7 @@ class Case:
     causal: bool = False
     norm_dtype: torch.dtype | None = None  # families that normalise in this dtype whatever the model's
     grouped: bool = False  # query heads share value heads
+    sink: bool = False  # a part of the attention goes to no token
 
     def model(self, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The model in eval mode, with every parameter random (also the ones that start at 0 or 1)."""

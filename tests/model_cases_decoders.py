@@ -81,6 +81,10 @@ RELATIVES = [
         ("Ernie4_5", "hf-llama", F32, {"head_dim": 8}),
         ("HunYuanDenseV1", "hf-llama", F32, {"head_dim": 8}),
         ("Ministral", "hf-llama", F32, {"head_dim": 8, "sliding_window": 4}),
+        ("Ministral3", "hf-llama", F32, {"head_dim": 8}),
+        ("Glm4Moe", "hf-llama", F32, _EXPERTS),
+        ("Ernie4_5_Moe", "hf-llama", F32, _EXPERTS),
+        ("Llama4Text", "hf-llama4", F32, {**_EXPERTS, "intermediate_size_mlp": D, "interleave_moe_layer_step": 2}),
         ("Nemotron", "hf-nemotron", F32, {}),
         ("Olmo", "hf-olmo", F32, {}),
         ("Granite", "hf-granite", F32, _GRANITE),
@@ -90,4 +94,32 @@ RELATIVES = [
     )
 ]
 
-DECODER_CASES = [*PARALLEL_CASES, *FUSED_CASES, *RELATIVES]
+SINK = Case(
+    "gpt-oss",
+    "hf-llama",
+    hf("GptOss", **{**DECODER, **_EXPERTS, "head_dim": 8, "sliding_window": 4}),
+    padded,
+    causal=True,
+    norm_dtype=F32,
+    grouped=True,
+    sink=True,
+)
+
+DECODER_CASES = [*PARALLEL_CASES, *FUSED_CASES, *RELATIVES, SINK]
+
+_MLA = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 10}
+_MLA = {
+    **DECODER,
+    **_EXPERTS,
+    **_MLA,
+    "num_key_value_heads": HEADS,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+}
+#: Measured, not explained: their attention is no sum of A X W_V W_proj.
+MEASURED_CASES = [
+    _case("deepseek-v2", "hf-deepseek", "DeepseekV2", dtype=F32, **_MLA),
+    _case("deepseek-v3", "hf-deepseek", "DeepseekV3", dtype=F32, **_MLA),
+    _case("bitnet", "hf-bitnet", "BitNet", grouped=True, dtype=F32, **DECODER),
+]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from model_cases import CASES, DECODER_CASES, Case, every_case
+from model_cases_decoders import MEASURED_CASES, SINK
 
+from unsmooth.errors import WeightsError
 from unsmooth.explain import explain
 from unsmooth.forward import call
 from unsmooth.models import hook_points, view
 
-LATER = [*DECODER_CASES, *(case for case in CASES if case.name in ("timm-parallel", "timm-parallel-scaled", "deberta"))]
+_OTHERS = ("timm-parallel", "timm-parallel-scaled", "deberta")
+LATER = [case for case in CASES if (case in DECODER_CASES and not case.sink) or case.name in _OTHERS]
 
 
 @every_case(LATER)
@@ -21,6 +24,18 @@ def test_the_predicted_step_of_attention_is_the_measured_one(case: Case) -> None
     assert len(frame) == 2 * case.layers
     assert (frame["frozen_hfc"] - frame["measured_hfc"]).abs().max() < allowed
     assert (frame["frozen_ratio"] - frame["measured_ratio"]).abs().max() < allowed
+
+
+def test_a_softmax_with_a_sink_is_not_explained() -> None:
+    """GPT-OSS: A·1 < 1, and the theory needs A·1 = 1."""
+    with pytest.raises(WeightsError, match=r"attention rows must sum to 1 \(A·1 = 1\): a row is off by"):
+        explain(SINK.model(), [SINK.inputs()])
+
+
+@every_case(MEASURED_CASES)
+def test_attention_that_is_no_sum_over_heads_is_not_explained(case: Case) -> None:
+    with pytest.raises(WeightsError, match="stands between the attention's input and W_proj"):
+        explain(case.model(), [case.inputs()])
 
 
 @pytest.mark.parametrize("name", ["gpt-neox", "timm-parallel-scaled"])

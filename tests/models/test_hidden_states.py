@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from model_cases import CASES, Case, every_case
+from model_cases_decoders import MEASURED_CASES
 from torch import Tensor
 
 from unsmooth.models import hook_points, view
 
 HUGGING_FACE = [case for case in CASES if case.family.startswith("hf-") and not case.name.startswith("albert-groups")]
+HUGGING_FACE += MEASURED_CASES
 
 
 @every_case(HUGGING_FACE)

@@ -127,7 +127,9 @@ def test_attention_that_is_no_sum_over_heads_gives_no_weights(options: dict[str,
     if "attn_layer" in options and not hasattr(vision_transformer, "DiffAttention"):
         pytest.skip("this timm has no differential attention")
     layer = view(_timm(**options)()).layers[0]
-    with pytest.raises(WeightsError, match=rf"family 'timm-vit': {what} stands between the heads and W_proj"):
+    with pytest.raises(
+        WeightsError, match=rf"family 'timm-vit': {what} stands between the attention's input and W_proj"
+    ):
         layer.weights()
 
 

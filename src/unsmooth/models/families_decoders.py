@@ -95,6 +95,7 @@ LLAMA = Family(
         "transformers.HunYuanDenseV1Model",
         "transformers.MinistralModel",
         "transformers.Ministral3Model",
+        "transformers.GptOssModel",  # a sink in the softmax: the rows of its matrices sum to less than one
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -166,6 +167,25 @@ _APERTUS = replace(
     },
     attention=replace(LLAMA.attention, norm="attention_layernorm"),
 )
+_LLAMA4 = replace(
+    LLAMA,
+    name="hf-llama4",
+    classes=("transformers.Llama4TextModel",),
+    points={**LLAMA.points, "mlp": out("feed_forward")},
+)
+# Measured, with matrices, but not explained: a normalisation stands among the maps that would be W_V W_proj.
+_DEEPSEEK = replace(
+    LLAMA,
+    name="hf-deepseek",
+    classes=("transformers.DeepseekV2Model", "transformers.DeepseekV3Model"),
+    attention=replace(LLAMA.attention, value=Slot("self_attn.kv_b_proj"), nonlinear=("self_attn.kv_a_layernorm",)),
+)
+_BITNET = replace(
+    LLAMA,
+    name="hf-bitnet",
+    classes=("transformers.BitNetModel",),
+    attention=replace(LLAMA.attention, nonlinear=("self_attn.attn_sub_norm",)),
+)
 _GLM4 = replace(  # normalised before and after each branch
     LLAMA,
     name="hf-glm4",
@@ -219,6 +239,9 @@ FAMILIES: tuple[Family, ...] = (
     _OLMO,
     _GRANITE,
     _APERTUS,
+    _LLAMA4,
+    _DEEPSEEK,
+    _BITNET,
     _GLM4,
     _OLMO2,
     _GEMMA,

@@ -215,5 +215,5 @@ def _refuse_nonlinear(layer: LayerView, row: AttentionRow) -> None:
         if part is not None and not isinstance(part, nn.Identity):
             raise WeightsError(
                 f"{layer.name} of family {layer.family.name!r}: {path} ({type(part).__name__}) stands between "
-                "the heads and W_proj, so the attention is not Σ A_h X W_V^h W_proj^h"
+                "the attention's input and W_proj, so the attention is not Σ A_h X W_V^h W_proj^h"
             )
