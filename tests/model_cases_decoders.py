@@ -11,6 +11,7 @@ _PLAIN = {**TEXT, **_TOKENS}
 _GPT = {"n_layer": LAYERS, "n_embd": D, "n_head": HEADS, "n_positions": 32, "vocab_size": VOCAB, **_TOKENS}
 _FALCON = {**_PLAIN, "alibi": False}
 FALCON_RW = {**_FALCON, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}
+_LLAMA4 = {"head_dim": 8, "intermediate_size_mlp": D, "interleave_moe_layer_step": 2}
 _GRANITE = {"residual_multiplier": 0.22, "embedding_multiplier": 12.0, "attention_multiplier": 0.1}
 
 
@@ -84,7 +85,7 @@ RELATIVES = [
         ("Ministral3", "hf-llama", F32, {"head_dim": 8}),
         ("Glm4Moe", "hf-llama", F32, _EXPERTS),
         ("Ernie4_5_Moe", "hf-llama", F32, _EXPERTS),
-        ("Llama4Text", "hf-llama4", F32, {**_EXPERTS, "intermediate_size_mlp": D, "interleave_moe_layer_step": 2}),
+        ("Llama4Text", "hf-llama4", F32, {**_EXPERTS, **_LLAMA4}),
         ("Nemotron", "hf-nemotron", F32, {}),
         ("Olmo", "hf-olmo", F32, {}),
         ("Granite", "hf-granite", F32, _GRANITE),
