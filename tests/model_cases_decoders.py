@@ -97,7 +97,7 @@ RELATIVES = [
 
 SINK = Case(
     "gpt-oss",
-    "hf-llama",
+    "hf-gpt-oss",
     hf("GptOss", **{**DECODER, **_EXPERTS, "head_dim": 8, "sliding_window": 4}),
     padded,
     causal=True,

@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from control.cases import FORMS, vit
+from control.cases import FORMS, outputs, vit
 from control.test_passes import Around
 from torch import nn
 
-from unsmooth.control import ControlMonitor, apply_fix, control_of, parameter_groups, reparametrize, spectral_penalty
+from unsmooth.control import (
+    ControlMonitor,
+    apply_fix,
+    bake,
+    control_of,
+    parameter_groups,
+    reparametrize,
+    spectral_penalty,
+)
 from unsmooth.control.select import select_layers, select_modes
 from unsmooth.errors import CheckpointError, CompiledModelError, OptionError, UnknownModelError, WeightsError
+from unsmooth.models import view
 
 NAMES = ["blocks.0.attn", "blocks.1.attn"]
 
@@ -184,3 +193,21 @@ def test_parameter_groups_find_what_does_not_decay_inside_wrappers(wrap: type) -
     for p in (inner.pos_embed, inner.cls_token, control_of(inner).psi):
         assert any(q is p for q in spared["params"])
         assert not any(q is p for q in decayed["params"])
+
+
+def test_a_value_bias_behind_a_sink_cannot_be_fitted() -> None:
+    """Rows of A sum to less than 1, so b_v W_proj is not the same for all tokens and no other bias makes up for it."""
+    from model_cases_decoders import SINK
+
+    model = SINK.model(torch.float64)
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    with pytest.raises(WeightsError, match=r"layers\.0\.self_attn: its softmax has a sink.* use init='paper'"):
+        reparametrize(model, init="from_weights")
+    assert all(torch.equal(before[name], p) for name, p in model.state_dict().items())
+    bake(reparametrize(model, "smoothing", form="symmetric", std=0.5))
+    with torch.no_grad():
+        for layer in view(model).layers:
+            layer.attention.v_proj.bias.zero_()
+    plain = outputs(model, SINK.inputs())
+    reparametrize(model, "smoothing", form="symmetric", init="from_weights")
+    torch.testing.assert_close(outputs(model, SINK.inputs()), plain, rtol=1e-5, atol=1e-5)

@@ -13,6 +13,7 @@ from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
 from unsmooth.models.rows import rows_of
+from unsmooth.models.taps import find
 from unsmooth.models.weights import slot_of
 
 
@@ -32,6 +33,7 @@ class Controllable:
     value: Place
     proj: Place
     b_v: Float[Tensor, " feature"] | None
+    sink: bool = False  # rows of A sum to less than 1
 
     @property
     def square(self) -> bool:
@@ -70,7 +72,8 @@ def controllable(name: str, layer: LayerView) -> Controllable:
     row = layer.attention_row
     value, proj = _place(name, layer, row.value), _place(name, layer, row.proj)
     b_v = None if weights.b_v is None else weights.b_v.detach().flatten()
-    return Controllable(name, layer.block, heads, layer.kv_heads, key, dim, value, proj, b_v)
+    sink = find(layer.block, row.sink) is not None
+    return Controllable(name, layer.block, heads, layer.kv_heads, key, dim, value, proj, b_v, sink)
 
 
 def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:

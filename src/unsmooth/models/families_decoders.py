@@ -95,7 +95,6 @@ LLAMA = Family(
         "transformers.HunYuanDenseV1Model",
         "transformers.MinistralModel",
         "transformers.Ministral3Model",
-        "transformers.GptOssModel",  # a sink in the softmax: the rows of its matrices sum to less than one
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -173,6 +172,12 @@ _LLAMA4 = replace(
     classes=("transformers.Llama4TextModel",),
     points={**LLAMA.points, "mlp": out("feed_forward")},
 )
+_GPT_OSS = replace(
+    LLAMA,
+    name="hf-gpt-oss",
+    classes=("transformers.GptOssModel",),
+    attention=replace(LLAMA.attention, sink="self_attn.sinks"),
+)
 # Measured, with matrices, but not explained: a normalisation stands among the maps that would be W_V W_proj.
 _DEEPSEEK = replace(
     LLAMA,
@@ -240,6 +245,7 @@ FAMILIES: tuple[Family, ...] = (
     _GRANITE,
     _APERTUS,
     _LLAMA4,
+    _GPT_OSS,
     _DEEPSEEK,
     _BITNET,
     _GLM4,

@@ -123,7 +123,7 @@ def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
 
 
 def _unmet(rows: list[Family]) -> str:
-    conditions = [f"{path} = {value}" for row in rows for path, value in row.when.items()]
+    conditions = [" and ".join(f"{path} = {value}" for path, value in row.when.items()) for row in rows if row.when]
     return f", expected {' or '.join(conditions)}" if conditions else ""
 
 
