@@ -161,7 +161,9 @@ def test_blocks_without_an_attention_output_are_refused_by_name(block: str, opti
 
 def test_a_variant_that_no_row_describes_is_refused_with_what_was_expected() -> None:
     falcon = hf("Falcon", alibi=True, parallel_attn=True, hidden_size=32, num_attention_heads=4, num_hidden_layers=1)
-    with pytest.raises(UnknownModelError, match=r"expected config.parallel_attn = True and config.alibi = False and .* or "):
+    with pytest.raises(
+        UnknownModelError, match=r"expected config.parallel_attn = True and config.alibi = False and .* or "
+    ):
         view(falcon())
     bloom = hf("Bloom", apply_residual_connection_post_layernorm=True, hidden_size=32, n_head=4, n_layer=1)
     with pytest.raises(UnknownModelError, match="expected apply_residual_connection_post_layernorm = False"):
