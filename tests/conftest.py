@@ -10,6 +10,12 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import pytest
 import torch
+from hypothesis import settings
+
+# The same examples every time: a test fails for a change, not for the day. UNSMOOTH_EXPLORE=1 draws new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+if not os.environ.get("UNSMOOTH_EXPLORE"):
+    settings.load_profile("repeatable")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("UNSMOOTH_DATA", ROOT.parent / "shared" / "data"))
