@@ -6,15 +6,18 @@ import dataclasses
 import re
 
 import pytest
+import scipy.stats
 import torch
 
+import unsmooth
 from unsmooth.explain import Explanation
 from unsmooth.measure import Measurement
 from unsmooth.measure.changes import READINGS
+from unsmooth.measure.comparison import welch_half_width
 from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.moments import Moments
 from unsmooth.report import Subject
-from unsmooth.report.findings import findings
+from unsmooth.report.findings import _margin, findings
 from unsmooth.report.verdict import verdict, vote
 from unsmooth.report.words import number_text
 
@@ -137,6 +140,23 @@ def test_models_are_put_in_order_and_the_gap_is_held_against_its_margin() -> Non
         "and closest together in <b>smooth</b> (4); the gap between these two, 2, is clear of its 95"
     )
     assert "is no larger than its 95" in findings(three(spread=9.0))[0].html
+
+
+def test_the_margin_of_the_same_inputs_is_that_of_pairs() -> None:
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    sizes = {"img_size": 32, "embed_dim": 24, "num_heads": 2}
+    one, two = (timm.create_model("vit_tiny_patch16_224", depth=depth, **sizes) for depth in (2, 3))
+    batch = torch.randn(6, 3, 32, 32)
+    subjects = [Subject(name, unsmooth.measure(model, [batch])) for name, model in (("one", one), ("two", two))]
+    cells = [Cell(f"blocks.{last}.post", "hfc_lfc", "all") for last in (1, 2)]
+    values = [s.measurement.per_sample[cell] for s, cell in zip(subjects, cells, strict=True)]  # type: ignore[index]
+    interval = scipy.stats.ttest_rel(*values).confidence_interval(0.95)
+    expected = float(interval.high - interval.low) / 2
+    assert _margin(subjects[0], subjects[1], "hfc_lfc", "all") == pytest.approx(expected, rel=1e-6)
+    others = Subject("two", unsmooth.measure(two, [torch.randn(6, 3, 32, 32)]))
+    welch = welch_half_width(subjects[0].measurement.cells[cells[0]], others.measurement.cells[cells[1]])
+    assert _margin(subjects[0], others, "hfc_lfc", "all") == welch
 
 
 def test_models_that_do_the_same_share_a_clause() -> None:

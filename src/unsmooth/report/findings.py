@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+
 from unsmooth.measure.changes import TOGETHER
 from unsmooth.measure.comparison import welch_half_width
 from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.moments import Moments
+from unsmooth.measure.pairing import pair
 from unsmooth.measure.registry import METRICS
 from unsmooth.report.page_data import SMOOTHER, shared_policies
-from unsmooth.report.verdict import ends, leading_metrics, verdict, vote
+from unsmooth.report.verdict import end_cells, ends, leading_metrics, verdict, vote
 from unsmooth.report.words import SHARPENS, SMOOTHS, counted, listed, number_text, percent_text, signed_text
 from unsmooth.tolerance import is_zero
 
@@ -78,12 +82,25 @@ def _order(subjects: Subjects, metric: str, policy: str) -> str:
     said = f"after the last layer, tokens are farthest apart in {_named(first)} ({title} {number_text(far.mean)}), "
     said += "".join(f"then {_named(subject)} ({number_text(end.mean)}), " for subject, end in between)
     said += f"and closest together in {_named(last)} ({number_text(near.mean)})"
-    gap, half = abs(far.mean - near.mean), welch_half_width(far, near)
+    gap, half = abs(far.mean - near.mean), _margin(first, last, metric, policy)
     if math.isnan(half):
         return said
     sure = "clear of" if gap > half else "no larger than"
     margin = f"95\N{NO-BREAK SPACE}% margin of ±{number_text(half, 2)}"
     return said + f"; the gap between these two, {number_text(gap)}, is {sure} its {margin}"
+
+
+def _margin(a: Subject, b: Subject, metric: str, policy: str) -> float:
+    """Half of the 95 % interval of the gap between two last layers: sample by sample where both saw the same inputs."""
+    here, there = (end_cells(subject.measurement, metric, policy)[1] for subject in (a, b))
+    left, right = a.measurement, b.measurement
+    places = pair(left, right).places
+    if places is None or left.per_sample is None or right.per_sample is None:
+        return welch_half_width(left.cells[here], right.cells[there])
+    differences = left.per_sample[here][places[0]] - right.per_sample[there][places[1]]
+    moments = Moments()
+    moments.update(torch.from_numpy(differences[np.isfinite(differences)]))
+    return moments.half_width
 
 
 def _direction(subjects: Subjects, metrics: Sequence[str], policy: str) -> str:

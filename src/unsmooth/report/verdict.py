@@ -24,13 +24,16 @@ def leading_metrics(subjects: Sequence[Subject]) -> list[str]:
 
 def ends(measurement: Measurement, metric: str, policy: str) -> tuple[Moments, Moments]:
     """The residual stream before the first and after the last layer."""
+    first, last = end_cells(measurement, metric, policy)
+    return measurement.cells[first], measurement.cells[last]
+
+
+def end_cells(measurement: Measurement, metric: str, policy: str) -> tuple[Cell, Cell]:
+    """Where these two are measured."""
     points = [cell.point for cell in measurement.cells if cell.metric == metric and cell.tokens == policy]
     first = next((p for p in ("blocks.0.pre", "embed") if p in points), points[0])
     last = f"blocks.{measurement.about['model']['layers'] - 1}.post"
-    return (
-        measurement.cells[Cell(first, metric, policy)],
-        measurement.cells[Cell(last if last in points else points[-1], metric, policy)],
-    )
+    return Cell(first, metric, policy), Cell(last if last in points else points[-1], metric, policy)
 
 
 def vote(measurement: Measurement, metric: str, policy: str) -> int:
