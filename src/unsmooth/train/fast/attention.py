@@ -1,8 +1,8 @@
 """Softmax attention on packed q, k, v, for sequences a little longer than a multiple of the tile (CUDA, Triton).
 
 ViT-Ti on 32 px with patch 2 has 257 = 4·64 + 1 tokens. Kernels with tiles of 64 or 128 compute 320 or 384 of them in
-each direction; here the rest gets a small tile of its own, which makes it 272. Packed means that q, k and v are read from
-the output of the `qkv` layer as it is, and their gradient is written in that layout: nothing is copied in between.
+each direction; here the rest gets a small tile of its own, which makes it 272. Packed means that q, k and v are read
+from the output of the `qkv` layer as it is, and their gradient is written in that layout: nothing is copied.
 
 The backward pass computes the scores twice, once for (dK, dV) and once for dQ, so that no two programs write to the
 same place: results do not depend on the order in which they run.
