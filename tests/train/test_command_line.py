@@ -65,6 +65,7 @@ def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_d
     assert found == json.loads((tmp_path / "found.json").read_text())
     assert found["clean"]["images"] == 6
     assert found["precision"] == "float32"
+    assert {"date", "commit", "hardware", "torch"} <= found.keys()
     assert len(found["smoothing"]["effective_rank"]) == 2
     assert (found["variant"], found["fraction"], found["run"]) == ("smoothing", 1.0, "cifar100-fast-smoothing-seed0")
 

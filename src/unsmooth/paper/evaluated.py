@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from unsmooth.errors import DataError
@@ -33,4 +34,10 @@ def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, A
 def image_note(found: list[dict[str, Any]], all_images: int = 10_000) -> list[str]:
     """A sentence, where fewer than all test images were used."""
     counts = sorted({e["clean"]["images"] for e in found if e["clean"]["images"] != all_images})
-    return [f"some models were evaluated on {', '.join(map(str, counts))} of 10,000 test images"] if counts else []
+    if not counts:
+        return []
+    margin = 100 * 1.96 * 0.5 / math.sqrt(max(1, counts[0]))  # the widest: of an accuracy of one half
+    return [
+        f"some models were evaluated on {', '.join(map(str, counts))} of 10,000 test images: an accuracy is uncertain "
+        f"by up to ±{margin:.1f} points there"
+    ]

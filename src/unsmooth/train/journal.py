@@ -116,15 +116,18 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def write_record(path: Path, content: dict[str, Any], schema: str = RECORD_SCHEMA) -> dict[str, Any]:
-    """The record of a run: what was run, on what, and what came out."""
-    about = {
-        "schema": schema,
+def circumstances(device: torch.device | None = None) -> dict[str, str]:
+    """When, by which code and on what."""
+    return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit(),
-        "hardware": hardware(),
+        "hardware": hardware(device),
         "torch": torch.__version__,
     }
-    record = {**about, **content}
+
+
+def write_record(path: Path, content: dict[str, Any], schema: str = RECORD_SCHEMA) -> dict[str, Any]:
+    """The record of a run: what was run, on what, and what came out."""
+    record = {"schema": schema, **circumstances(), **content}
     write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return record

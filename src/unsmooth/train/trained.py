@@ -15,6 +15,7 @@ from unsmooth.train.checkpoint import find_checkpoint
 from unsmooth.train.corruptions import CORRUPTIONS, SEVERITIES, corrupt_all
 from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet, load_images
+from unsmooth.train.journal import circumstances
 from unsmooth.train.model import CONFIG, load_trained
 from unsmooth.train.observe import smoothing_by_depth
 from unsmooth.train.recipes import PRECISIONS, Recipe
@@ -74,6 +75,7 @@ def evaluate_trained(
     shown = test.pixels[:metric_images]
     found: dict[str, Any] = {
         "model": reference,
+        **circumstances(torch.device(device)),
         **{key: config.get(key) for key in ("run", "variant", "seed", "fraction")},
         "precision": precision if torch.device(device).type == "cuda" else "float32",
         "clean": clean.as_dict(),
