@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy.stats
 
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item
@@ -213,3 +214,17 @@ def test_training_without_logs_says_what_to_run(tmp_path: Path) -> None:
     write(tmp_path, record("plain", 0, 0.1, 0.33))
     with pytest.raises(DataError, match="unsmooth train cifar100"):
         find_item("training").run(Context(runs=tmp_path))
+
+
+def test_variants_with_several_seeds_are_held_against_plain(tmp_path: Path) -> None:
+    plain, sharp = (0.3307, 0.3256, 0.3258), (0.3315, 0.3324, 0.3313)
+    write(
+        tmp_path,
+        *(record("plain", seed, 0.1, value) for seed, value in enumerate(plain)),
+        *(record("sharpening", seed, 0.1, value) for seed, value in enumerate(sharp)),
+        record("smoothing", 0, 0.1, 0.28),  # one seed has no spread
+    )
+    said = [note for note in find_item("poster-table2").run(Context(runs=tmp_path)).notes if "− plain" in note]
+    interval = scipy.stats.ttest_ind(sharp, plain, equal_var=False).confidence_interval(0.95)
+    half = 100 * (interval.high - interval.low) / 2
+    assert said == [f"sharpening − plain at 10 %: +0.44 ± {half:.2f} points (95 %, Welch)"]

@@ -81,9 +81,7 @@ def simulate(
             size = torch.where(size > 0, size, 1)
             state, log_scale = state / size[..., None, None], log_scale + size.log()
         if not bool(torch.isfinite(state).all()):
-            raise FeatureError(
-                f"features are not finite after layer {layer}: use fewer layers, a norm, smaller weights"
-            )
+            raise FeatureError(f"features are not finite after layer {layer}: take fewer layers or smaller weights")
         ratios.append(hfc_lfc(state))
         cosines.append(mean_cosine(state))
         scales.append(log_scale)

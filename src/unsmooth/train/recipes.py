@@ -156,7 +156,7 @@ def cifar100() -> Recipe:
     """Park & Kim (2022) on CIFAR-100, as the paper uses it: ViT-Ti with patch 2, 300 epochs, batch 96.
 
     `unsmooth train cifar100 --data PATH [--variant sharpening] [--fraction 0.1]`
-    Time on one H200: 6.5 ms a step (plain) after up to a minute of compiling, so 2 to 3 minutes on 10 % of the data and
+    Time on one H200: 6.7 ms a step (plain) after up to a minute of compiling, so 2 to 3 minutes on 10 % of the data and
     about 18 on all of it. Accuracy to expect, plain: 66.78 ± 0.1 % on all data, 32.47 ± 0.9 % on 10 % (the poster's);
     our three seeds reached 32.74 ± 0.29 % on 10 %. `unsmooth reproduce poster-table2` shows all runs there are.
     """
