@@ -17,33 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.clock import header
+from benchmarks.clock import header, microseconds
 from unsmooth.train.fast import attention as ours
-
-LAUNCHES, ROUNDS = 20, 6
-
-
-def microseconds(work: Callable[[], object]) -> float:
-    """The fastest replay of a graph of many launches, for one of them."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(LAUNCHES):
-            work()
-    best = float("inf")
-    for _ in range(ROUNDS):
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        stop.record()
-        torch.cuda.synchronize()
-        best = min(best, 1e3 * start.elapsed_time(stop) / LAUNCHES)
-    return best
 
 
 def both_passes(attend: Callable[[Tensor], Tensor], packed: Tensor, weight: Tensor) -> Callable[[], object]:

@@ -25,9 +25,10 @@ from unsmooth.train.schedule import learning_rates
 from unsmooth.train.step import autocast
 from unsmooth.train.variants import apply_variant
 
-WITHOUT = {
-    "PyTorch's attention": Speed(attention=None),
-    "PyTorch's attention, whole last block": Speed(attention=None, class_token=False),
+WITHOUT = {  # one short cut less each
+    "nothing fused": Speed(fused=False),
+    "and PyTorch's attention": Speed(fused=False, attention=None),
+    "and the whole last block": Speed(fused=False, attention=None, class_token=False),
 }
 
 

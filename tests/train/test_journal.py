@@ -46,5 +46,5 @@ def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_
     assert record["hardware"].startswith("CPU")
     assert record["speed"] == {
         "arithmetic": "float32", "compile": None, "graph": False, "attention": None, "class_token": True,
-        "processes": 1,
+        "fused": False, "processes": 1,
     }  # fmt: skip

@@ -24,6 +24,7 @@ class Speed:
     graph: bool = True  # capture the whole step (CUDA only)
     attention: str | None = "tiled"  # our kernel (CUDA); None: PyTorch's choice; FLASH_ATTENTION, …: that SDPA backend
     class_token: bool = True  # compute in the last block only what the class token needs
+    fused: bool = True  # with tiled attention: residual sum with LayerNorm, and bias with GELU, in one kernel each
 
 
 class Trainer:
@@ -60,9 +61,11 @@ class Trainer:
         self.loss_sum = torch.zeros((), device=self.device)
         self.plan: EpochPlan | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._side: torch.cuda.Stream | None = None  # where a captured step augments the next batch
+        self._batch: tuple[Tensor, Tensor] | None = None  # what a captured step learns from
         self.half = self.cuda and recipe.precision == "bf16"
         tiled = self.half and self.speed.attention == "tiled"
-        self._shortcuts = Shortcuts(model, class_token=self.speed.class_token, tiled=tiled)
+        self._shortcuts = Shortcuts(model, class_token=self.speed.class_token, tiled=tiled, fused=self.speed.fused)
         self._augment, self._loss = augment, self._forward
         if self.cuda and self.speed.compile_mode is not None:
             torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
@@ -93,6 +96,7 @@ class Trainer:
             "graph": self.cuda and self.speed.graph and self.world == 1,
             "attention": self._attention(),
             "class_token": self._shortcuts.class_token,
+            "fused": self._shortcuts.fused,
             "processes": self.world,
         }
 
@@ -109,6 +113,8 @@ class Trainer:
         else:
             self.plan.copy_(plan)
         self.row.zero_()
+        if self._batch is not None:
+            self._fill(self._augmented(self.row))
 
     def _forward(self, x: Float[Tensor, "batch channel height width"], target: Tensor) -> Float[Tensor, ""]:
         with autocast(self.device, self.recipe.precision):
@@ -116,11 +122,36 @@ class Trainer:
         return -(target * logits.float().log_softmax(-1)).sum(-1).mean()
 
     def _step(self) -> None:
+        self._learn(*self._augmented(self.row))
+        self.row += 1
+
+    def _overlapped_step(self) -> None:
+        """The same, but the next step's batch is augmented meanwhile: small kernels that leave the GPU idle alone."""
         assert self.plan is not None
-        self.optimizer.zero_grad(set_to_none=True)
-        draws: BatchPlan = self.plan.batch(self.row)
+        assert self._batch is not None
+        assert self._side is not None
+        main = torch.cuda.current_stream()
+        self._side.wait_stream(main)
+        with torch.cuda.stream(self._side):
+            upcoming = self._augmented((self.row + 1).clamp(max=len(self.plan) - 1))  # the last one's is not used
+        self._learn(*self._batch)
+        main.wait_stream(self._side)
+        self._fill(upcoming)
+        self.row += 1
+
+    def _augmented(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.plan is not None
+        draws: BatchPlan = self.plan.batch(row)
         with torch.no_grad():
-            x, target = self._augment(self.pixels, self.labels, draws, self.recipe, self.colours)
+            return self._augment(self.pixels, self.labels, draws, self.recipe, self.colours)
+
+    def _fill(self, batch: tuple[Tensor, Tensor]) -> None:
+        assert self._batch is not None
+        for kept, new in zip(self._batch, batch, strict=True):
+            kept.copy_(new)
+
+    def _learn(self, x: Tensor, target: Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
         with attention_backend(self.speed.attention), self._shortcuts:
             loss = self._loss(x, target)
             loss.backward()
@@ -131,7 +162,6 @@ class Trainer:
         self._set_rate()
         self.optimizer.step()
         self.loss_sum += loss.detach()
-        self.row += 1
         self.done += 1
 
     def _set_rate(self) -> None:
@@ -147,17 +177,18 @@ class Trainer:
         before = [p.detach().clone() for p in self.parameters]
         saved = {id(p): {k: v.clone() for k, v in s.items()} for p, s in self.optimizer.state.items()}
         count = self.done.clone()
-        stream = torch.cuda.Stream()
+        self._side, stream = torch.cuda.Stream(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
+            self._batch = tuple(t.clone() for t in self._augmented(self.row))  # type: ignore[assignment]
             for _ in range(3):
                 self.row.zero_()
-                self._step()
+                self._overlapped_step()
         torch.cuda.current_stream().wait_stream(stream)
         self.optimizer.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._step()
+            self._overlapped_step()
         with torch.no_grad():
             for parameter, value in zip(self.parameters, before, strict=True):
                 parameter.copy_(value)

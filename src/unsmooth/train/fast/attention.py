@@ -10,7 +10,6 @@ same place: results do not depend on the order in which they run.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.train.fast.kernels import backward_keys_kernel, backward_queries_kernel, forward_kernel
+from unsmooth.train.fast.attention_kernels import backward_keys_kernel, backward_queries_kernel, forward_kernel
 
 LOG2_E = 1.4426950408889634  # exp(x) = 2^(x log₂ e): the hardware's exponential is that of base 2
 
@@ -133,18 +132,3 @@ def attention(qkv: Float[Tensor, "batch token packed"], heads: int) -> Float[Ten
     """softmax(Q Kᵀ / √k) V of every head; features lie as (q, k, v) × head × k, as timm's `qkv` layer writes them."""
     out: Tensor = _attention(qkv, heads)[0]
     return out
-
-
-def works_on(device: torch.device, tokens: int, heads: int, dim: int) -> bool:
-    """Whether the kernels compile and run there, forward and backward; a warning says why not.
-
-    A run must not fail for the sake of a short cut, whatever driver, compiler or GPU it meets.
-    """
-    try:
-        qkv = torch.zeros(1, tokens, 3 * heads * dim, device=device, dtype=torch.bfloat16, requires_grad=True)
-        out = attention(qkv, heads)
-        (gradient,) = torch.autograd.grad(out, qkv, torch.zeros_like(out))
-        return not bool(gradient.any())
-    except Exception as error:
-        warnings.warn(f"PyTorch's attention is used, since ours does not run on {device}: {error}", stacklevel=2)
-        return False

@@ -1,7 +1,9 @@
 """What a classifier's training step need not compute: the same loss and gradients for less.
 
-Only the class token of the last block reaches the head. Its query, its projection and its MLP are all that is
-needed there; keys and values are needed of every token. That saves most of one block in twelve.
+- `class_token`: only the class token of the last block reaches the head. Its query, its projection and its MLP are all
+  that is needed there; keys and values are needed of every token. That saves most of one block in twelve.
+- `tiled`: attention by kernels that waste little on the 257th token (attention.py).
+- `fused`: the residual stream is read and written once per sub-layer instead of up to four times (rows.py).
 """
 
 from __future__ import annotations
@@ -12,11 +14,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from unsmooth.control.spectral import SpectralControl
+from unsmooth.train.fast.blocks import class_token_block, fused_block, fused_last_block, tiled_attention
 
 
 class Shortcuts(AbstractContextManager[None]):
@@ -26,20 +27,28 @@ class Shortcuts(AbstractContextManager[None]):
     tokens a hook looks at (peer fixes), are left alone. Entering again brings the same functions: compiled code stays.
     """
 
-    def __init__(self, model: Any, *, class_token: bool, tiled: bool) -> None:
-        self.swaps: list[tuple[Any, Callable[..., Tensor]]] = []
-        self.class_token = self.tiled = False  # what is taken
+    def __init__(self, model: Any, *, class_token: bool = False, tiled: bool = False, fused: bool = False) -> None:
+        self.swaps: list[tuple[Any, Callable[..., Any]]] = []
+        self.class_token = self.tiled = self.fused = False  # what is taken
         if not _is_plain(model):
             return
         blocks = list(model.blocks)
-        if class_token and model.global_pool == "token" and _unseen(blocks[-1]) and _untouched(blocks[-1].attn):
-            last = blocks.pop()
-            self.swaps.append((last, partial(_class_token_block, last)))
-            self.class_token = True
+        last = blocks[-1]
+        self.class_token = class_token and model.global_pool == "token" and _unseen(last) and _untouched(last.attn)
         fitting = [b.attn for b in blocks if _untouched(b.attn) and _fits(b.attn)] if tiled else []
-        if fitting and _kernels_work(model, fitting[0]):
-            self.swaps += [(attention, partial(_tiled_attention, attention)) for attention in fitting]
-            self.tiled = True
+        self.tiled = bool(fitting) and _kernels_work(model, fitting[0])
+        self.fused = fused and self.tiled and len(fitting) == len(blocks) and all(map(_is_fusible, blocks))
+        if self.fused:
+            self._swap(blocks[:-1], fused_block)
+            self._swap([last], class_token_block if self.class_token else fused_last_block)
+            return
+        if self.class_token:
+            self._swap([last], class_token_block)
+        if self.tiled:
+            self._swap([a for a in fitting if not (self.class_token and a is last.attn)], tiled_attention)
+
+    def _swap(self, modules: list[Any], forward: Callable[..., Any]) -> None:
+        self.swaps += [(module, partial(forward, module)) for module in modules]
 
     def __enter__(self) -> None:
         for module, function in self.swaps:
@@ -84,33 +93,30 @@ def _fits(attention: Any) -> bool:
     return attention.head_dim in (16, 32, 64, 128)
 
 
+def _is_fusible(block: Any) -> bool:
+    """LayerNorms, GELU and biases as in the original ViT, and nothing between them."""
+    from timm.layers import DropPath, Mlp
+
+    mlp = block.mlp
+    if type(mlp) is not Mlp or not _unseen(block) or type(mlp.act) is not nn.GELU or mlp.act.approximate != "none":
+        return False
+    norms = all(isinstance(n, nn.LayerNorm) and n.weight is not None and n.bias is not None for n in _norms(block))
+    linears = all(type(layer) is nn.Linear for layer in (mlp.fc1, mlp.fc2))
+    biases = all(layer.bias is not None for layer in (block.attn.proj, mlp.fc1, mlp.fc2))
+    empty = all(isinstance(part, nn.Identity) for part in (block.ls1, block.ls2, mlp.norm))
+    whole = all(drop.p == 0 for drop in (block.attn.proj_drop, mlp.drop1, mlp.drop2))
+    paths = all(isinstance(path, DropPath | nn.Identity) for path in (block.drop_path1, block.drop_path2))
+    return norms and linears and biases and empty and whole and paths
+
+
+def _norms(block: Any) -> tuple[nn.Module, nn.Module]:
+    return block.norm1, block.norm2
+
+
 def _kernels_work(model: Any, attention: Any) -> bool:
     if find_spec("triton") is None:
         return False
-    from unsmooth.train.fast.attention import works_on
+    from unsmooth.train.fast.works import works_on
 
     device, tokens = next(model.parameters()).device, model.patch_embed.num_patches + model.num_prefix_tokens
     return works_on(device, tokens, attention.num_heads, attention.head_dim)
-
-
-def _tiled_attention(module: Any, x: Float[Tensor, "batch token dim"], **_: None) -> Float[Tensor, "batch token dim"]:
-    from unsmooth.train.fast.attention import attention
-
-    mixed: Tensor = module.proj_drop(module.proj(attention(module.qkv(x), module.num_heads)))
-    return mixed
-
-
-def _class_token_block(block: Any, x: Float[Tensor, "batch token dim"], **_: None) -> Float[Tensor, "batch 1 dim"]:
-    """What the block makes of the first token."""
-    module = block.attn
-    weight, bias = module.qkv.weight, module.qkv.bias
-    width, shape = weight.shape[0] // 3, (len(x), -1, module.num_heads, module.head_dim)
-    normed = block.norm1(x)
-    query = F.linear(normed[:, :1], weight[:width], None if bias is None else bias[:width])
-    both = F.linear(normed, weight[width:], None if bias is None else bias[width:])
-    key, value = both.split(width, -1)
-    q, k, v = (part.reshape(shape).transpose(1, 2) for part in (query, key, value))
-    mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-    first = x[:, :1] + block.drop_path1(block.ls1(module.proj_drop(module.proj(mixed))))
-    out: Tensor = first + block.drop_path2(block.ls2(block.mlp(block.norm2(first))))
-    return out

@@ -1,0 +1,210 @@
+"""Residual addition with LayerNorm, and bias with GELU, each one kernel forward and one backward (CUDA, Triton)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from jaxtyping import Float
+from torch import Tensor
+
+from unsmooth.train.fast.row_kernels import (
+    add_norm_backward_kernel,
+    add_norm_kernel,
+    gelu_backward_kernel,
+    gelu_kernel,
+)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Rows that a program takes at a time, columns (of GELU; LayerNorm needs all), warps, programs a multiprocessor."""
+
+    rows: int
+    columns: int
+    warps: int
+    programs: int = 0  # 0: as many as there are tiles
+
+    def launched(self, rows: int, device: torch.device, beside: int = 1) -> int:
+        """Programs along the rows; `beside` of them lie side by side along the columns."""
+        tiles = triton.cdiv(rows, self.rows)
+        if not self.programs:
+            return tiles
+        count = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+        return min(tiles, max(1, count * self.programs // beside))
+
+
+GELU = Strip(rows=8, columns=256, warps=4)
+GELU_BACKWARD = Strip(rows=8, columns=256, warps=4, programs=8)
+ADD_NORM = Strip(rows=4, columns=0, warps=4)
+ADD_NORM_BACKWARD = Strip(rows=4, columns=0, warps=4, programs=8)
+
+
+def launch_gelu(hidden: Tensor, bias: Tensor, out: Tensor, strip: Strip = GELU) -> None:
+    """Fill `out`."""
+    rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
+    grid = (triton.cdiv(width, strip.columns), strip.launched(rows, hidden.device))
+    gelu_kernel[grid](hidden, bias, out, rows, width, ROWS=strip.rows, COLUMNS=strip.columns, num_warps=strip.warps)
+
+
+def launch_gelu_backward(
+    hidden: Tensor, bias: Tensor, d_out: Tensor, d_hidden: Tensor, strip: Strip = GELU_BACKWARD
+) -> Float[Tensor, "program width"]:
+    """Fill `d_hidden`; returns the parts of the bias's gradient."""
+    rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
+    beside = triton.cdiv(width, strip.columns)
+    grid = (beside, strip.launched(rows, hidden.device, beside))
+    sums = torch.empty(grid[1], width, device=hidden.device)
+    gelu_backward_kernel[grid](
+        hidden, bias, d_out, d_hidden, sums, rows, width, ROWS=strip.rows, COLUMNS=strip.columns, num_warps=strip.warps
+    )  # fmt: skip
+    return sums
+
+
+def launch_add_norm(
+    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float,
+    out: Tensor, normed: Tensor, mean: Tensor, rstd: Tensor, strip: Strip = ADD_NORM,
+) -> None:  # fmt: skip
+    """Fill `out`, `normed`, `mean` and `rstd`."""
+    batch, tokens, width = stream.shape
+    add_norm_kernel[(strip.launched(batch * tokens, stream.device),)](
+        stream, branch, bias, keep, gamma, beta, out, normed, mean, rstd, batch * tokens, width, tokens, eps,
+        ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), num_warps=strip.warps,
+    )  # fmt: skip
+
+
+def launch_add_norm_backward(
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor,
+    d_stream: Tensor, d_branch: Tensor, strip: Strip = ADD_NORM_BACKWARD,
+) -> Float[Tensor, "program 3 width"]:  # fmt: skip
+    """Fill `d_stream` and `d_branch`; returns the parts of the gradients of bias, γ and β."""
+    batch, tokens, width = out.shape
+    programs = strip.launched(batch * tokens, out.device)
+    sums = torch.empty(programs, 3, width, device=out.device)
+    add_norm_backward_kernel[(programs,)](
+        d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, batch * tokens, width, tokens,
+        ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), num_warps=strip.warps,
+    )  # fmt: skip
+    return sums
+
+
+# Plain types below: torch reads each op's schema off them.
+
+
+@torch.library.custom_op("unsmooth::gelu", mutates_args=())
+def _gelu(hidden: Tensor, bias: Tensor) -> Tensor:
+    hidden = hidden.contiguous()
+    out = torch.empty_like(hidden)
+    launch_gelu(hidden, bias, out)
+    return out
+
+
+@torch.library.custom_op("unsmooth::gelu_backward", mutates_args=())
+def _gelu_backward(hidden: Tensor, bias: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor]:
+    hidden = hidden.contiguous()
+    d_hidden = torch.empty_like(hidden)
+    return d_hidden, launch_gelu_backward(hidden, bias, d_out.contiguous(), d_hidden).sum(0)
+
+
+@torch.library.custom_op("unsmooth::add_norm", mutates_args=())
+def _add_norm(
+    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    stream, branch = stream.contiguous(), branch.contiguous()
+    out, normed = torch.empty_like(stream), torch.empty_like(branch)
+    mean, rstd = (torch.empty(stream.shape[:2], device=stream.device) for _ in range(2))
+    launch_add_norm(stream, branch, bias, keep, gamma, beta, eps, out, normed, mean, rstd)
+    return out, normed, mean, rstd
+
+
+@torch.library.custom_op("unsmooth::add_norm_backward", mutates_args=())
+def _add_norm_backward(
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_out, d_normed = d_out.contiguous(), d_normed.contiguous()
+    d_stream, d_branch = torch.empty_like(out), torch.empty_like(d_normed)
+    sums = launch_add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch)
+    return d_stream, d_branch, sums.sum(0)
+
+
+@_gelu.register_fake
+def _(hidden: Tensor, bias: Tensor) -> Tensor:
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format)
+
+
+@_gelu_backward.register_fake
+def _(hidden: Tensor, bias: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format), bias.new_empty(bias.shape).float()
+
+
+@_add_norm.register_fake
+def _(
+    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    out, normed = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (stream, branch))
+    mean, rstd = (stream.new_empty(stream.shape[:2], dtype=torch.float32) for _ in range(2))
+    return out, normed, mean, rstd
+
+
+@_add_norm_backward.register_fake
+def _(
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_stream, d_branch = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (out, d_normed))
+    return d_stream, d_branch, gamma.new_empty(3, gamma.shape[0], dtype=torch.float32)
+
+
+def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate_gelu(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, bias = ctx.saved_tensors
+    d_hidden, d_bias = _gelu_backward(hidden, bias, d_out)
+    return d_hidden, d_bias.to(bias.dtype)
+
+
+def _keep_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    _, _, _, keep, gamma, _, _ = inputs
+    out, _, mean, rstd = output
+    ctx.save_for_backward(out, mean, rstd, keep, gamma)
+
+
+def _differentiate_add_norm(ctx: Any, d_out: Tensor, d_normed: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    out, mean, rstd, keep, gamma = ctx.saved_tensors
+    d_stream, d_branch, sums = _add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma)
+    d_bias, d_gamma, d_beta = sums.to(gamma.dtype).unbind(0)
+    return d_stream, d_branch, d_bias, None, d_gamma, d_beta, None
+
+
+_gelu.register_autograd(_differentiate_gelu, setup_context=_keep_gelu)
+_add_norm.register_autograd(_differentiate_add_norm, setup_context=_keep_add_norm)
+
+
+class Pending(NamedTuple):
+    """A residual sum that is not done yet: stream + keep · (branch + bias), one `keep` for each image."""
+
+    stream: Float[Tensor, "batch token dim"]
+    branch: Float[Tensor, "batch token dim"]
+    bias: Float[Tensor, " dim"]
+    keep: Float[Tensor, " batch"]
+
+    def add(self) -> Float[Tensor, "batch token dim"]:
+        """Do it."""
+        return self.stream + self.keep[:, None, None] * (self.branch + self.bias)
+
+
+def add_norm(
+    pending: Pending, gamma: Float[Tensor, " dim"], beta: Float[Tensor, " dim"], eps: float
+) -> tuple[Float[Tensor, "batch token dim"], Float[Tensor, "batch token dim"]]:
+    """The residual sum, and its LayerNorm in the branch's precision."""
+    out, normed, _, _ = _add_norm(*pending, gamma, beta, eps)
+    return out, normed
+
+
+def gelu(hidden: Float[Tensor, "*token width"], bias: Float[Tensor, " width"]) -> Float[Tensor, "*token width"]:
+    """gelu(hidden + bias), the exact one (by the normal distribution, not by tanh)."""
+    out: Tensor = _gelu(hidden, bias)
+    return out
