@@ -97,15 +97,11 @@ def sweep_norm(stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma
         strip = Strip(shape[0], 0, shape[1])
         work = partial(rows.launch_add_norm, stream, branch, bias, keep, gamma, beta, 1e-6, out, normed, mean, rstd)
         print(f"add_norm {strip}: {microseconds(partial(work, strip)):.1f} µs", flush=True)
-    for shape, programs in product(((2, 2), (4, 2), (4, 4), (8, 4), (8, 8)), (2, 4, 8)):
-        strip = Strip(shape[0], 0, shape[1], programs)
+    for shape, programs, stages in product(((2, 2), (4, 2), (4, 4), (8, 4)), (2, 4, 8), (1, 3)):
+        strip = Strip(shape[0], 0, shape[1], programs, stages)
         inputs = (stream, branch, out, mean, rstd, keep, gamma, d_stream, d_branch, strip)
-        print(f"add_norm_backward {strip}: {microseconds(lambda i=inputs: backward_norm(i)):.1f} µs", flush=True)
-
-
-def backward_norm(inputs: tuple[Tensor, ...]) -> Tensor:
-    """With the addition of the sums, which more programs make longer."""
-    return rows.launch_add_norm_backward(*inputs).sum(0)
+        work = partial(rows.launch_add_norm_backward, *inputs)
+        print(f"add_norm_backward {strip}: {microseconds(work):.1f} µs", flush=True)
 
 
 def sweep_gelu(hidden: Tensor, bias: Tensor) -> None:
@@ -114,10 +110,10 @@ def sweep_gelu(hidden: Tensor, bias: Tensor) -> None:
     for shape in ((4, 256, 4), (8, 256, 4), (8, 256, 8), (16, 256, 8), (4, 512, 4), (4, 1024, 8)):
         work = partial(rows.launch_gelu, hidden, bias, out, Strip(*shape))
         print(f"gelu {Strip(*shape)}: {microseconds(work):.1f} µs", flush=True)
-    for shape, programs in product(((4, 256, 4), (8, 256, 4), (8, 256, 8), (16, 128, 4)), (4, 8, 16)):
-        strip = Strip(*shape, programs)
-        work = lambda s=strip: rows.launch_gelu_backward(hidden, bias, hidden, out, s).sum(0)  # noqa: E731
-        print(f"gelu_backward {strip}: {microseconds(work):.1f} µs", flush=True)
+    for shape, programs, stages in product(((4, 256, 4), (8, 256, 4), (8, 256, 8), (16, 128, 4)), (2, 4, 8), (1, 3)):
+        strip = Strip(*shape, programs, stages)
+        launch = partial(rows.launch_gelu_backward, hidden, bias, hidden, out, strip)
+        print(f"gelu_backward {strip}: {microseconds(launch):.1f} µs", flush=True)
 
 
 if __name__ == "__main__":

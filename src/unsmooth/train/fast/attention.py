@@ -59,7 +59,7 @@ def _tile_of(rest: int) -> int:
 
 
 FORWARD = Tiles(own=64, visit=64, warps=4, stages=3)
-BACKWARD_KEYS = Tiles(own=64, visit=64, warps=4, stages=1)
+BACKWARD_KEYS = Tiles(own=64, visit=64, warps=4, stages=1, registers=168)
 BACKWARD_QUERIES = Tiles(own=64, visit=64, warps=4, stages=3)
 
 

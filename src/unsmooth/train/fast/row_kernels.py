@@ -40,13 +40,15 @@ def gelu_kernel(hidden, bias, out, rows, width, ROWS: tl.constexpr, COLUMNS: tl.
 
 
 @triton.jit
-def gelu_backward_kernel(hidden, bias, d_out, d_hidden, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def gelu_backward_kernel(
+    hidden, bias, d_out, d_hidden, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr
+):
     """d_hidden, and its column sums over the rows of this program."""
     first, programs = tl.program_id(1), tl.num_programs(1)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     b = tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for tile in range(first, tl.cdiv(rows, ROWS), programs):
+    for tile in tl.range(first, tl.cdiv(rows, ROWS), programs, num_stages=STAGES):
         row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
         inside = (row[:, None] < rows) & (column[None, :] < width)
         place = row[:, None] * width + column[None, :]
@@ -87,7 +89,7 @@ def add_norm_kernel(
 @triton.jit
 def add_norm_backward_kernel(
     d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, rows, width, tokens,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the stream and of the branch; `sums` (program, 3, width) are those of bias, γ and β."""
     first, programs, column = tl.program_id(0), tl.num_programs(0), tl.arange(0, COLUMNS)
@@ -95,7 +97,7 @@ def add_norm_backward_kernel(
     d_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
     d_gamma = tl.zeros([ROWS, COLUMNS], tl.float32)
     d_beta = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for tile in range(first, tl.cdiv(rows, ROWS), programs):
+    for tile in tl.range(first, tl.cdiv(rows, ROWS), programs, num_stages=STAGES):
         row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
         inside = (row[:, None] < rows) & (column[None, :] < width)
         place = row[:, None] * width + column[None, :]

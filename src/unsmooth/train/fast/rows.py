@@ -20,12 +20,13 @@ from unsmooth.train.fast.row_kernels import (
 
 @dataclass(frozen=True)
 class Strip:
-    """Rows that a program takes at a time, columns (of GELU; LayerNorm needs all), warps, programs a multiprocessor."""
+    """How the rows are shared out; no choice of it changes what is computed but for rounding."""
 
-    rows: int
-    columns: int
+    rows: int  # that a program takes at a time
+    columns: int  # of GELU; LayerNorm needs them all
     warps: int
-    programs: int = 0  # 0: as many as there are tiles
+    programs: int = 0  # a multiprocessor; 0: as many as there are tiles
+    stages: int = 1  # rows that are on their way at a time
 
     def launched(self, rows: int, device: torch.device, beside: int = 1) -> int:
         """Programs along the rows; `beside` of them lie side by side along the columns."""
@@ -36,10 +37,10 @@ class Strip:
         return min(tiles, max(1, count * self.programs // beside))
 
 
-GELU = Strip(rows=8, columns=256, warps=4)
-GELU_BACKWARD = Strip(rows=8, columns=256, warps=4, programs=8)
-ADD_NORM = Strip(rows=4, columns=0, warps=4)
-ADD_NORM_BACKWARD = Strip(rows=4, columns=0, warps=4, programs=8)
+GELU = Strip(rows=16, columns=256, warps=8)
+GELU_BACKWARD = Strip(rows=8, columns=256, warps=8, programs=4)
+ADD_NORM = Strip(rows=4, columns=0, warps=2)
+ADD_NORM_BACKWARD = Strip(rows=4, columns=0, warps=2, programs=4)
 
 
 def launch_gelu(hidden: Tensor, bias: Tensor, out: Tensor, strip: Strip = GELU) -> None:
@@ -54,13 +55,18 @@ def launch_gelu_backward(
 ) -> Float[Tensor, "program width"]:
     """Fill `d_hidden`; returns the parts of the bias's gradient."""
     rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
-    beside = triton.cdiv(width, strip.columns)
-    grid = (beside, strip.launched(rows, hidden.device, beside))
-    sums = torch.empty(grid[1], width, device=hidden.device)
-    gelu_backward_kernel[grid](
-        hidden, bias, d_out, d_hidden, sums, rows, width, ROWS=strip.rows, COLUMNS=strip.columns, num_warps=strip.warps
+    sums = _gelu_sums(hidden, strip)
+    gelu_backward_kernel[(triton.cdiv(width, strip.columns), len(sums))](
+        hidden, bias, d_out, d_hidden, sums, rows, width,
+        ROWS=strip.rows, COLUMNS=strip.columns, STAGES=strip.stages, num_warps=strip.warps,
     )  # fmt: skip
     return sums
+
+
+def _gelu_sums(hidden: Tensor, strip: Strip) -> Tensor:
+    rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
+    programs = strip.launched(rows, hidden.device, beside=triton.cdiv(width, strip.columns))
+    return hidden.new_empty(programs, width, dtype=torch.float32)
 
 
 def launch_add_norm(
@@ -81,13 +87,17 @@ def launch_add_norm_backward(
 ) -> Float[Tensor, "program 3 width"]:  # fmt: skip
     """Fill `d_stream` and `d_branch`; returns the parts of the gradients of bias, γ and β."""
     batch, tokens, width = out.shape
-    programs = strip.launched(batch * tokens, out.device)
-    sums = torch.empty(programs, 3, width, device=out.device)
-    add_norm_backward_kernel[(programs,)](
+    sums = _add_norm_sums(out, strip)
+    add_norm_backward_kernel[(len(sums),)](
         d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, batch * tokens, width, tokens,
-        ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), num_warps=strip.warps,
+        ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), STAGES=strip.stages, num_warps=strip.warps,
     )  # fmt: skip
     return sums
+
+
+def _add_norm_sums(out: Tensor, strip: Strip) -> Tensor:
+    batch, tokens, width = out.shape
+    return out.new_empty(strip.launched(batch * tokens, out.device), 3, width, dtype=torch.float32)
 
 
 # Plain types below: torch reads each op's schema off them.
@@ -105,7 +115,7 @@ def _gelu(hidden: Tensor, bias: Tensor) -> Tensor:
 def _gelu_backward(hidden: Tensor, bias: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor]:
     hidden = hidden.contiguous()
     d_hidden = torch.empty_like(hidden)
-    return d_hidden, launch_gelu_backward(hidden, bias, d_out.contiguous(), d_hidden).sum(0)
+    return d_hidden, launch_gelu_backward(hidden, bias, d_out.contiguous(), d_hidden)
 
 
 @torch.library.custom_op("unsmooth::add_norm", mutates_args=())
@@ -126,7 +136,7 @@ def _add_norm_backward(
     d_out, d_normed = d_out.contiguous(), d_normed.contiguous()
     d_stream, d_branch = torch.empty_like(out), torch.empty_like(d_normed)
     sums = launch_add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch)
-    return d_stream, d_branch, sums.sum(0)
+    return d_stream, d_branch, sums
 
 
 @_gelu.register_fake
@@ -136,7 +146,7 @@ def _(hidden: Tensor, bias: Tensor) -> Tensor:
 
 @_gelu_backward.register_fake
 def _(hidden: Tensor, bias: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(hidden, memory_format=torch.contiguous_format), bias.new_empty(bias.shape).float()
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format), _gelu_sums(hidden, GELU_BACKWARD)
 
 
 @_add_norm.register_fake
@@ -153,7 +163,7 @@ def _(
     d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     d_stream, d_branch = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (out, d_normed))
-    return d_stream, d_branch, gamma.new_empty(3, gamma.shape[0], dtype=torch.float32)
+    return d_stream, d_branch, _add_norm_sums(out, ADD_NORM_BACKWARD)
 
 
 def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -162,8 +172,8 @@ def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
 
 def _differentiate_gelu(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor]:
     hidden, bias = ctx.saved_tensors
-    d_hidden, d_bias = _gelu_backward(hidden, bias, d_out)
-    return d_hidden, d_bias.to(bias.dtype)
+    d_hidden, sums = _gelu_backward(hidden, bias, d_out)
+    return d_hidden, sums.sum(0).to(bias.dtype)
 
 
 def _keep_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
@@ -175,7 +185,7 @@ def _keep_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _differentiate_add_norm(ctx: Any, d_out: Tensor, d_normed: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     out, mean, rstd, keep, gamma = ctx.saved_tensors
     d_stream, d_branch, sums = _add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma)
-    d_bias, d_gamma, d_beta = sums.to(gamma.dtype).unbind(0)
+    d_bias, d_gamma, d_beta = sums.sum(0).to(gamma.dtype).unbind(0)
     return d_stream, d_branch, d_bias, None, d_gamma, d_beta, None
 
 
