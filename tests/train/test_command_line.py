@@ -19,6 +19,7 @@ from unsmooth.cli import train as train_verb
 from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.train import evaluate_trained, runs
 from unsmooth.train.recipes import Recipe
+from unsmooth.train.trained import command_of_evaluation
 
 CHANGES = [word for change in TINY for word in ("--set", change)]
 
@@ -68,6 +69,28 @@ def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_d
     assert {"date", "commit", "hardware", "torch"} <= found.keys()
     assert len(found["smoothing"]["effective_rank"]) == 2
     assert (found["variant"], found["fraction"], found["run"]) == ("smoothing", 1.0, "cifar100-fast-smoothing-seed0")
+
+
+def test_an_evaluation_says_the_command_that_repeats_it(
+    app: typer.Typer, trained: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "found.json"
+    words = ["evaluate", str(trained), "--data", str(tiny_data), "--device", "cpu", "--out", str(out)]
+    for options, shown in (
+        ([], ""),
+        (["--seed", "0", "--batch-size", "500"], ""),  # the defaults
+        (
+            ["--precision", "bf16", "--limit", "6", "--metric-images", "5"],
+            " --limit 6 --metric-images 5 --precision bf16",
+        ),
+    ):
+        assert CliRunner().invoke(app, [*words, *options]).exit_code == 0
+        found = json.loads(out.read_text())
+        assert found["command"] == f"unsmooth evaluate run --data PATH{shown}"
+        assert list(found)[list(found).index("torch") + 1] == "command"
+    assert command_of_evaluation("zoo:a", corruptions=True, seed=3) == (
+        "unsmooth evaluate zoo:a --data PATH --corruptions --seed 3"
+    )
 
 
 def test_an_unknown_precision_is_refused(trained: Path, tiny_data: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,9 +75,12 @@ def evaluate_trained(
         test = test.take(torch.arange(min(limit, len(test))))
     clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision)
     shown = test.pixels[:metric_images]
+    options = {"corruptions": corruptions, "limit": limit, "batch_size": batch_size, "seed": seed}
+    options |= {"metric_images": metric_images, "precision": precision}
     found: dict[str, Any] = {
         "model": reference,
         **circumstances(torch.device(device)),
+        "command": command_of_evaluation(reference, **options),
         **{key: config.get(key) for key in ("run", "variant", "seed", "fraction")},
         "precision": precision if torch.device(device).type == "cuda" else "float32",
         "clean": clean.as_dict(),
@@ -85,6 +90,21 @@ def evaluate_trained(
     if corruptions:
         found["corruptions"] = corrupted_accuracy(model, test, recipe, batch_size, seed, precision, progress)
     return found
+
+
+def command_of_evaluation(reference: str, **options: Any) -> str:
+    """The command line that repeats an evaluation: options that differ from the defaults, no path of this machine.
+
+    >>> command_of_evaluation("runs/plain", corruptions=True, limit=None, precision="bf16")
+    'unsmooth evaluate plain --data PATH --corruptions --precision bf16'
+    """
+    standard = inspect.signature(evaluate_trained).parameters
+    model = reference if reference.startswith("zoo:") else Path(reference).resolve().name
+    words = ["unsmooth", "evaluate", model, "--data", "PATH"]
+    for key, value in options.items():
+        if value != standard[key].default:
+            words += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return shlex.join(words)
 
 
 def corrupted_accuracy(
