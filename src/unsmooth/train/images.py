@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from unsmooth.errors import DataError, MissingExtraError
@@ -44,13 +44,20 @@ class ImageSet:
 
     def channel_means(self) -> tuple[float, ...]:
         """Mean of each channel in [0, 1]."""
-        return tuple((self.pixels.float().mean((0, 2, 3)) / 255).tolist())
+        return tuple(self._image_means().mean(0).tolist())
+
+    def standard_errors(self) -> tuple[float, ...]:
+        """By how much each of these means varies with the choice of so many images."""
+        return tuple((self._image_means().std(0, correction=0) / len(self) ** 0.5).tolist())
+
+    def _image_means(self) -> Float[Tensor, "image channel"]:
+        return self.pixels.float().mean((2, 3)) / 255
 
 
 def load_images(path: str | Path, split: str) -> ImageSet:
     """Read one split (`train` or `test`) from any of the layouts we know, or `hub:NAME` through `datasets`."""
     if str(path).startswith("hub:"):
-        return _canonical(_from_hub(str(path).removeprefix("hub:"), split))
+        return _canonical(_from_hub(str(path).removeprefix("hub:"), split), f"{split} of {path}")
     path = Path(path).expanduser()
     if not path.exists():
         raise DataError(f"no data at {path}: expected {EXPECTED}")
@@ -65,17 +72,17 @@ def load_images(path: str | Path, split: str) -> ImageSet:
         found = _from_folders(folder)
     else:
         raise DataError(f"no {split} split at {path}: expected {EXPECTED}")
-    return _canonical(found)
+    return _canonical(found, f"{split} at {path}")
 
 
 def _folder_names(split: str) -> tuple[str, ...]:
     return (split, "val", "validation") if split == "test" else (split,)
 
 
-def _canonical(images: ImageSet) -> ImageSet:
+def _canonical(images: ImageSet, where: str) -> ImageSet:
     """Sort by a hash of the pixels, so that neither shards nor their order change a run."""
     if not len(images):
-        raise DataError("the split holds no images")
+        raise DataError(f"{where} holds no images: expected {EXPECTED}")
     pixels = images.pixels.numpy()
     keys = [
         hashlib.blake2b(p.tobytes() + bytes([int(y) % 256]), digest_size=8).digest()
@@ -84,7 +91,9 @@ def _canonical(images: ImageSet) -> ImageSet:
     return images.take(torch.tensor(sorted(range(len(keys)), key=keys.__getitem__)))
 
 
-def _decode(blob: bytes, where: str) -> UInt8[np.ndarray, "channel height width"]:
+def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
+    if not isinstance(blob, bytes):
+        raise DataError(f"{where} holds no image: expected the bytes of an image file, got {type(blob).__name__}")
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -92,10 +101,13 @@ def _decode(blob: bytes, where: str) -> UInt8[np.ndarray, "channel height width"
     try:
         return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:  # Pillow's own, by format
-        raise DataError(f"{where} is not a readable image ({error}): remove it or repair it") from error
+        why = "no format that Pillow knows" if isinstance(error, UnidentifiedImageError) else error
+        raise DataError(f"{where} is not a readable image ({why}): remove it or repair it") from error
 
 
-def _stack(arrays: list[Any], labels: list[int], names: tuple[str, ...], fraction: float = 1.0) -> ImageSet:
+def _stack(arrays: list[Any], labels: list[Any], names: tuple[str, ...], fraction: float = 1.0) -> ImageSet:
+    if strange := [y for y in labels if not isinstance(y, int)]:
+        raise DataError(f"labels must be whole numbers 0, 1, 2, …; found {strange[0]!r}: number the classes")
     sizes = {a.shape for a in arrays}
     if len(sizes) > 1:
         raise DataError(f"all images of a split must have one size; found {sorted(sizes)[:4]}: resize them first")
@@ -123,7 +135,7 @@ def _from_parquet(files: list[Path]) -> ImageSet:
         names = names or _class_names(metadata, label)
         fraction = json.loads(metadata.get(b"unsmooth", b"{}")).get("fraction", 1.0)
         for row, value in enumerate(table.column(image).to_pylist()):
-            blob = value["bytes"] if isinstance(value, dict) else value
+            blob = value.get("bytes") if isinstance(value, dict) else value
             arrays.append(_decode(blob, f"{file}, row {row}"))
         labels += table.column(label).to_pylist()
     return _stack(arrays, labels, names, fraction)
@@ -149,12 +161,14 @@ def _pick(columns: list[str], wanted: tuple[str, ...], file: Path) -> str:
     for name in wanted:
         if name in columns:
             return name
-    raise DataError(f"{file} has no column {' or '.join(wanted)}: its columns are {', '.join(columns)}")
+    raise DataError(f"{file} has no column {' or '.join(wanted)}: its columns are {', '.join(columns)}; rename one")
 
 
 def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
-    features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    return tuple(features.get(label, {}).get("names", ()))
+    try:
+        return tuple(json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"])
+    except (KeyError, TypeError, ValueError):  # not there, or not what `datasets` writes: the names only help
+        return ()
 
 
 def _from_torchvision(file: Path) -> ImageSet:
@@ -173,7 +187,7 @@ def _from_torchvision(file: Path) -> ImageSet:
 
 
 def _from_folders(folder: Path) -> ImageSet:
-    classes = sorted(p for p in folder.iterdir() if p.is_dir())
+    classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not classes:
         raise DataError(f"{folder} has no class folders: expected one folder of images per class")
     arrays: list[Any] = []
@@ -186,4 +200,4 @@ def _from_folders(folder: Path) -> ImageSet:
 
 
 def _image_files(folder: Path) -> Iterator[Path]:
-    return (p for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES)
+    return (p for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))

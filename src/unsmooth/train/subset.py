@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -35,31 +36,48 @@ def keep_fraction(images: ImageSet, fraction: float) -> ImageSet:
     return ImageSet(chosen.pixels, chosen.labels, chosen.class_names, fraction)
 
 
-def check_images(images: ImageSet, recipe: Recipe, split: str) -> None:
-    """Counts, classes, size and channel means against the recipe, with an error that names the difference."""
+def check_images(images: ImageSet, recipe: Recipe, split: str, remedy: bool = True) -> None:
+    """Counts, classes, size and channel means against the recipe, with an error that names the difference.
+
+    `remedy` says how to change the recipe; a trained model's cannot be changed any more.
+    """
+
+    def refuse(expected: str, found: object, advice: str) -> DataError:
+        hint = advice if remedy else "expected the data that the model was trained on"
+        return DataError(f"expected {expected}, found {found}: {hint}")
+
     wanted = recipe.train_images if split == "train" else recipe.test_images
     wanted = round(wanted * images.fraction)
     if wanted and len(images) != wanted:
-        raise DataError(
-            f"expected {wanted} {split} images, found {len(images)}: is a shard missing? "
-            f"(--set {split}_images=0 takes any number)"
+        advice = f"is a shard missing? (--set {split}_images=0 takes any number)"
+        raise refuse(f"{wanted} {split} images", len(images), advice)
+    shape, size = tuple(images.pixels.shape[1:]), recipe.image_size
+    if shape != (3, size, size):
+        raise refuse(
+            f"{split} images of 3×{size}×{size}",
+            "×".join(map(str, shape)),
+            "resize them, or --set image_size=… (squares, a multiple of patch_size)",
         )
-    shape = tuple(images.pixels.shape[1:])
-    if shape != (3, recipe.image_size, recipe.image_size):
-        raise DataError(f"expected {split} images of 3×{recipe.image_size}×{recipe.image_size}, found {shape}")
-    low, high = int(images.labels.min()), int(images.labels.max())
-    if low < 0 or high >= recipe.classes:
-        raise DataError(f"expected {split} labels in 0…{recipe.classes - 1}, found {low}…{high}")
-    present = len(images.labels.unique())
-    if present != recipe.classes:
-        raise DataError(f"expected {recipe.classes} classes in {split}, found {present}: --set classes={present}?")
-    means = images.channel_means()
-    if max(abs(a - b) for a, b in zip(means, recipe.mean, strict=True)) > MEAN_TOLERANCE:
-        shown = ", ".join(f"{m:.4f}" for m in means)
-        raise DataError(
-            f"channel means of {split} are {shown}, expected {recipe.mean}: other data, or channels "
-            f"in another order? (--set mean={shown.replace(' ', '')} accepts them)"
-        )
+    found = images.labels.unique().tolist()
+    if found[0] < 0 or found[-1] >= recipe.classes:
+        advice = "number the classes from 0" + (f", or --set classes={found[-1] + 1}" if found[0] == 0 else "")
+        raise refuse(f"{split} labels in 0…{recipe.classes - 1}", f"{found[0]}…{found[-1]}", advice)
+    if len(found) != recipe.classes:
+        missing = sorted(set(range(recipe.classes)) - set(found))
+        advice = f"no image has the label {', '.join(map(str, missing[:4]))}{', …' if len(missing) > 4 else ''}"
+        advice += f"; --set classes={len(found)}?" if missing[0] > found[-1] else ""
+        raise refuse(f"{recipe.classes} classes in {split}", len(found), advice)
+    _check_means(images, recipe, split, refuse)
+
+
+def _check_means(images: ImageSet, recipe: Recipe, split: str, refuse: Callable[[str, object, str], DataError]) -> None:
+    """The means of few images vary with their choice: three standard errors are no difference."""
+    means, errors = images.channel_means(), images.standard_errors()
+    for mean, error, expected in zip(means, errors, recipe.mean, strict=True):
+        if abs(mean - expected) > MEAN_TOLERANCE + 3 * error:
+            shown = ",".join(f"{m:.4f}" for m in means)
+            advice = f"other data, or channels in another order? (--set mean={shown} accepts them)"
+            raise refuse(f"channel means of {split} near {','.join(map(str, recipe.mean))}", shown, advice)
 
 
 def load_splits(path: str | Path, recipe: Recipe, fraction: float = 1.0) -> tuple[ImageSet, ImageSet]:

@@ -70,12 +70,12 @@ def evaluate_trained(
     recipe = Recipe.from_dict(config["recipe"])
     model = model.to(device)
     test = load_images(data, "test")
-    check_images(test, recipe, "test")
+    check_images(test, recipe, "test", remedy=False)
     if limit is not None:
         test = test.take(torch.arange(min(limit, len(test))))
     clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision)
     shown = test.pixels[:metric_images]
-    options = {"corruptions": corruptions, "limit": limit, "batch_size": batch_size, "seed": seed}
+    options: dict[str, Any] = {"corruptions": corruptions, "limit": limit, "batch_size": batch_size, "seed": seed}
     options |= {"metric_images": metric_images, "precision": precision}
     found: dict[str, Any] = {
         "model": reference,
