@@ -96,3 +96,16 @@ def test_cells_break_between_words_where_there_is_room(room: int, whole: bool) -
     assert ("(sharpening)" in shown) == whole
     joined = "".join(shown.split())
     assert all(number in joined for number in ("+1.107", "+0.573"))
+
+
+def test_one_long_name_pushes_no_number_off_the_screen() -> None:
+    from rich.console import Console
+
+    from unsmooth.cli import reproduce
+
+    columns = ["model", "layers", "metric", "input", "halfway", "end", "change"]
+    row = ["cifar100-10pct-sharpening", "12", "cosine similarity", "0.4559", "0.2012", "0.05249", "-0.4034"]
+    console = Console(width=80, record=True, file=io.StringIO())
+    reproduce._show(fake("long"), Result("long", [Table("long", columns, [row])]), None, console)
+    words = console.export_text().split()
+    assert {*columns, *" ".join(row).split()} <= {*words}

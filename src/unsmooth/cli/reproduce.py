@@ -120,10 +120,10 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
         shown, cells = narrow_table(table.title), table.cells()
-        widths = _longest_words([table.columns, *cells], console.width)
+        widths = _widths([table.columns, *cells], console.width)
         for number, column in enumerate(table.columns):  # what does not fit goes on below: a cut number is none
             justify: JustifyMethod = "left" if number == 0 else "right"
-            shown.add_column(column, justify=justify, overflow="fold", min_width=widths[number])
+            shown.add_column(column, justify=justify, overflow="fold", width=widths[number])
         for row in cells:
             shown.add_row(*row)
         console.print(shown)
@@ -131,16 +131,23 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)
 
 
-def _longest_words(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """The width of each column's longest word, so that lines break between words; None where not all find room.
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """Widths of columns whose lines break between words; None, for rich to decide, where not even these find room.
 
-    >>> _longest_words([["model", "ours"], ["ViT-Ti (smoothing)", "28.04"]], room=80)
-    [11, 5]
+    >>> _widths([["model", "ours"], ["ViT-Ti (smoothing)", "28.04"]], room=80)
+    [18, 5]
+    >>> _widths([["model", "ours"], ["ViT-Ti (smoothing)", "28.04"]], room=20)
+    [12, 5]
     """
-    widths = [
-        max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in zip(*rows, strict=True)
-    ]
-    return [*widths] if sum(widths) + len(widths) <= room else [None] * len(widths)
+    room -= len(rows[0]) + 1  # one space before each column and one at the end
+    columns = list(zip(*rows, strict=True))
+    widths = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+    if sum(widths) > room:
+        return [None] * len(widths)
+    for number, column in enumerate(columns):
+        wanted = max(cell_len(cell) for cell in column) - widths[number]
+        widths[number] += min(wanted, room - sum(widths))
+    return [*widths]
 
 
 def _draw(result: Result, folder: Path) -> None:
