@@ -109,3 +109,16 @@ def test_one_long_name_pushes_no_number_off_the_screen() -> None:
     reproduce._show(fake("long"), Result("long", [Table("long", columns, [row])]), None, console)
     words = console.export_text().split()
     assert {*columns, *" ".join(row).split()} <= {*words}
+
+
+def test_a_name_too_long_for_the_screen_breaks_after_a_hyphen() -> None:
+    from rich.console import Console
+
+    from unsmooth.cli import reproduce
+
+    columns = ["model", *(f"column-{n}" for n in range(6))]
+    row = ["cifar100-10pct-sharpening", *(f"-0.{n}2345" for n in range(6))]
+    console = Console(width=72, record=True, file=io.StringIO())
+    reproduce._show(fake("names"), Result("names", [Table("names", columns, [row])]), None, console)
+    words = console.export_text().split()
+    assert {"cifar100-10pct-", "sharpening", *columns, *row[1:]} <= {*words}

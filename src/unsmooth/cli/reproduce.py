@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,8 @@ Recompute = Annotated[
 Figures = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the figures there, as HTML.")]
 Out = Annotated[Path | None, typer.Option(help="Write tables, label and notes to this JSON file.")]
 Seed = Annotated[int, typer.Option(help="Where random weights or inputs are needed.")]
+
+PART = re.compile(r"[^\s-]*(?:-+|\s+|$)")  # what stays on one line: a word, or what ends in a hyphen
 
 
 def command(
@@ -124,8 +127,8 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
         for number, column in enumerate(table.columns):  # what does not fit goes on below: a cut number is none
             justify: JustifyMethod = "left" if number == 0 else "right"
             shown.add_column(column, justify=justify, overflow="fold", width=widths[number])
-        for row in cells:
-            shown.add_row(*row)
+        for name, *row in cells:
+            shown.add_row(name if widths[0] is None else _broken(name, widths[0]), *row)
         console.print(shown)
     for note in result.notes:
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)
@@ -133,6 +136,8 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
     """Widths of columns whose lines break between words; None, for rich to decide, where not even these find room.
+
+    The names in the first column may break after a hyphen, if they must.
 
     >>> _widths([["model", "ours"], ["ViT-Ti (smoothing)", "28.04"]], room=80)
     [18, 5]
@@ -143,11 +148,27 @@ def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
     columns = list(zip(*rows, strict=True))
     widths = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
     if sum(widths) > room:
+        widths[0] = max(cell_len(part) for cell in columns[0] for part in PART.findall(cell) or [""])
+    if sum(widths) > room:
         return [None] * len(widths)
     for number, column in enumerate(columns):
         wanted = max(cell_len(cell) for cell in column) - widths[number]
         widths[number] += min(wanted, room - sum(widths))
     return [*widths]
+
+
+def _broken(name: str, width: int) -> str:
+    """A name on lines of this width, broken after hyphens where it is too long.
+
+    >>> _broken("cifar100-10pct-plain", 15)
+    'cifar100-10pct-\\nplain'
+    """
+    lines = [""]
+    for part in PART.findall(name):
+        if cell_len(lines[-1] + part.rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _draw(result: Result, folder: Path) -> None:
