@@ -142,12 +142,47 @@ def test_bundled_pictures_open() -> None:
         ("x.txt", b"abc", TEXT, "expected text for a window of 128 tokens"),
         ("x.txt", b"abc", IMAGES, "holds text, but test takes images"),
         ("x.txt", b"abc", Loaded("text"), "has no tokenizer"),
+        ("x.txt", "Größe".encode("latin-1"), TEXT, r"x\.txt is not text in UTF-8.*byte 0xf6.*iconv"),
+        ("x.txt", "abc".encode("utf-16-le"), TEXT, r"x\.txt holds zero bytes: expected text in UTF-8"),
+        ("x.json", b'[{"text": "abc"}, {"text": "d"}]', TEXT, "line 1: a list of 2: expected one record per line"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, loaded: Loaded, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         batches(tmp_path, loaded)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_mark_of_the_encoding_is_no_letter(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "x.txt").write_bytes("aß\r\nb".encode(encoding))
+    (found,) = batches(tmp_path, TEXT, whole_records=True)
+    assert found["input_ids"].tolist() == [[0, ord("a"), ord("ß"), ord("b"), 1]]
+
+
+def test_links_are_followed_each_folder_once_and_hidden_ones_are_left_out(tmp_path: Path) -> None:
+    elsewhere, here = tmp_path / "elsewhere", tmp_path / "here"
+    for folder in (elsewhere, here / ".hidden"):
+        folder.mkdir(parents=True)
+        (folder / "x.png").write_bytes(png(0))
+    (here / "class").symlink_to(elsewhere)
+    (here / "loop").symlink_to(here)
+    (here / "y.png").symlink_to(elsewhere / "x.png")
+    assert sum(len(batch) for batch in batches(here, IMAGES)) == 2
+
+
+def test_a_link_to_nothing_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(0))
+    (tmp_path / "b.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(DataError, match=r"b\.png is a link to .*gone\.png, which is not there"):
+        batches(tmp_path, IMAGES)
+
+
+def test_parquet_columns_as_pandas_and_polars_write_them(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array(["abc", "abc"]).dictionary_encode()}), tmp_path / "x.parquet")
+    assert len(batches(tmp_path / "x.parquet", TEXT, whole_records=True)[0]["input_ids"]) == 2
+    pq.write_table(pa.table({"image": pa.array([png(0)], pa.large_binary())}), tmp_path / "y.parquet")
+    assert len(batches(tmp_path / "y.parquet", IMAGES)[0]) == 1
 
 
 def test_sixteen_bit_gray_is_scaled_not_cut_off(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -40,8 +42,7 @@ def find_source(path: str | Path, column: str | None = None) -> Source:
     path = Path(path).expanduser()
     if not path.exists():
         raise DataError(f"no data at {path}: expected {EXPECTED}")
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    files = [p for p in files if not p.name.startswith(".")]
+    files = sorted(_inside(path)) if path.is_dir() else [path]
     parquet = [p for p in files if p.suffix.lower() == ".parquet"]
     if parquet:
         return _parquet_source(parquet, column)
@@ -53,6 +54,19 @@ def find_source(path: str | Path, column: str | None = None) -> Source:
         return Source("text", tuple(texts), column)
     found = sorted({p.suffix or p.name for p in files})[:5]
     raise DataError(f"nothing to read at {path}: expected {EXPECTED}; found {found or 'an empty folder'}")
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """Every file below a folder that is not hidden, behind links too, but each folder once: links may lead back."""
+    seen: set[Path] = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = Path(place).resolve()
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
+        for file in (Path(place, name) for name in files if not name.startswith(".") and real not in seen):
+            if file.suffix.lower() in IMAGES | TEXTS and not file.exists():
+                raise DataError(f"{file} is a link to {file.readlink()}, which is not there: fetch it, or remove it")
+            yield file
+        seen.add(real)
 
 
 def _parquet_source(files: list[Path], column: str | None) -> Source:
@@ -67,10 +81,13 @@ def _parquet_source(files: list[Path], column: str | None) -> Source:
         raise DataError(f"{files[0]} is truncated or not parquet ({error}): download or write it again") from error
     kinds: dict[str, Kind] = {}
     for field in schema:
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+        values = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_string(values) or pa.types.is_large_string(values):
             kinds[field.name] = "text"
-        elif pa.types.is_binary(field.type) or (
-            pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+        elif (
+            pa.types.is_binary(values)
+            or pa.types.is_large_binary(values)
+            or (pa.types.is_struct(values) and values.get_field_index("bytes") >= 0)
         ):
             kinds[field.name] = "images"
     if column is not None and column not in kinds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 from collections.abc import Iterator
@@ -60,9 +61,22 @@ def texts(source: Source) -> Iterator[str]:
         elif path.suffix.lower() in {".jsonl", ".json"}:
             yield from _json_texts(path, source.column)
         else:
-            content = path.read_text(encoding="utf-8", errors="replace")
+            content = _plain_text(path)
             if content.strip():
                 yield content
+
+
+def _plain_text(path: Path) -> str:
+    """UTF-8, or UTF-16 that says so; whatever else would be measured as noise."""
+    with path.open("rb") as file:
+        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    try:
+        content = path.read_text(encoding="utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({error}): convert it (iconv -t utf-8), or remove it") from error
+    if "\0" in content:
+        raise DataError(f"{path} holds zero bytes: expected text in UTF-8; convert it (iconv -t utf-8), or remove it")
+    return content
 
 
 def _column(path: Path, column: str) -> Iterator[Any]:
@@ -96,6 +110,8 @@ def _text_of(record: Any, column: str | None, where: str) -> str:
     """The first column that holds text; "" where there is one, but nothing in it."""
     if isinstance(record, str):
         return record
+    if isinstance(record, list):
+        raise DataError(f"{where}: a list of {len(record)}: expected one record per line (jq -c '.[]' makes them)")
     names = [column] if column else TEXT_COLUMNS
     fields = record if isinstance(record, dict) else {}
     for name in names:
