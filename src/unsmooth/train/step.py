@@ -12,6 +12,7 @@ from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
 from unsmooth.train.augment import BatchPlan, Colours, EpochPlan, augment
+from unsmooth.train.fast.halves import Halves, plain_linears
 from unsmooth.train.fast.shortcuts import Shortcuts
 from unsmooth.train.recipes import Recipe
 
@@ -24,7 +25,7 @@ class Speed:
     graph: bool = True  # capture the whole step (CUDA only)
     attention: str | None = "tiled"  # our kernel (CUDA); None: PyTorch's choice; FLASH_ATTENTION, …: that SDPA backend
     class_token: bool = True  # compute in the last block only what the class token needs
-    fused: bool = True  # with tiled attention: residual sum with LayerNorm, and bias with GELU, in one kernel each
+    fused: bool = True  # with tiled attention: fewer passes over memory for residual sums, LayerNorm, GELU and weights
 
 
 class Trainer:
@@ -66,6 +67,7 @@ class Trainer:
         self.half = self.cuda and recipe.precision == "bf16"
         tiled = self.half and self.speed.attention == "tiled"
         self._shortcuts = Shortcuts(model, class_token=self.speed.class_token, tiled=tiled, fused=self.speed.fused)
+        self._halves = Halves(plain_linears(model) if self._shortcuts.fused else [])
         self._augment, self._loss = augment, self._forward
         if self.cuda and self.speed.compile_mode is not None:
             torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
@@ -152,9 +154,10 @@ class Trainer:
 
     def _learn(self, x: Tensor, target: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        with attention_backend(self.speed.attention), self._shortcuts:
+        with attention_backend(self.speed.attention), self._shortcuts, self._halves:
             loss = self._loss(x, target)
             loss.backward()
+        self._halves.take_gradients()
         if self.world > 1:
             average_gradients(self.parameters, self.world)
         if self.recipe.clip_norm:
