@@ -31,13 +31,18 @@ def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, A
     ]
 
 
-def image_note(found: list[dict[str, Any]], all_images: int = 10_000) -> list[str]:
-    """A sentence, where fewer than all test images were used."""
-    counts = sorted({e["clean"]["images"] for e in found if e["clean"]["images"] != all_images})
+def image_note(found: list[dict[str, Any]]) -> list[str]:
+    """How far an accuracy on so many test images can be off, the widest case: of one half.
+
+    >>> image_note([{"clean": {"images": 10_000}}, {"clean": {"images": 250}}])
+    ['an accuracy is uncertain by up to ±1.0 points on 10,000 test images, ±6.2 on 250: smaller differences may be none']
+    """
+    counts = sorted({e["clean"]["images"] for e in found}, reverse=True)
     if not counts:
         return []
-    margin = 100 * 1.96 * 0.5 / math.sqrt(max(1, counts[0]))  # the widest: of an accuracy of one half
-    return [
-        f"some models were evaluated on {', '.join(map(str, counts))} of 10,000 test images: an accuracy is uncertain "
-        f"by up to ±{margin:.1f} points there"
+    margins = [
+        f"±{100 * 1.96 * 0.5 / math.sqrt(max(1, n)):.1f}{'' if i else ' points'} on {n:,}" for i, n in enumerate(counts)
     ]
+    first, *others = margins
+    listed = ", ".join([f"{first} test images", *others])
+    return [f"an accuracy is uncertain by up to {listed}: smaller differences may be none"]
