@@ -34,8 +34,8 @@ def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, A
 def image_note(found: list[dict[str, Any]]) -> list[str]:
     """How far an accuracy on so many test images can be off, the widest case: of one half.
 
-    >>> image_note([{"clean": {"images": 10_000}}, {"clean": {"images": 250}}])
-    ['an accuracy is uncertain by up to ±1.0 points on 10,000 test images, ±6.2 on 250: smaller differences may be none']
+    >>> image_note([{"clean": {"images": 10_000}}, {"clean": {"images": 250}}])[0]
+    'an accuracy is uncertain by up to ±1.0 points on 10,000 test images, ±6.2 on 250: smaller differences may be none'
     """
     counts = sorted({e["clean"]["images"] for e in found}, reverse=True)
     if not counts:
