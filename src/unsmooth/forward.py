@@ -44,18 +44,22 @@ def call(model: nn.Module, batch: Any) -> Any:
         raise ForwardError(_why(model, batch, error)) from error
 
 
-def padding_of(batch: Any) -> Bool[Tensor, "batch token"] | None:
+def padding_of(batch: Any, prefix: int = 0) -> Bool[Tensor, "batch token"] | None:
     """Where a batch of keyword inputs says that it holds padding; None if it does not say.
 
     >>> padding_of({"attention_mask": torch.tensor([[1, 1, 0]])})
     tensor([[False, False,  True]])
     """
+    batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
     if not isinstance(batch, Mapping):
         return None
     for name in ("attention_mask", "pixel_attention_mask"):
         mask = batch.get(name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
             return mask == 0
+    valid = batch.get("patch_valid")  # timm's NaFlexViT: of patches only, before which stand the prefix tokens
+    if isinstance(valid, Tensor):
+        return torch.nn.functional.pad(~valid.bool(), (prefix, 0))
     mask = batch.get("src_key_padding_mask")  # torch's encoder: True, or −∞, is padding
     return mask != 0 if isinstance(mask, Tensor) and mask.dim() == 2 else None
 

@@ -73,3 +73,22 @@ def test_a_mask_over_other_positions_than_the_tokens_is_refused() -> None:
     mask[1, 150:] = 0
     with pytest.raises(FeatureError, match=r"describe \(2, 200\) .* one length, without a mask"):
         explain(case.model(), [{**case.inputs(), "attention_mask": mask}])
+
+
+def test_padded_patches_of_pictures_of_several_shapes_count_nowhere() -> None:
+    model = BY_NAME["timm-naflexvit"].model()
+    coordinates = torch.cartesian_prod(torch.arange(2), torch.arange(3)).expand(2, -1, -1)
+    valid = torch.arange(6) < torch.tensor([[6], [4]])
+    patches = torch.randn(2, 6, 48)
+
+    def batch(fill: float) -> tuple[dict[str, torch.Tensor], torch.Tensor]:  # as timm's loader gives it
+        filled = patches.masked_fill(~valid[..., None], fill)
+        return {"patches": filled, "patch_coord": coordinates, "patch_valid": valid}, torch.zeros(2)
+
+    one, other = (measure(model, [batch(fill)], tokens="content", points="residual") for fill in (0.0, 50.0))
+    assert one.frame()["mean"].tolist() == pytest.approx(other.frame()["mean"].tolist(), rel=1e-4)
+    one, other = (explain(model, [batch(fill)]) for fill in (0.0, 50.0))
+    for a, b in zip(one.layers, other.layers, strict=True):
+        assert a["measured_hfc"] == pytest.approx(b["measured_hfc"], abs=1e-4)
+    with pytest.warns(UserWarning, match="hold padding, which tokens='all' and tokens='patches' count as tokens"):
+        measure(model, [batch(0.0)], tokens=["all", "patches"], points="embed")

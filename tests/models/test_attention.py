@@ -135,11 +135,14 @@ def families() -> Any:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"value": Slot("attn.qkv", part=1, of=3)}, r"layer 0 of timm-vit: .* misses .* by [0-9.e+-]+ of the summed"),
+        (
+            {"value": Slot("attn.qkv", part=1, of=3)},
+            r"layer 0 of timm-vit: .* misses .* by [0-9.e+-]+ of the summed.* adapters",
+        ),
         ({"value": Slot("attn.qkv", part=2, of=3, bias="none")}, "misses"),
         ({"proj": Slot("attn.proj", bias="none")}, "misses"),
         ({"proj": Slot("attn.proj", transposed=True)}, "misses"),
-        ({"value": Slot("attn.values")}, r"keeps no plain weight at attn\.values\.weight"),
+        ({"value": Slot("attn.values")}, r"keeps no plain weight at attn\.values\.weight .*: merge adapters"),
         ({"heads": "attn.head_dim"}, r"expected attention matrices of shape \(batch, 8 heads"),
         ({"heads": "attn.no_heads"}, "expected a number of heads at 'attn.no_heads'"),
         ({"maps": None}, "gives no attention matrices: its row has no Maps"),

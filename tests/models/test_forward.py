@@ -38,6 +38,7 @@ def test_options_among_the_inputs_reach_the_model_but_texts_do_not() -> None:
     [
         ("attention_mask", [[1, 1, 0]]),
         ("pixel_attention_mask", [[1, 1, 0]]),
+        ("patch_valid", [[True, True, False]]),
         ("src_key_padding_mask", [[False, False, True]]),
         ("src_key_padding_mask", [[0.0, 0.0, float("-inf")]]),
     ],
@@ -46,6 +47,12 @@ def test_padding_is_found_under_every_name(name: str, values: list[list[float]])
     padding = padding_of({name: torch.tensor(values)})
     assert padding is not None
     assert padding.tolist() == [[False, False, True]]
+
+
+def test_a_mask_of_patches_leaves_room_for_the_tokens_before_them() -> None:
+    padding = padding_of(({"patch_valid": torch.tensor([[True, False]])}, "target"), prefix=2)
+    assert padding is not None
+    assert padding.tolist() == [[False, False, False, True]]
 
 
 def test_a_full_attention_matrix_says_nothing_about_padding() -> None:

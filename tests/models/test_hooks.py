@@ -137,6 +137,20 @@ def test_a_model_that_does_not_run_its_backbone_is_an_error() -> None:
         watch(view(model), ["blocks.0.pre"], lambda: model(torch.randn(2, 3, 32)))
 
 
+def test_a_wrapper_that_runs_its_backbone_twice_is_an_error() -> None:
+    class Twice(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) + self.inner(x.flip(-1))
+
+    model = Twice(BY_NAME["torch-pre"].model())
+    with pytest.raises(PointError, match=r"Twice runs its torch-encoder-pre .* more than once .* give the inner model"):
+        watch(view(model), ["blocks.0.pre"], lambda: model(torch.randn(2, 3, 32)))
+
+
 @pytest.mark.parametrize("name", ["hf-vit-classifier", "bert-mlm", "llama-lm"])
 def test_calling_the_backbone_inside_a_wrapper_works_too(name: str) -> None:
     case = BY_NAME[name]

@@ -106,7 +106,7 @@ class Explainer:
             self._listening = False
             check_attention(self.view, _first(inputs, self.view))
         self._listening = True
-        self._mask = _kept(inputs)
+        self._mask = _kept(inputs, self.view.prefix_tokens)
         self._drafts = ([], [])
         self._pending.clear()
         try:
@@ -219,12 +219,14 @@ def _first(batch: Any, v: ModelView) -> Any:
     """The first input of a batch, as a batch; all of it for torch's encoder, whose first axis may be another."""
     if v.family.batch_first:
         return batch
+    if isinstance(batch, tuple):
+        return (_first(batch[0], v),)
     if isinstance(batch, Mapping):
         return {name: x[:1] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
-    return (batch[0] if isinstance(batch, tuple) else batch)[:1]
+    return batch[:1]
 
 
-def _kept(batch: Any) -> Tensor | None:
+def _kept(batch: Any, prefix: int) -> Tensor | None:
     """The tokens that are no padding, where a batch says so and has any."""
-    padding = padding_of(batch)
+    padding = padding_of(batch, prefix)
     return None if padding is None or not bool(padding.any()) else ~padding

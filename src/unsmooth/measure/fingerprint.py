@@ -48,10 +48,10 @@ def sample_keys(given: Any, inputs: Any) -> Int64[Tensor, " batch"] | None:
 
 def _tensors(batch: Any) -> dict[str, Tensor]:
     """The tensors that the model is called with, by name."""
+    batch = batch[0] if isinstance(batch, tuple | list) else batch
     if isinstance(batch, Mapping):
         return {name: batch[name] for name in sorted(batch) if name not in NOT_PASSED and _has_rows(batch[name])}
-    first = batch[0] if isinstance(batch, tuple | list) else batch
-    return {"": first} if _has_rows(first) else {}
+    return {"": batch} if _has_rows(batch) else {}
 
 
 def _has_rows(x: Any) -> bool:

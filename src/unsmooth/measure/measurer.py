@@ -156,8 +156,11 @@ class Measurer:
                         self.changes.setdefault(Change(reading, kind, name, policy), Moments()).update(difference)
 
     def _note_padding(self) -> None:
-        if "all" in self.policies and self._kinds.padding is not None and bool(self._kinds.padding.any()):
-            note = "the inputs hold padding, which tokens='all' counts as tokens; tokens='content' leaves it out"
+        counting = [policy for policy in ("all", "patches") if policy in self.policies]
+        if counting and self._kinds.padding is not None and bool(self._kinds.padding.any()):
+            named = " and ".join(f"tokens={policy!r}" for policy in counting)
+            count = "counts" if len(counting) == 1 else "count"
+            note = f"the inputs hold padding, which {named} {count} as tokens; tokens='content' leaves it out"
             if note not in self.notes:
                 warnings.warn(note, stacklevel=4)
             self.notes[note] = None

@@ -65,8 +65,8 @@ class TokenKinds:
             special = batch["special_tokens_mask"] != 0
         elif isinstance(ids, Tensor) and special_ids:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
-        text = True if ids is not None else False if "pixel_values" in batch else None
-        return cls(prefix, padding_of(batch), special, text)
+        text = True if ids is not None else False if {"pixel_values", "patch_valid"} & set(batch) else None
+        return cls(prefix, padding_of(batch, prefix), special, text)
 
 
 def token_mask(

@@ -183,7 +183,7 @@ def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
         raise WeightsError(
             f"{layer.name} of {layer.family.name}: Σ A_h (X W_V^h + b_v) W_proj^h + b_proj misses the attention's "
             f"output by {error:.2e} of the summed terms, more than {allowed:.2e} for {y.dtype}. Its row does not "
-            "describe this module: check value, proj, heads and maps"
+            "describe this module: check value, proj, heads and maps, and merge adapters (LoRA) into the weights"
         )
     return error
 

@@ -107,11 +107,18 @@ class _Passes:
         self.named: dict[tuple[int | None, Key], list[tuple[str, Spot]]] = {}
         for name, (index, spot) in spots.items():
             self.named.setdefault((index, spot.key), []).append((name, spot))
+        self.in_model = False
         self.backbone_runs = 0
         self._start()
         self.running = False
 
     def _start(self, *_: Any) -> None:
+        if self.in_model and self.backbone_runs:
+            raise PointError(
+                f"{type(self.v.model).__name__} runs its {self.v.family.name} ({type(self.v.backbone).__name__}) more "
+                "than once in one forward pass, so a point has no single value: give the inner model, and each input "
+                "that it gets as a batch of its own"
+            )
         self.running = True
         self.started = 0
         self.in_block = False
@@ -136,7 +143,7 @@ class _Passes:
         yield self.v.model.register_forward_hook(self._leave_model)
 
     def _enter_model(self, *_: Any) -> None:
-        self.backbone_runs = 0
+        self.in_model, self.backbone_runs = True, 0
 
     def _enter_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.running:
@@ -201,6 +208,7 @@ class _Passes:
                 )
 
     def _leave_model(self, *_: Any) -> None:
+        self.in_model = False
         if self.backbone_runs == 0:
             raise PointError(
                 f"a forward pass of {type(self.v.model).__name__} did not run its {self.v.family.name} "

@@ -82,12 +82,14 @@ def _outermost(model: nn.Module) -> Iterator[tuple[str, nn.Module, list[Family]]
 
 
 def _blocks_fit(row: Family, backbone: nn.Module) -> bool:
-    blocks = blocks_of(row, backbone)
-    return bool(blocks) and all(
-        (not row.block_classes or is_one_of(block, row.block_classes))
-        and all(find(block, path) == value for path, value in row.when.items())
-        for block in blocks
+    return _classes_fit(row, backbone) and all(
+        find(block, path) == value for block in blocks_of(row, backbone) for path, value in row.when.items()
     )
+
+
+def _classes_fit(row: Family, backbone: nn.Module) -> bool:
+    blocks = blocks_of(row, backbone)
+    return bool(blocks) and all(not row.block_classes or is_one_of(block, row.block_classes) for block in blocks)
 
 
 def blocks_of(row: Family, backbone: nn.Module) -> list[nn.Module]:
@@ -115,15 +117,16 @@ def _refuse(model: nn.Module) -> None:
 def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
     rows = [row for row in _FAMILIES if is_one_of(backbone, row.classes)]
     kinds = sorted({type(block).__name__ for row in rows for block in blocks_of(row, backbone)})
+    nearly = [row for row in rows if row.when and _classes_fit(row, backbone)]
     return (
         f"{type(backbone).__name__}{f' at {path!r}' if path else ''} looks like "
         f"{' or '.join(row.name for row in rows)}, but its blocks do not: "
-        f"found {', '.join(kinds) or 'no blocks'}{_unmet(rows)}. Describe it with register_family(Family(...))"
+        f"found {', '.join(kinds) or 'no blocks'}{_unmet(nearly)}. Describe it with register_family(Family(...))"
     )
 
 
 def _unmet(rows: list[Family]) -> str:
-    conditions = [" and ".join(f"{path} = {value}" for path, value in row.when.items()) for row in rows if row.when]
+    conditions = [" and ".join(f"{path} = {value}" for path, value in row.when.items()) for row in rows]
     return f", expected {' or '.join(conditions)}" if conditions else ""
 
 

@@ -126,7 +126,7 @@ def _found(layer: LayerView, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.M
         tried = [f"{s.path}.{s.weight}" for s in ((slots,) if isinstance(slots, Slot) else slots)]
         raise WeightsError(
             f"{layer.name} of family {layer.family.name!r} keeps no plain weight at {' or '.join(tried)} "
-            f"in {type(layer.block).__name__}"
+            f"in {type(layer.block).__name__}: merge adapters (LoRA) into the weights, load without quantisation"
         )
     return found
 
