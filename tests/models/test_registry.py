@@ -182,9 +182,7 @@ def test_foreign_blocks_in_a_known_model_are_named() -> None:
 
     model = BY_NAME["timm-vit"].model()
     model.blocks[1] = MyBlock()  # type: ignore[index]
-    with pytest.raises(
-        UnknownModelError, match=r"looks like timm-vit.*found Block, MyBlock\. .*register_family"
-    ):
+    with pytest.raises(UnknownModelError, match=r"looks like timm-vit.*found Block, MyBlock\. .*register_family"):
         view(model)
 
 
