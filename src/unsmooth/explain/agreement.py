@@ -92,7 +92,10 @@ def share_interval(per_input: Array) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """A prediction beside a measurement over layers and inputs; "up" is growth, a positive logarithm."""
+    """A prediction beside a measurement over layers and inputs; "up" is growth, a positive logarithm.
+
+    Without a row (`count` 0), shares are nan.
+    """
 
     count: int
     both_up: int
@@ -107,20 +110,20 @@ class Agreement:
     @property
     def accuracy(self) -> float:
         """The share of rows with the right sign."""
-        return (self.both_up + self.both_down) / self.count
+        return (self.both_up + self.both_down) / self.count if self.count else math.nan
 
     @property
     def majority(self) -> float:
         """What always saying the commoner sign would score: the bar an accuracy has to clear."""
         up = self.both_up + self.only_measured_up
-        return max(up, self.count - up) / self.count
+        return max(up, self.count - up) / self.count if self.count else math.nan
 
 
 def agreement(predicted: Array, measured: Array, groups: Sequence[Hashable], draws: int = 1000) -> Agreement:
     """The confusion table, rank correlation and its bootstrap interval over groups (inputs)."""
     up, rose = predicted > 0, measured > 0
     low, high = bootstrap_interval(lambda rows: spearman(predicted[rows], measured[rows]), groups, draws)
-    centred = predicted - predicted.mean()
+    centred = predicted - predicted.mean() if len(predicted) else predicted
     size = float(centred @ centred)
     return Agreement(
         count=len(predicted),

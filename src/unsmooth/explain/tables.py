@@ -55,8 +55,8 @@ def by_layer(explanation: Explanation) -> pd.DataFrame:
     layers = explanation.frame()
     numeric = layers.drop(columns=["input", "converged"]).groupby("layer").mean()
     numeric["converged"] = layers.groupby("layer")["converged"].mean()
-    same = np.sign(layers["exponent"]) == np.sign(layers["measured_ratio"])
-    numeric["agree"] = same.groupby(layers["layer"]).mean()
+    moved = layers[layers["measured_ratio"] != 0]  # an attention that adds nothing has no sign
+    numeric["agree"] = (np.sign(moved["exponent"]) == np.sign(moved["measured_ratio"])).groupby(moved["layer"]).mean()
     heads = explanation.head_frame()
     numeric["relative_entropy"] = heads.groupby("layer")["relative_entropy"].mean()
     if "kind" in heads:
@@ -79,14 +79,14 @@ def eigenvalue_table(explanation: Explanation) -> pd.DataFrame:
 
 
 def compare_columns(explanation: Explanation, predicted: str, measured: str) -> Agreement:
-    """`Agreement` of two columns of the layer frame, inputs as groups."""
+    """`Agreement` of two columns of the layer frame, inputs as groups; an attention that adds nothing has no sign."""
     frame = explanation.frame()
     for name in (predicted, measured):
         if name not in frame:
             raise OptionError.unknown("column", name, [c for c in frame if frame[c].dtype == float])
     x, y = (frame[name].to_numpy(dtype=np.float64) for name in (predicted, measured))
-    finite = np.isfinite(x) & np.isfinite(y)
-    return agreement(x[finite], y[finite], frame["input"][finite].tolist())
+    signed = np.isfinite(x) & np.isfinite(y) & (y != 0)
+    return agreement(x[signed], y[signed], frame["input"][signed].tolist())
 
 
 def prediction_table(explanation: Explanation) -> pd.DataFrame:

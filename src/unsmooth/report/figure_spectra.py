@@ -82,6 +82,7 @@ def exponents_figure(models: Indexed) -> Drawing:
         for key, _, colour, dash in SERIES:
             line = [(panel.x(i), panel.y(v)) for i, v in enumerate(lines.get(key, []))]
             drawing.line(line, colour, 2, dash, inside=panel)
+            drawing.dots(line if len(line) == 1 else [], colour, 5)
     for i, (_, said, colour, dash) in enumerate(SERIES):
         x, y = 65 + 160 * (i % 2 if len(models) == 1 else i), 280 + (15 * (i // 2) if len(models) == 1 else 0)
         drawing.line([(x, y - 4), (x + 26, y - 4)], colour, 2, dash)
@@ -104,6 +105,6 @@ def agreement_figure(models: Indexed) -> Drawing:
         dots = [(panel.x(a), panel.y(b)) for a, b in zip(x, y, strict=True)]
         drawing.dots(dots, MODEL_COLOURS[index % 6], 5, 0.6)
         found = model["explain"]["agreement"].get("exponent")
-        if found:
+        if found and found["count"]:
             drawing.text(panel.left, 305, f"same sign in {percent_text(found['accuracy'])} of {found['count']}")
     return drawing

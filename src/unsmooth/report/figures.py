@@ -70,7 +70,7 @@ def file_names(names: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     for name in names:
-        base = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.") or "model"
+        base = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")[:80] or "model"  # file systems stop at 255
         number, candidate = 1, base
         while candidate in found:
             number += 1

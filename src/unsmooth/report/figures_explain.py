@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.report.depth import COLOURS
+from unsmooth.report.words import number_text, percent_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -182,7 +183,8 @@ def predicted_against_measured(explanation: Explanation) -> Any:
     for predicted, measured, text in pairs:
         found = explanation.agreement(predicted, measured)
         titles.append(
-            f"{text}<br>right sign {found.accuracy:.0%} (majority {found.majority:.0%}), ρ {found.spearman:+.2f}"
+            f"{text}<br>right sign {percent_text(found.accuracy)} (majority {percent_text(found.majority)}), "
+            f"ρ {number_text(found.spearman, 2)}"
         )
     figure = subplots.make_subplots(rows=1, cols=4, subplot_titles=titles, horizontal_spacing=0.06)
     for column, (predicted, measured, text) in enumerate(pairs, 1):

@@ -108,7 +108,10 @@ def _direction(subjects: Subjects, metrics: Sequence[str], policy: str) -> str:
     words = {
         "smooths": (SMOOTHS.format("smooths") + " its features", SMOOTHS.format("smooth") + " their features"),
         "sharpens": (SHARPENS.format("sharpens") + " its features", SHARPENS.format("sharpen") + " their features"),
-        "steady": ("does not clearly change how smooth they are", "do not clearly change how smooth they are"),
+        "steady": (
+            "does not clearly change how smooth its features are",
+            "do not clearly change how smooth theirs are",
+        ),
         "mixed": ("moves its metrics in different directions", "move their metrics in different directions"),
     }
     groups: dict[str, list[Subject]] = {}
@@ -240,8 +243,12 @@ def _agreement(explained: Subjects, many: int) -> str:
     said = []
     for subject in explained:
         found = subject.agreements["exponent"]
+        if not found.count:
+            continue
         alone = f"the commoner sign alone: {percent_text(found.majority)}"
-        said.append(f"{percent_text(found.accuracy)} of {found.count} cases{_within(subject, many)} ({alone})")
+        said.append(
+            f"{percent_text(found.accuracy)} of {counted(found.count, 'case')}{_within(subject, many)} ({alone})"
+        )
     return f"the predicted exponent γ has the sign of the measured step in {listed(said)}" if said else ""
 
 

@@ -42,6 +42,7 @@ function exponentPanel(model, width) {
   series.forEach(([key, , , dash]) => {
     const at = PREDICTIONS.findIndex(([name]) => name === key);
     marks.append(s("path", { class: `curve series-${at}`, d: path(along(found[key].mean)), "stroke-dasharray": dash }));
+    if (found.layer.length === 1) marks.append(s("circle", { class: `curve series-${at}`, cx: x(0), cy: y(found[key].mean[0]), r: 3 })); // no line has one point
   });
   walkable(chart, found.layer.map((layer, i) => ({
     x: x(i), y: plot.top, head: `layer ${layer}`,
@@ -76,5 +77,5 @@ function agreementPanel(model, against, width) {
   })), { both: true });
   const found = agreement[against];
   return h("div", { class: "panel", "data-against": against }, h("h4", {}, h("i", { class: "swatch", style: { background: model.colour } }), model.name), chart.svg,
-    found && h("p", { class: "reading" }, `Same sign in ${percent(found.accuracy)} of ${found.count} (always saying the commoner sign: ${percent(found.majority)}); rank correlation ${show(found.spearman, 2)}${known(found.low) ? ` [${show(found.low, 2)}, ${show(found.high, 2)}]` : ""}.`));
+    found && found.count > 0 && h("p", { class: "reading" }, `Same sign in ${percent(found.accuracy)} of ${found.count} (always saying the commoner sign: ${percent(found.majority)}); rank correlation ${show(found.spearman, 2)}${known(found.low) ? ` [${show(found.low, 2)}, ${show(found.high, 2)}]` : ""}.`));
 }
