@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,16 @@ def read_json(path: str | Path, schema: str) -> dict[str, Any]:
     if got != schema:
         raise CheckpointError(f"{path} is not ours or of another version: expected schema {schema!r}, got {got!r}")
     return dict(found)
+
+
+@contextmanager
+def undamaged(path: str | Path) -> Iterator[None]:
+    """An error that names the file where what should stand in it does not."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{path} was cut or changed after it was written ({what}): measure again") from error
 
 
 def _umask() -> int:

@@ -104,7 +104,18 @@ def test_bad_usage_is_exit_code_2(cli: Callable[..., Any], run_file: Path, argum
     assert message in cli("check", run_file, *arguments, code=2).stderr
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "no file at"), ("{", "truncated"), ("{}", "is not ours")])
+CUT = '{"schema": "unsmooth.measurement/1", "partial": false}'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no file at"),
+        ("{", "truncated"),
+        ("{}", "is not ours"),
+        (CUT, "x.json was cut or changed after it was written (KeyError: 'cells')"),
+    ],
+)
 def test_an_unreadable_file_is_exit_code_2(
     cli: Callable[..., Any], tmp_path: Path, content: str | None, message: str
 ) -> None:

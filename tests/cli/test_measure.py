@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,24 @@ def test_json_is_all_that_is_printed(cli: Callable[..., Any]) -> None:
     found = json.loads(done.stdout)
     assert found["schema"] == "unsmooth.measurement/1"
     assert {c["point"] for c in found["cells"]} == {"embed", "blocks.0.attn", "blocks.1.attn"}
+
+
+def test_one_sample_has_no_deviation_and_the_tables_show_none(cli: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "run.json"
+    shown = cli("measure", *TINY, "--data", "bundled", "--limit", "1", "--out", out).stdout
+    assert "nan" not in shown
+    assert "\n1 sample\n" in shown
+    compared = cli("compare", out, out).stdout
+    assert "nan" not in compared
+    assert compared.count("Whether they differ cannot be said: no interval at any of 5 points") == 3
+    explained = cli("explain", *TINY, "--data", "bundled", "--limit", "1").stdout
+    assert "nan" not in explained
+    assert "on bundled, 1 input " in explained
+
+
+def test_a_warning_is_one_line_without_code(cli: Callable[..., Any]) -> None:
+    cli("--version")
+    assert warnings.formatwarning(UserWarning("mind"), UserWarning, "here.py", 1) == "warning: mind\n"
 
 
 def test_chosen_points_are_shown_one_by_one(cli: Callable[..., Any]) -> None:

@@ -129,6 +129,9 @@ def test_saving_and_loading_gives_the_same_explanation(found: Explanation, tmp_p
     (tmp_path / "e.json").write_text('{"schema": "unsmooth.explanation/1", ')
     with pytest.raises(CheckpointError, match="truncated"):
         load_explanation(tmp_path / "e.json")
+    (tmp_path / "e.json").write_text('{"schema": "unsmooth.explanation/1", "spectra": []}')
+    with pytest.raises(CheckpointError, match="was cut or changed after it was written .*layer_rows"):
+        load_explanation(tmp_path / "e.json")
 
 
 def test_splitting_the_batches_changes_nothing(vit: nn.Module, found: Explanation) -> None:

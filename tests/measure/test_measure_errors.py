@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pandas as pd
 import pytest
 import torch
 from small_models import bert, images, vit
@@ -96,3 +100,19 @@ def test_content_without_knowledge_of_special_tokens_says_so() -> None:
     assert any("which tokens are special" in note for note in unsmooth.measure(bert(), [batch], tokens="content").notes)
     told = unsmooth.measure(bert(), [{"input_ids": torch.arange(7)[None]}], tokens="content", special_ids=[3])
     assert not told.notes
+
+
+def test_what_is_not_a_number_is_a_word_in_the_file_and_comes_back(tmp_path: Path) -> None:
+    model = vit()
+    for name in ("weight", "bias"):
+        nn.init.zeros_(getattr(model.blocks[0].attn.proj, name))
+    measured = unsmooth.measure(model, images(), degenerate="keep")
+    text = measured.save(tmp_path / "run.json").read_text()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    json.loads(text, parse_constant=refuse)
+    again = unsmooth.load_measurement(tmp_path / "run.json")
+    pd.testing.assert_frame_equal(again.frame(), measured.frame())
+    assert again.frame()["mean"].isna().any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
 
 import typer
@@ -54,7 +55,8 @@ for _verb in VERBS:
 
 
 def main() -> None:
-    """Run the command line; a known error becomes one message and exit code 1."""
+    """Run the command line; a known error becomes one message and exit code 1, a warning one line without our code."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app()
     except UnsmoothError as error:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.measure import Metrics, Points, Tokens
+from unsmooth.cli.tables import written
 from unsmooth.errors import OptionError, PointError
 
 if TYPE_CHECKING:
@@ -138,14 +139,14 @@ def _table(by_metric: dict[str, pd.DataFrame], wide: bool, write: Callable[[floa
         cells = []
         for part in by_point:
             row = part.loc[point]
-            cells += [f"{row['a']:.4g}"] if wide else []
+            cells += [written(row["a"], ".4g")] if wide else []
             cells.append(write(row["difference"], (row["high"] - row["low"]) / 2, row["differs"]))
         table.add_row(point, *cells)
     return table
 
 
 def _full(difference: float, half: float, differs: bool) -> str:
-    return f"{difference:+.3g} ± {half:.2g} {'*' if differs else ' '}"
+    return f"{written(difference, '+.3g', half, '.2g')} {'*' if differs else ' '}"
 
 
 def _short(difference: float, half: float, differs: bool, width: int = 16) -> str:
@@ -154,6 +155,8 @@ def _short(difference: float, half: float, differs: bool, width: int = 16) -> st
     >>> _short(0.000192, 0.0000561, True), _short(1.92e-9, 5.61e-10, False)
     ('+0.00019±0.00006*', '+1.9e-09±6e-10 ')
     """
+    if math.isnan(half):
+        return f"{written(difference, '+.3g')} "
     texts = [f"{difference:+.3g}±{half:.2g}"]
     if 0 < half < math.inf:
         decimals = [max(0, digits - 1 - math.floor(math.log10(half))) for digits in (2, 1)]

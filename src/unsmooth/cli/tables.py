@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -22,6 +23,17 @@ WIDE = 125  # columns of a terminal that can show what each sub-layer changed
 def narrow_table(title: str) -> Table:
     """For many columns on a terminal of 80: no lines but the one under the headings."""
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
+
+
+def written(value: float, spec: str, spread: float = math.nan, spread_spec: str = "") -> str:
+    """A number with its spread; without where there is none, as of one sample, and `–` for what is not defined.
+
+    >>> written(1.5, ".2f", 0.25, ".2f"), written(1.5, ".2f"), written(math.nan, ".2f", math.nan)
+    ('1.50 ± 0.25', '1.50', '–')
+    """
+    if math.isnan(value):
+        return "–"
+    return format(value, spec) + ("" if math.isnan(spread) else f" ± {spread:{spread_spec}}")
 
 
 def show(measurement: Measurement, console: Console) -> None:
@@ -57,10 +69,10 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
         cells = []
         for metric in metrics:
             value = {p: measurement.cells[Cell(p, metric, policy)] for p in points}
-            cells.append(f"{value[point].mean:.4g} ± {value[point].std:.2g}")
+            cells.append(written(value[point].mean, ".4g", value[point].std, ".2g"))
             if steps:
-                cells.append(f"{value[between].mean - value[before].mean:+.3g}" if before in value else "")
-                cells.append(f"{value[point].mean - value[between].mean:+.3g}" if between else "")
+                cells.append(written(value[between].mean - value[before].mean, "+.3g") if before in value else "")
+                cells.append(written(value[point].mean - value[between].mean, "+.3g") if between else "")
         table.add_row(label, *cells)
     return table
 
@@ -76,7 +88,7 @@ def by_kind(measurement: Measurement, reading: str) -> Table:
     for kind in KINDS:
         for policy in settings["tokens"]:
             found = [measurement.changes.get(Change(reading, kind, metric, policy)) for metric in settings["metrics"]]
-            cells = [f"{moments.mean:+.4f} ± {moments.std:.4f}" for moments in found if moments is not None]
+            cells = [written(moments.mean, "+.4f", moments.std, ".4f") for moments in found if moments is not None]
             if cells:
                 table.add_row(kind, policy, *cells)
     return table
@@ -86,7 +98,8 @@ def definitions(measurement: Measurement) -> RenderableType:
     """What the numbers mean, and whatever must be said about them."""
     known = measurement.about["definitions"]
     lines = [f"{name}: {text}" for name, text in {**known["metrics"], **known["tokens"], **known["changes"]}.items()]
-    lines.append(f"{measurement.samples} samples; mean ± standard deviation over samples")
+    many = measurement.samples > 1
+    lines.append(f"{measurement.samples} samples; mean ± standard deviation over samples" if many else "1 sample")
     lines += [f"note: {note}" for note in measurement.notes]
     if measurement.partial:
         lines.append("PARTIAL: interrupted before all data was measured")

@@ -8,7 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unsmooth.cli.tables import narrow_table
+from unsmooth.cli.tables import narrow_table, written
+from unsmooth.report.words import counted
 
 if TYPE_CHECKING:
     from unsmooth.explain import Explanation
@@ -57,7 +58,7 @@ def by_layer(explanation: Explanation, wanted: Columns, title: str) -> Table:
     for _, heading, _ in columns:
         table.add_column(heading, justify="right")
     for row in frame.to_dict("records"):
-        table.add_row(str(int(row["layer"])), *(format(row[name], spec) for name, _, spec in columns))
+        table.add_row(str(int(row["layer"])), *(written(row[name], spec) for name, _, spec in columns))
     return table
 
 
@@ -80,11 +81,9 @@ def eigenvalues(explanation: Explanation) -> Table:
 def types(explanation: Explanation, kind: str) -> Table:
     """The poster's Table 1."""
     frame = explanation.type_shares(kind)
-    counted = (
-        "as on the poster: bare H, step 1" if kind == "paper_kind" else "folded H, step s, zero eigenvalues counted"
-    )
+    how = "as on the poster: bare H, step 1" if kind == "paper_kind" else "folded H, step s, zero eigenvalues counted"
     first = frame.iloc[0]
-    title = f"Dominating eigenvalues ({counted}): {first['count']} heads × inputs, {first['inputs']} inputs"
+    title = f"Dominating eigenvalues ({how}): {first['count']} heads × inputs, {counted(first['inputs'], 'input')}"
     table = narrow_table(title)
     for name in ("", "share", "95 % interval", "neither endpoint"):
         table.add_column(name, justify="right" if name else "left")
@@ -102,9 +101,10 @@ def predictions(explanation: Explanation, measured: str) -> Table:
         table.add_column(name, justify="left" if name == "predictor" else "right")
     for row in frame[frame["measured"] == measured].to_dict("records"):
         counts = (str(row[name]) for name in ("both_up", "only_predicted_up", "only_measured_up", "both_down"))
+        ends = (row["spearman_low"], row["spearman_high"])
         table.add_row(
-            row["predictor"], *counts, f"{row['accuracy']:.0%}", f"{row['majority']:.0%}",
-            f"{row['spearman']:+.2f}", f"{row['spearman_low']:+.2f} to {row['spearman_high']:+.2f}",
+            row["predictor"], *counts, written(row["accuracy"], ".0%"), written(row["majority"], ".0%"),
+            written(row["spearman"], "+.2f"), " to ".join(dict.fromkeys(written(end, "+.2f") for end in ends)),
         )  # fmt: skip
     return table
 
@@ -115,7 +115,7 @@ def footnotes(explanation: Explanation) -> RenderableType:
     wanted = ("exponent", "small_step", "step", "log_rho_hfc", "measured_hfc", "measured_ratio", "frozen_hfc",
               "mean_step_hfc", "alignment", "departure", "condition")  # fmt: skip
     lines = [f"{name}: {definitions[name]}" for name in wanted if name in definitions]
-    lines.append(f"{explanation.inputs} inputs; means over inputs; intervals by drawing inputs")
+    lines.append(f"{counted(explanation.inputs, 'input')}; means over inputs; intervals by drawing inputs")
     if over := explanation.overshooting():
         lines.append(
             f"note: {len(over)} layers overshoot (s·λ down to {min(over.values()):.2g}, below −2): repeated, they turn "
@@ -129,7 +129,8 @@ def footnotes(explanation: Explanation) -> RenderableType:
 
 def _subject(explanation: Explanation) -> str:
     model, data = explanation.about["model"], explanation.about["data"]
-    return f"{model.get('reference', model['class'])} on {data.get('reference', 'data')}, {explanation.inputs} inputs"
+    on = f"{data.get('reference', 'data')}, {counted(explanation.inputs, 'input')}"
+    return f"{model.get('reference', model['class'])} on {on}"
 
 
 def _real(value: float) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unsmooth.files import read_json, write_atomically
+from unsmooth.files import read_json, undamaged, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,14 +139,15 @@ class Explanation:
 def load_explanation(path: str | Path) -> Explanation:
     """Read what `Explanation.save` wrote."""
     found = read_json(path, SCHEMA)
-    spectra = [
-        {**row, "layer_values": _complex(row["layer_values"]), "head_values": _complex(row["head_values"])}
-        for row in found.pop("spectra")
-    ]
-    layers, heads, weights = (
-        [_restored(row) for row in found.pop(f"{name}_rows")] for name in ("layer", "head", "weight")
-    )
-    partial, notes = found.pop("partial"), found.pop("notes")
+    with undamaged(path):
+        spectra = [
+            {**row, "layer_values": _complex(row["layer_values"]), "head_values": _complex(row["head_values"])}
+            for row in found.pop("spectra")
+        ]
+        layers, heads, weights = (
+            [_restored(row) for row in found.pop(f"{name}_rows")] for name in ("layer", "head", "weight")
+        )
+        partial, notes = found.pop("partial"), found.pop("notes")
     about = {key: value for key, value in found.items() if key not in ("schema", "inputs")}
     return Explanation(layers, heads, weights, spectra, about, partial, notes)
 

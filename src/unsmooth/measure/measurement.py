@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unsmooth.errors import UnsmoothError
-from unsmooth.files import read_json, write_atomically
+from unsmooth.files import read_json, undamaged, write_atomically
 from unsmooth.measure.changes import KINDS, READINGS, missing
 from unsmooth.measure.moments import Moments, all_reduce
 from unsmooth.measure.per_sample import PerSample, all_gather
@@ -141,7 +141,7 @@ class Measurement:
         content = self.to_json()
         if per_sample and self.per_sample is not None:
             content["per_sample"] = self.per_sample.to_json()
-        return write_atomically(path, json.dumps(content, indent=1, allow_nan=True) + "\n")
+        return write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
     def to_json(self) -> dict[str, Any]:
         """The measurement as plain data: everything but the values per sample."""
@@ -167,9 +167,11 @@ class Measurement:
 def load_measurement(path: str | Path) -> Measurement:
     """Read what `Measurement.save` wrote."""
     found = read_json(path, SCHEMA)
-    cells = {Cell(**_take(row, Cell)): Moments.from_dict(row) for row in found.pop("cells")}
-    changes = {Change(**_take(row, Change)): Moments.from_dict(row) for row in found.pop("changes")}
-    partial, notes, values = found.pop("partial"), found.pop("notes"), found.pop("per_sample", None)
+    with undamaged(path):
+        cells = {Cell(**_take(row, Cell)): Moments.from_dict(row) for row in found.pop("cells")}
+        changes = {Change(**_take(row, Change)): Moments.from_dict(row) for row in found.pop("changes")}
+        partial, notes, values = found.pop("partial"), found.pop("notes"), found.pop("per_sample", None)
+        _ = found["model"], found["data"], found["settings"], found["definitions"]
     per_sample = None if values is None else PerSample.from_json(values, list(cells))
     about = {key: value for key, value in found.items() if key not in ("schema", "samples")}
     return Measurement(cells, changes, about, partial, notes, per_sample)

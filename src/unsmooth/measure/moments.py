@@ -83,12 +83,12 @@ class Moments:
         """Half of that interval; nan below two samples."""
         return student_95(self.count - 1) * self.sem
 
-    def to_dict(self) -> dict[str, float]:
-        """Plain numbers, for JSON."""
-        return asdict(self)
+    def to_dict(self) -> dict[str, float | str]:
+        """Plain numbers, for JSON, which has no nan and no infinity: those are words."""
+        return {name: value if math.isfinite(value) else str(value) for name, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, float]) -> Moments:
+    def from_dict(cls, state: Mapping[str, float | str]) -> Moments:
         """The inverse of to_dict."""
         numbers = {name: float(state[name]) for name in ("mean", "square", "min", "max")}
         return cls(count=int(state["count"]), **numbers)

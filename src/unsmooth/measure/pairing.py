@@ -58,7 +58,7 @@ def pair(a: Measurement, b: Measurement, names: tuple[str, str] = ("A", "B")) ->
         both = f"{len(here)} inputs in {names[0]} and {len(there)} in {names[1]}"
         return Pairing(None, f"{both}, {shared or 'none'} of them the same{why}")
     if fewest == most:
-        return Pairing((first, second), f"the same {shared} inputs in both")
+        return Pairing((first, second), f"the same {shared} input{'s' if shared > 1 else ''} in both")
     larger = names[0] if len(here) == most else names[1]
     return Pairing((first, second), f"on the {shared} inputs that both hold, of {most} in {larger}")
 

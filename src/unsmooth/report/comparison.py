@@ -75,6 +75,8 @@ def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
 
     Differing means that the interval of the difference leaves out zero.
     """
+    if rows["high"].isna().all():
+        return f"Whether they differ cannot be said: no interval at any of {len(rows)} points (two samples make one)."
     differing = [row for row in rows.to_dict("records") if row["differs"]]
     if not differing:
         return f"No difference beyond its interval at any of {len(rows)} points."
@@ -120,13 +122,17 @@ def _table(rows: pd.DataFrame, names: tuple[str, str]) -> str:
     lines = [
         f'<tr class="{"differs" if row["differs"] else ""}"><td>{escape(row["point"])}</td><td>{row["a"]:.4g}</td>'
         f"<td>{row['b']:.4g}</td><td>{row['difference']:+.4g}</td>"
-        f"<td>{row['low']:+.4g} … {row['high']:+.4g}</td></tr>"
+        f"<td>{_interval(row)}</td></tr>"
         for row in rows.to_dict("records")
     ]
     return (
         f'<details><summary>the numbers</summary><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div></details>"
     )
+
+
+def _interval(row: dict[Any, Any]) -> str:
+    return f"{row['low']:+.4g} … {row['high']:+.4g}" if math.isfinite(row["high"]) else "no interval"
 
 
 def _figure(rows: pd.DataFrame, title: str, width: int = 900, height: int = 220) -> str:
@@ -151,7 +157,7 @@ def _figure(rows: pd.DataFrame, title: str, width: int = 900, height: int = 220)
         middle = row["difference"]
         low, high = (v if math.isfinite(v) else middle for v in (row["low"], row["high"]))
         kind = "same" if not row["differs"] else "up" if middle > 0 else "down"
-        said = escape(f"{row['point']}: {middle:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}]")
+        said = escape(f"{row['point']}: {middle:+.4g} ({_interval(row)})")
         marks.append(
             f'<g><title>{said}</title><line class="bar" x1="{x(number):.1f}" x2="{x(number):.1f}" y1="{y(low):.1f}" '
             f'y2="{y(high):.1f}"/><circle class="{kind}" cx="{x(number):.1f}" cy="{y(middle):.1f}" r="4"/></g>'

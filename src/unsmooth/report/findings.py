@@ -110,7 +110,7 @@ def _direction(subjects: Subjects, metrics: Sequence[str], policy: str) -> str:
         "sharpens": (SHARPENS.format("sharpens") + " its features", SHARPENS.format("sharpen") + " their features"),
         "steady": (
             "does not clearly change how smooth its features are",
-            "do not clearly change how smooth theirs are",
+            "do not clearly change how smooth their features are",
         ),
         "mixed": ("moves its metrics in different directions", "move their metrics in different directions"),
     }
