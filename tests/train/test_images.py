@@ -127,7 +127,7 @@ def test_a_class_that_is_missing_is_named(tiny_data: Path, tiny_recipe: Recipe) 
 
 def test_a_trained_model_gets_no_advice_to_change_its_recipe(tiny_data: Path, tiny_recipe: Recipe) -> None:
     recipe = dataclasses.replace(tiny_recipe, test_images=50)
-    with pytest.raises(DataError, match=r"expected 50 test images, found 16: expected the data that the model was"):
+    with pytest.raises(DataError, match=r"expected 50 test images, found 16: evaluate on the data that the model was"):
         check_images(load_images(tiny_data, "test"), recipe, "test", remedy=False)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
-from unsmooth.train import Run, train
+import pytest
+
+from unsmooth.train import Run, journal, train
 from unsmooth.train.journal import Journal, read_log
 from unsmooth.train.recipes import Recipe
 
@@ -42,9 +45,26 @@ def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_
     assert record["command"].startswith("unsmooth train cifar100-fast --variant smoothing --seed 2 --fraction 0.5")
     assert 0 <= record["minutes"] <= (time.monotonic() - started) / 60 + 0.01
     assert record["epochs"][0]["spectrum"]["positive"] == [1.0, 1.0]
-    assert {"commit", "hardware", "date", "torch"} <= record.keys()
+    assert {"commit", "hardware", "date", "torch", "data_hash"} <= record.keys()
     assert record["hardware"].startswith("CPU")
     assert record["speed"] == {
         "arithmetic": "float32", "compile": None, "graph": False, "attention": None, "class_token": True,
         "fused": False, "processes": 1,
     }  # fmt: skip
+
+
+def test_a_repository_that_only_holds_the_installed_package_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=tmp_path, check=True)
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "somebody's work")
+    installed = tmp_path / "journal.py"
+    installed.touch()
+    monkeypatch.setattr(journal, "__file__", str(installed))
+    monkeypatch.setenv("UNSMOOTH_COMMIT", "abc1234")
+    assert journal.commit() == "abc1234"
+    git("add", "journal.py")
+    assert journal.commit() not in ("abc1234", "unknown")

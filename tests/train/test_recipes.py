@@ -36,6 +36,8 @@ def test_an_unknown_key_is_refused_with_the_valid_ones() -> None:
         ("lr=nan", r"expected float"),
         ("flip=perhaps", r"expected bool"),
         ("mean=0.5,0.5", r"expected 3 numbers"),
+        ("mean=nan,0.5,0.5", r"expected 3 numbers"),
+        ("std=inf,0.5,0.5", r"expected 3 numbers"),
         ("precision=fp8", r"unknown precision 'fp8'.*'float32', 'bf16'"),
         ("batch_size=7", r"batch_size must be even"),
         ("patch_size=5", r"not a multiple"),
@@ -67,6 +69,8 @@ def test_a_recipe_survives_its_dictionary(name: str) -> None:
     assert Recipe.from_dict(RECIPES[name].as_dict()) == RECIPES[name]
     with pytest.raises(OptionError, match="unknown recipe key 'tomorrow'"):
         Recipe.from_dict({**RECIPES[name].as_dict(), "tomorrow": 1})
+    with pytest.raises(OptionError, match="a recipe needs its name: got only lr"):
+        Recipe.from_dict({"lr": 1.0})
 
 
 def test_an_unknown_recipe_lists_the_known_ones() -> None:
@@ -93,12 +97,20 @@ def test_the_command_of_a_run_names_what_differs() -> None:
     )
 
 
+def test_the_command_of_a_run_keeps_every_digit() -> None:
+    run = Run(find_recipe("cifar100"), "smoothing", fraction=0.333333333, std=0.123456789)
+    assert "--fraction 0.333333333 --std 0.123456789" in command_of(run)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"fraction": 0.0, "same_steps": True}, r"fraction must lie in \(0, 1\], got 0"),
         ({"variant": "plain", "std": 0.1}, r"std is that of ψ, which the variant 'plain' does not have"),
-        ({"variant": "smoothing", "std": 0.0}, r"std must be positive, got 0"),
+        ({"variant": "smoothing", "std": 0.0}, r"std must be positive and finite, got 0"),
+        ({"variant": "smoothing", "std": float("nan")}, r"std must be positive and finite, got nan"),
+        ({"seed": -1}, r"seed must lie in 0…4294967295, got -1"),
+        ({"seed": 10**20}, r"seed must lie in 0…4294967295, got 1"),
         ({"variant": "sharp"}, r"unknown variant 'sharp'"),
     ],
 )

@@ -96,6 +96,7 @@ def test_a_truncated_checkpoint_is_named_and_the_previous_one_used(
     with pytest.raises(CheckpointError, match=r"checkpoint.safetensors is truncated.*remove it to go on from previous"):
         train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
     current.unlink()
+    (tmp_path / "record.json").unlink()
     assert train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)["final"] == expected["final"]
 
 

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,11 @@ def _keep(current: Path, previous: Path) -> None:
     draft.unlink(missing_ok=True)  # where both names are one file already, POSIX's rename does nothing
 
 
-def remove_drafts(folder: Path) -> None:
-    """What a killed process left half-written."""
-    for draft in (*folder.glob(".*.part"), *folder.glob("*.part")):
-        draft.unlink(missing_ok=True)
+def remove_drafts(folder: Path, names: Iterable[str]) -> None:
+    """What a killed process left half-written of these files; whatever else is there stays."""
+    for pattern in (*(f".{name}.*.part" for name in names), Path(PREVIOUS).with_suffix(".part").name):
+        for draft in folder.glob(pattern):
+            draft.unlink(missing_ok=True)
 
 
 def find_checkpoint(folder: Path) -> Path | None:

@@ -97,13 +97,16 @@ def hardware(device: torch.device | None = None, processes: int = 1) -> str:
 
 
 def commit() -> str:
-    """The commit of the code that runs; outside a repository, what UNSMOOTH_COMMIT says."""
+    """The commit of the code that runs; outside its repository, what UNSMOOTH_COMMIT says."""
+    here = Path(__file__).resolve()
+
+    def git(*words: str) -> str:
+        options: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
+        return subprocess.run(["git", *words], check=True, **options).stdout.strip()
+
     try:
-        here = Path(__file__).resolve().parent
-        shown = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True
-        )
-        return shown.stdout.strip()
+        git("ls-files", "--error-unmatch", here.name)  # a package installed inside another repository is not part of it
+        return git("rev-parse", "--short", "HEAD")
     except (OSError, subprocess.SubprocessError):
         return os.environ.get("UNSMOOTH_COMMIT", "unknown")
 

@@ -14,25 +14,19 @@ from typing import Any
 import torch
 
 from unsmooth.control import parameter_groups
-from unsmooth.errors import CheckpointError, OptionError, UnsmoothError
+from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.train import journal
 from unsmooth.train.augment import draw_epoch
-from unsmooth.train.checkpoint import (
-    find_checkpoint,
-    read_checkpoint,
-    remove_drafts,
-    restore,
-    save_checkpoint,
-    writing,
-)
+from unsmooth.train.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
 from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet
-from unsmooth.train.model import WEIGHTS, build_model, save_model
+from unsmooth.train.model import build_model, save_model
 from unsmooth.train.observe import observe
 from unsmooth.train.recipes import Recipe
+from unsmooth.train.resume import OURS, finished, resume
 from unsmooth.train.schedule import learning_rates
 from unsmooth.train.step import Speed, Trainer
-from unsmooth.train.subset import load_splits
+from unsmooth.train.subset import data_hash, load_splits
 from unsmooth.train.variants import Variant, apply_variant, baked
 
 Progress = Callable[[int, int, dict[str, Any]], None]
@@ -60,8 +54,10 @@ class Run:
             raise OptionError(f"fraction must lie in (0, 1], got {self.fraction}")
         if self.std is not None and variant.mode is None:
             raise OptionError(f"std is that of ψ, which the variant {self.variant!r} does not have: leave it out")
-        if self.std is not None and self.std <= 0:
-            raise OptionError(f"std must be positive, got {self.std}")
+        if self.std is not None and not 0 < self.std < math.inf:
+            raise OptionError(f"std must be positive and finite, got {self.std}")
+        if not 0 <= self.seed < 2**32:
+            raise OptionError(f"seed must lie in 0…{2**32 - 1}, got {self.seed}")
 
     @property
     def name(self) -> str:
@@ -103,11 +99,12 @@ def train(
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     images, test = load_splits(data, run.recipe, run.fraction)
     trainer = _make_trainer(run, images, device, speed, world)
-    first, before = _resume(run, folder, trainer, len(images))
-    if first == run.epochs and (folder / WEIGHTS).exists() and (record := journal.read_record(folder)):
-        return record if rank == 0 else {}  # finished before: its date, commit and minutes stay
+    state = {**run.state(), "data_hash": data_hash(images, test)}
+    first, before = resume(state, folder, trainer, len(images))
+    if record := finished(state, folder):
+        return record if rank == 0 else {}  # its date, commit and minutes stay
     if rank == 0:
-        remove_drafts(folder)
+        remove_drafts(folder, OURS)
     log = journal.Journal(folder, first, tensorboard) if rank == 0 else None
     test = dataclasses.replace(test, pixels=test.pixels.to(device), labels=test.labels.to(device))
 
@@ -127,14 +124,14 @@ def train(
             row |= observe(trainer.model, test.pixels[: run.recipe.metric_images], run.recipe)
             row["minutes"] = minutes()
             log.add(row)
-            state = {**run.state(), "epoch": done, "minutes": row["minutes"]}
-            save_checkpoint(folder, trainer.model, trainer.optimizer, state)
+            here = {**state, "epoch": done, "minutes": row["minutes"]}
+            save_checkpoint(folder, trainer.model, trainer.optimizer, here)
         if progress is not None:
             progress(done, run.epochs, row)
     if log is None:
         return {}
     log.close()
-    return _finish(run, folder, trainer, test, log, minutes())
+    return _finish(run, folder, trainer, test, log, state["data_hash"], minutes())
 
 
 def _make_trainer(run: Run, images: ImageSet, device: torch.device, speed: Speed | None, world: int) -> Trainer:
@@ -145,31 +142,6 @@ def _make_trainer(run: Run, images: ImageSet, device: torch.device, speed: Speed
     rates = learning_rates(recipe, len(images) // recipe.batch_size, run.epochs)
     groups = parameter_groups(model, recipe.weight_decay)
     return Trainer(model, groups, images.pixels.to(device), images.labels.to(device), recipe, rates, speed, world)
-
-
-def _resume(run: Run, folder: Path, trainer: Trainer, images: int) -> tuple[int, float]:
-    """Epochs that are done already and the minutes they took."""
-    path = find_checkpoint(folder)
-    if path is None:
-        return 0, 0.0
-    tensors, state = read_checkpoint(path)
-    for key, value in run.state().items():
-        if state.get(key) != value:
-            raise CheckpointError(
-                f"{path} belongs to another run: its {key} is {_short(state.get(key), value)}; "
-                "choose another --out or remove the folder"
-            )
-    restore(tensors, trainer.model, trainer.optimizer, path)
-    epoch = int(state["epoch"])
-    trainer.done.fill_(epoch * (images // run.recipe.batch_size))
-    return epoch, float(state["minutes"])
-
-
-def _short(found: Any, wanted: Any) -> str:
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        key = next(k for k in {**wanted, **found} if found.get(k) != wanted.get(k))
-        return f"with {key}={found.get(key)!r}, not {wanted.get(key)!r}"
-    return f"{found!r}, not {wanted!r}"
 
 
 def _finite(value: float, name: str, epoch: int, folder: Path) -> float:
@@ -184,7 +156,7 @@ def _finite(value: float, name: str, epoch: int, folder: Path) -> float:
 
 
 def _finish(
-    run: Run, folder: Path, trainer: Trainer, test: ImageSet, log: journal.Journal, minutes: float
+    run: Run, folder: Path, trainer: Trainer, test: ImageSet, log: journal.Journal, data: str, minutes: float
 ) -> dict[str, Any]:
     """Bake, evaluate in float32, save the model and the record."""
     plain = baked(trainer.model, run.variant)
@@ -197,6 +169,7 @@ def _finish(
         "command": command_of(run),
         "same_steps": run.same_steps,
         "std": run.std,
+        "data_hash": data,
         "minutes": round(minutes, 2),
         "final": final,
         "recipe": run.recipe.as_dict(),
@@ -212,9 +185,9 @@ def command_of(run: Run) -> str:
     from unsmooth.train.recipes import find_recipe
 
     words = ["unsmooth", "train", run.recipe.name, "--variant", run.variant, "--seed", str(run.seed)]
-    words += ["--fraction", f"{run.fraction:g}"] if run.fraction != 1 else []
+    words += ["--fraction", str(run.fraction)] if run.fraction != 1 else []
     words += ["--same-steps"] if run.same_steps else []
-    words += ["--std", f"{run.std:g}"] if run.std is not None else []
+    words += ["--std", str(run.std)] if run.std is not None else []
     standard = find_recipe(run.recipe.name)
     for item in dataclasses.fields(run.recipe):
         value = getattr(run.recipe, item.name)

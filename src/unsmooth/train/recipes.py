@@ -105,6 +105,8 @@ class Recipe:
         known = {item.name for item in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
             raise OptionError.unknown("recipe key", unknown[0], sorted(known))
+        if "name" not in values:
+            raise OptionError(f"a recipe needs its name: got only {', '.join(sorted(values)) or 'nothing'}")
         plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
         return cls(**plain)
 
@@ -140,7 +142,7 @@ def _parse(key: str, text: str, old: Any) -> Any:
             return text
         if kind is tuple:
             values = tuple(float(part) for part in text.split(","))
-            if len(values) != len(old):
+            if len(values) != len(old) or not all(map(math.isfinite, values)):
                 raise ValueError
             return values
         number = float(text)

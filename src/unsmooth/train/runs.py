@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 from unsmooth.control import PEERS
 from unsmooth.errors import OptionError
+from unsmooth.files import write_atomically
 from unsmooth.train.journal import FAILURE_SCHEMA, RECORD, read_log, write_record
 from unsmooth.train.loop import Run, TrainingError, command_of, train
 from unsmooth.train.recipes import find_recipe
@@ -68,8 +68,7 @@ def run_all(runs: list[Run], data: Path, out: Path, records: Path, minutes: floa
             print(f"{run.name}: {error}", flush=True)
             continue
         longest = max(longest, time.monotonic() - before)
-        records.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / RECORD, target)
+        write_atomically(target, (folder / RECORD).read_bytes())
         shown = f"{100 * record['final']['accuracy']:.2f} %"
         print(f"{run.name}: {shown} in {record['minutes']:.2f} min", flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +44,7 @@ def check_images(images: ImageSet, recipe: Recipe, split: str, remedy: bool = Tr
     """
 
     def refuse(expected: str, found: object, advice: str) -> DataError:
-        hint = advice if remedy else "expected the data that the model was trained on"
+        hint = advice if remedy else "evaluate on the data that the model was trained on"
         return DataError(f"expected {expected}, found {found}: {hint}")
 
     wanted = recipe.train_images if split == "train" else recipe.test_images
@@ -91,6 +92,15 @@ def load_splits(path: str | Path, recipe: Recipe, fraction: float = 1.0) -> tupl
             f"train and test name different classes ({', '.join(strange[:4])}): their labels would not mean the same"
         )
     return keep_fraction(train, fraction), test
+
+
+def data_hash(*splits: ImageSet) -> str:
+    """A short hash of all images and labels: a run that goes on with other data is another run."""
+    digest = hashlib.blake2b(digest_size=8)
+    for images in splits:
+        digest.update(images.pixels.numpy().tobytes())
+        digest.update(images.labels.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def write_subset(source: str | Path, target: str | Path, fraction: float) -> int:

@@ -1,0 +1,99 @@
+"""A folder belongs to one run on one set of data: the same command goes on, any other is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from train.conftest import PER_CLASS, make_images, write_parquet
+
+from unsmooth.errors import CheckpointError
+from unsmooth.train import Run, checkpoint, load_trained, train
+from unsmooth.train.recipes import Recipe
+
+
+@pytest.fixture(scope="module")
+def run(tiny_recipe: Recipe) -> Run:
+    return Run(tiny_recipe.override(["epochs=2"]))
+
+
+@pytest.fixture(scope="module")
+def ended(run: Run, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ended")
+    train(run, tiny_data, folder, device="cpu", tensorboard=False)
+    return folder
+
+
+@pytest.fixture
+def folder(ended: Path, tmp_path: Path) -> Path:
+    """A copy of a finished run, to break."""
+    shutil.copytree(ended, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def forget(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).unlink()
+
+
+def again(run: Run, data: Path, folder: Path) -> tuple[dict[str, object], list[int]]:
+    """The record, and the epochs that were trained for it."""
+    epochs: list[int] = []
+    record = train(run, data, folder, device="cpu", tensorboard=False, progress=lambda e, *_: epochs.append(e))
+    return record, epochs
+
+
+def test_other_data_is_another_run(run: Run, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write_parquet(other, "train", *make_images(PER_CLASS, 5))
+    write_parquet(other, "test", *make_images(4, 1))
+    with pytest.raises(CheckpointError, match=r"belongs to another run: its data_hash is '\w+', not '\w+'; choose"):
+        again(run, other, folder)
+
+
+def test_a_checkpoint_from_before_data_was_hashed_goes_on(run: Run, tiny_data: Path, folder: Path) -> None:
+    path = folder / checkpoint.CURRENT
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    _, state = checkpoint.read_checkpoint(path)
+    metadata["state"] = metadata["state"].replace(f'"data_hash": "{state["data_hash"]}", ', "")
+    save_file(load_file(path), path, metadata)
+    forget(folder, "record.json")
+    assert "data_hash" not in checkpoint.read_checkpoint(path)[1]
+    assert again(run, tiny_data, folder)[1] == []
+
+
+def test_a_finished_run_needs_no_checkpoint(run: Run, tiny_data: Path, folder: Path) -> None:
+    first, _ = again(run, tiny_data, folder)
+    forget(folder, checkpoint.CURRENT, checkpoint.PREVIOUS)
+    assert again(run, tiny_data, folder) == (first, [])
+
+
+def test_a_lost_configuration_is_written_again(run: Run, tiny_data: Path, folder: Path) -> None:
+    forget(folder, "config.json")
+    assert again(run, tiny_data, folder)[1] == []
+    load_trained(folder)
+
+
+def test_a_finished_model_of_another_run_is_never_replaced(run: Run, tiny_data: Path, folder: Path) -> None:
+    forget(folder, checkpoint.CURRENT, checkpoint.PREVIOUS)
+    before = (folder / "model.safetensors").read_bytes()
+    with pytest.raises(CheckpointError, match=r"record.json belongs to another run: its seed is 0, not 1; choose"):
+        again(Run(run.recipe, seed=1), tiny_data, folder)
+    forget(folder, "record.json")  # as in the zoo
+    with pytest.raises(CheckpointError, match=r"holds a model, but no record or checkpoint.*choose another"):
+        again(run, tiny_data, folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_drafts_of_other_programs_stay(run: Run, tiny_data: Path, folder: Path) -> None:
+    forget(folder, "record.json")
+    ours, theirs = folder / ".record.json.abc.part", (folder / "film.mkv.part", folder / ".film.part")
+    for path in (ours, *theirs):
+        path.write_bytes(b"half")
+    again(run, tiny_data, folder)
+    assert not ours.exists()
+    assert all(path.exists() for path in theirs)
