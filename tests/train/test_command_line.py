@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from unsmooth.cli import evaluate as evaluate_verb
 from unsmooth.cli import train as train_verb
-from unsmooth.errors import OptionError, UnsmoothError
+from unsmooth.errors import CheckpointError, OptionError, UnsmoothError
 from unsmooth.train import evaluate_trained, runs
 from unsmooth.train.recipes import Recipe
 from unsmooth.train.trained import command_of_evaluation
@@ -87,6 +87,7 @@ def test_an_evaluation_says_the_command_that_repeats_it(
         assert CliRunner().invoke(app, [*words, *options]).exit_code == 0
         found = json.loads(out.read_text())
         assert found["command"] == f"unsmooth evaluate run --data PATH{shown}"
+        assert found["model"] == "run"
         assert list(found)[list(found).index("torch") + 1] == "command"
     assert command_of_evaluation("zoo:a", corruptions=True, seed=3) == (
         "unsmooth evaluate zoo:a --data PATH --corruptions --seed 3"
@@ -96,6 +97,19 @@ def test_an_evaluation_says_the_command_that_repeats_it(
 def test_an_unknown_precision_is_refused(trained: Path, tiny_data: Path) -> None:
     with pytest.raises(OptionError, match=r"unknown precision 'fp8': expected one of 'float32', 'bf16'"):
         evaluate_trained(str(trained), tiny_data, precision="fp8")
+
+
+@pytest.mark.parametrize("name", ["limit", "batch_size", "metric_images"])
+def test_an_evaluation_on_nothing_is_refused(trained: Path, tiny_data: Path, name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} must be at least 1, got 0"):
+        evaluate_trained(str(trained), tiny_data, **{name: 0})
+
+
+def test_a_configuration_that_is_not_complete_is_named(trained: Path, tiny_data: Path, tmp_path: Path) -> None:
+    config = json.loads((trained / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "recipe": None}))
+    with pytest.raises(CheckpointError, match=r"config.json is not complete: it has no recipe; train again"):
+        evaluate_trained(str(tmp_path), tiny_data)
 
 
 def test_smoothing_metrics_do_not_depend_on_chunks(
@@ -147,7 +161,9 @@ def test_ctrl_c_leaves_a_message_and_a_run_that_goes_on(tiny_data: Path, tmp_pat
         (["train", "cifar100", "--data", "x", "--set", "speed=1"], "unknown recipe key 'speed'"),
         (["train", "cifar100", "--data", "/nowhere"], "no data at /nowhere"),
         (["evaluate", "zoo:nothing", "--data", "x"], "no model zoo:nothing"),
-        (["evaluate", "/nowhere", "--data", "x"], "no file at /nowhere/config.json"),
+        (["evaluate", "/nowhere", "--data", "x"], "no model at '/nowhere', for there is no file /nowhere/config.json"),
+        (["evaluate", "zoo:records", "--data", "x"], "no model zoo:records; available: "),
+        (["evaluate", "/nowhere", "--data", "x", "--out", "."], ". is a folder: expected the name of a file to write"),
         (["evaluate", "timm:vit_tiny_patch16_224", "--data", "x"], "was not trained here: expected zoo:NAME"),
     ],
 )

@@ -165,6 +165,13 @@ def test_half_precision_weights_take_half_the_space_and_give_the_same_scores(
     assert (logits[0] - logits[1]).abs().max() < 2e-3 * logits[1].abs().max()
 
 
+def test_weights_beyond_float16_are_kept_in_float32(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    model = build_model(tiny_recipe, 0)
+    model.get_parameter("head.bias").data.fill_(1e6)
+    save_model(model, tmp_path, tiny_recipe, {"variant": "plain"})
+    assert torch.equal(load_trained(tmp_path)[0].get_parameter("head.bias"), model.get_parameter("head.bias"))
+
+
 def test_a_truncated_model_is_refused(tmp_path: Path, tiny_recipe: Recipe) -> None:
     save_model(build_model(tiny_recipe, 0), tmp_path, tiny_recipe, {"variant": "plain"})
     file = tmp_path / "model.safetensors"

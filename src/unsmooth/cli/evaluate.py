@@ -39,9 +39,11 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Accuracy, expected calibration error and the three smoothing metrics on the test set."""
-    from unsmooth.files import write_atomically
+    from unsmooth.files import check_writable, write_atomically
     from unsmooth.train import evaluate_trained
 
+    if out is not None:
+        check_writable(out)
     found = evaluate_trained(
         model,
         data,

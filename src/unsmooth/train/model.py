@@ -63,6 +63,8 @@ def save_model(model: nn.Module, folder: str | Path, recipe: Recipe, about: dict
     folder = Path(folder)
     kind = torch.float16 if half else torch.float32
     weights = {name: t.detach().to("cpu", kind).contiguous() for name, t in model.state_dict().items()}
+    if not all(t.isfinite().all() for t in weights.values()):  # beyond float16: rare, and worth the space
+        weights = {name: t.detach().to("cpu", torch.float32).contiguous() for name, t in model.state_dict().items()}
     config = {
         "schema": SCHEMA,
         "library": "timm",
@@ -87,6 +89,8 @@ def load_trained(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
 
     folder = Path(folder)
     config = read_json(folder / CONFIG, SCHEMA)
+    if missing := [key for key in ("name", "arguments", "recipe") if not config.get(key)]:
+        raise CheckpointError(f"{folder / CONFIG} is not complete: it has no {', '.join(missing)}; train again")
     model = _create(config["name"], config["arguments"])
     variant = Variant.parse(config.get("variant", "plain"))
     if variant.fix is not None:  # its learned weights are part of the model

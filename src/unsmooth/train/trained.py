@@ -33,17 +33,18 @@ def trained_folder(reference: str) -> Path:
         from unsmooth.models.load import zoo_folder
 
         folder = zoo_folder() / reference.removeprefix("zoo:")
-        if not folder.is_dir():
+        if not (folder / CONFIG).is_file():
             have = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
             raise CheckpointError(f"no model {reference}; available: {', '.join(have) or 'none'}")
         return folder
+    wanted = "expected zoo:NAME or the folder of a model that `unsmooth train` wrote"
     if reference.startswith(("timm:", "hf:")):
-        raise OptionError(
-            f"{reference} was not trained here: expected zoo:NAME or the folder of a model that `train` wrote"
-        )
+        raise OptionError(f"{reference} was not trained here: {wanted}")
     folder = Path(reference)
-    if not (folder / CONFIG).exists() and find_checkpoint(folder) is not None:
-        raise CheckpointError(f"the run in {folder} is not finished: run its command again, it goes on by itself")
+    if not (folder / CONFIG).is_file():
+        if find_checkpoint(folder) is not None:
+            raise CheckpointError(f"the run in {folder} is not finished: run its command again, it goes on by itself")
+        raise CheckpointError(f"no model at {reference!r}, for there is no file {folder / CONFIG}: {wanted}")
     return folder
 
 
@@ -66,6 +67,9 @@ def evaluate_trained(
     """
     if precision not in PRECISIONS:
         raise OptionError.unknown("precision", precision, PRECISIONS)
+    for name, count in (("limit", limit), ("batch_size", batch_size), ("metric_images", metric_images)):
+        if count is not None and count < 1:
+            raise OptionError(f"{name} must be at least 1, got {count}")
     model, config = load_trained(trained_folder(reference))
     recipe = Recipe.from_dict(config["recipe"])
     model = model.to(device)
@@ -78,7 +82,7 @@ def evaluate_trained(
     options: dict[str, Any] = {"corruptions": corruptions, "limit": limit, "batch_size": batch_size, "seed": seed}
     options |= {"metric_images": metric_images, "precision": precision}
     found: dict[str, Any] = {
-        "model": reference,
+        "model": shown_name(reference),
         **circumstances(torch.device(device)),
         "command": command_of_evaluation(reference, **options),
         **{key: config.get(key) for key in ("run", "variant", "seed", "fraction")},
@@ -92,6 +96,11 @@ def evaluate_trained(
     return found
 
 
+def shown_name(reference: str) -> str:
+    """`zoo:NAME`, or a folder's name: results travel, and paths mean nothing elsewhere."""
+    return reference if reference.startswith("zoo:") else Path(reference).resolve().name
+
+
 def command_of_evaluation(reference: str, **options: Any) -> str:
     """The command line that repeats an evaluation: options that differ from the defaults, no path of this machine.
 
@@ -99,8 +108,7 @@ def command_of_evaluation(reference: str, **options: Any) -> str:
     'unsmooth evaluate plain --data PATH --corruptions --precision bf16'
     """
     standard = inspect.signature(evaluate_trained).parameters
-    model = reference if reference.startswith("zoo:") else Path(reference).resolve().name
-    words = ["unsmooth", "evaluate", model, "--data", "PATH"]
+    words = ["unsmooth", "evaluate", shown_name(reference), "--data", "PATH"]
     for key, value in options.items():
         if value != standard[key].default:
             words += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
