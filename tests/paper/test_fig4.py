@@ -49,7 +49,7 @@ def test_without_any_weights_an_untrained_model_is_labelled_as_such() -> None:
 @pytest.mark.usefixtures("zoo")
 def test_shipped_models_are_the_default_and_numbers_are_those_of_measure() -> None:
     result = find_item("fig4").run(Context(limit=2, batch_size=2))
-    assert "ship with unsmooth, not the published ones, on bundled" in result.label
+    assert "ship with unsmooth, not the published ones, on bundled (2 samples)" in result.label
     from unsmooth.data import open_data
     from unsmooth.models import load_model
 
@@ -87,3 +87,9 @@ def test_data_must_be_one_for_all_or_one_for_each() -> None:
     context = Context(models=("timm:a", "timm:b", "timm:c"), data=("x", "y"))
     with pytest.raises(OptionError, match="one --data for all models or one for each of 3, got 2"):
         find_item("fig4").run(context)
+
+
+@pytest.mark.parametrize("item", ["fig4", "fig5", "table1"])
+def test_two_models_of_one_name_are_refused_rather_than_one_lost(item: str) -> None:
+    with pytest.raises(OptionError, match="several models are called run: give each a name, --model NAME=REFERENCE"):
+        find_item(item).run(Context(models=("a/run.json", "b/run.json")))

@@ -68,9 +68,8 @@ def run_table(name: str, metric: str, context: Context) -> Result:
         notes.append(FORMS)
     notes += [f"left out, {reason}: {', '.join(names)}" for reason, names in left_out.items()]
     what = "models that you named" if named else "the shipped models"
-    images = sorted({str(m.samples) for m in found.values()})
     return Result(
-        label=f"CIFAR-100 columns with {what}, on {data_names(found)}: {' or '.join(images)} images",
+        label=f"CIFAR-100 columns with {what}, on {data_names(found)}",
         tables=[Table(published(name)["about"], columns, _rows(name, groups))],
         notes=[*notes, "± is the standard deviation over models (seeds)"],
         about=about(found),

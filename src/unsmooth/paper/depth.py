@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.paper.item import Context, Table, Value
+from unsmooth.report.words import counted
 
 if TYPE_CHECKING:
     from unsmooth.measure import Measurement
@@ -18,7 +20,7 @@ RANDOM = "timm:vit_tiny_patch16_224"
 
 def measured_models(context: Context, metrics: str = "paper", points: str = "residual") -> dict[str, Measurement]:
     """The models that the user named, measured on their data; a RUN.json is taken as it is."""
-    references = [named(text) for text in context.models]
+    references = all_named(context.models)
     data = spread(context.data or ("bundled",), len(references))
     return {
         name: _measured(reference, path, context, metrics, points)
@@ -87,8 +89,9 @@ def about(measurements: dict[str, Measurement]) -> dict[str, object]:
 
 
 def data_names(measurements: dict[str, Measurement]) -> str:
-    """The data of all measurements, each once."""
-    return ", ".join(dict.fromkeys(str(m.about["data"].get("reference", "?")) for m in measurements.values()))
+    """The data of all measurements and how much of it, each once."""
+    said = (f"{m.about['data'].get('reference', '?')} ({counted(m.samples, 'sample')})" for m in measurements.values())
+    return ", ".join(dict.fromkeys(said))
 
 
 def _measured(reference: str, data: str, context: Context, metrics: str, points: str) -> Measurement:
@@ -119,6 +122,15 @@ def named(text: str) -> tuple[str, str]:
     """
     name, equals, reference = text.partition("=")
     return (name, reference) if equals else (Path(text).stem if text.endswith(".json") else text, text)
+
+
+def all_named(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and references of all models; two of one name are refused, or one would be lost."""
+    found = [named(text) for text in texts]
+    twice = [name for name, count in Counter(name for name, _ in found).items() if count > 1]
+    if twice:
+        raise OptionError(f"several models are called {', '.join(twice)}: give each a name, --model NAME=REFERENCE")
+    return found
 
 
 def spread(data: Sequence[str], models: int) -> Sequence[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import MissingExtraError
-from unsmooth.paper.depth import RANDOM, device_of, named, shipped_models
+from unsmooth.paper.depth import RANDOM, all_named, device_of, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def run(context: Context) -> Result:
     """Spectra of H of all layers, per model: no data is needed but one input to run the model on."""
     given = bool(context.models)
     context = replace(context, models=context.models or shipped_models())
-    explained = {name: _explained(reference, context, False) for name, reference in map(named, context.models)}
+    explained = {name: _explained(reference, context, False) for name, reference in all_named(context.models)}
     if not explained:
         explained = {"ViT-Ti, random weights": _explained(RANDOM, context, True)}
     kind = "models that you named" if given else "the models that ship with unsmooth, not the published ones"
