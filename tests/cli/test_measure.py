@@ -55,6 +55,16 @@ def test_one_sample_has_no_deviation_and_the_tables_show_none(cli: Callable[...,
     assert "on bundled, 1 input " in explained
 
 
+@pytest.mark.parametrize(
+    "verb", [["measure", *TINY, "--data", "none"], ["explain", *TINY, "--data", "none"], ["reproduce", "fig5"]]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    cli: Callable[..., Any], tmp_path: Path, verb: list[str]
+) -> None:
+    failed = cli(*verb, "--out", tmp_path, code=1)
+    assert "is a folder: expected the name of a file" in failed.stderr
+
+
 def test_a_warning_is_one_line_without_code(cli: Callable[..., Any]) -> None:
     cli("--version")
     assert warnings.formatwarning(UserWarning("mind"), UserWarning, "here.py", 1) == "warning: mind\n"

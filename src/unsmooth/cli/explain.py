@@ -49,7 +49,10 @@ def command(
 ) -> None:
     """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
     from unsmooth.data import open_data
+    from unsmooth.files import check_writable
 
+    if out is not None:
+        check_writable(out)
     chosen = layer_list(layers)
     loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
     batches = open_data(

@@ -54,7 +54,10 @@ def command(
 ) -> None:
     """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
     from unsmooth.data import open_data
+    from unsmooth.files import check_writable
 
+    if out is not None:
+        check_writable(out)
     loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
     batches = open_data(
         data,

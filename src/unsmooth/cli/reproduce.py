@@ -60,6 +60,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Reproduce a figure or table, or say what it needs. Offline, what is there is used, and labelled."""
+    from unsmooth.files import check_writable, write_atomically
     from unsmooth.paper import Context, find_item, items
 
     console = Console()
@@ -70,6 +71,8 @@ def command(
         else:
             _list(wanted, console)
         return
+    if out is not None:
+        check_writable(out)
     context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed, recompute)
     results, failed = _run(wanted, context, keep_going=name == "all")
     if figures is not None:
@@ -79,8 +82,6 @@ def command(
     found |= {key: {"name": key, "error": why} for key, why in failed.items()}
     plain = list(found.values()) if name == "all" else found[name]
     if out is not None:
-        from unsmooth.files import write_atomically
-
         write_atomically(out, json.dumps(plain, indent=1) + "\n")
     if as_json:
         typer.echo(json.dumps(plain, indent=1))
