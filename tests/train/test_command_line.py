@@ -154,6 +154,18 @@ def test_ctrl_c_leaves_a_message_and_a_run_that_goes_on(tiny_data: Path, tmp_pat
     assert "Traceback" not in rest
 
 
+def test_ctrl_c_before_the_first_checkpoint_says_so(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unsmooth.train.launch", stop)
+    done = CliRunner().invoke(app, ["train", "cifar100", "--data", "x", "--out", str(tmp_path)])
+    assert done.exit_code == 130
+    assert "stopped: there is no checkpoint yet; the same command starts anew" in done.output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -66,11 +66,9 @@ def command(
     except KeyboardInterrupt:
         from unsmooth.train.checkpoint import last_epoch
 
-        typer.echo(
-            f"stopped: the checkpoint in {folder} is of epoch {last_epoch(folder)} of {run.epochs}; "
-            "the same command goes on from there",
-            err=True,
-        )
+        done = last_epoch(folder)
+        kept = f"the checkpoint in {folder} is of epoch {done} of {run.epochs}; the same command goes on from there"
+        typer.echo(f"stopped: {kept if done else 'there is no checkpoint yet; the same command starts anew'}", err=True)
         raise typer.Exit(130) from None
     if not record:
         return  # another process writes the record
