@@ -13,6 +13,7 @@ from unsmooth.models import LoadedModel, load_model
 from unsmooth.report import Subject, build_report, collect
 from unsmooth.report.figures import save_figures
 from unsmooth.report.findings import findings
+from unsmooth.report.page_data import shared_policies
 
 LONG = "W" * 300
 
@@ -56,3 +57,11 @@ def test_features_that_are_zero_everywhere_still_give_a_page() -> None:
         torch.nn.init.zeros_(parameter)
     page = build_report([collected(loaded, "dead")])
     assert "undefined → <b>undefined</b>" in page
+
+
+def test_padding_does_not_head_the_page() -> None:
+    subject = collected(small(1), "padded")
+    assert shared_policies([subject])[0] == "all"
+    subject.measurement.notes.append("the inputs hold padding, which tokens='all' counts as tokens")
+    assert shared_policies([subject]) == ["no-outliers", "all", "patches"]
+    assert "(no-outliers tokens)" in build_report([subject])

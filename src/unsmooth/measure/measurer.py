@@ -23,7 +23,7 @@ from unsmooth.measure.measurement import Cell, Change, Measurement
 from unsmooth.measure.moments import Moments
 from unsmooth.measure.per_sample import Recorder
 from unsmooth.measure.registry import Metric, resolve
-from unsmooth.measure.tokens import POLICIES, TokenKinds, resolve_policies, token_mask
+from unsmooth.measure.tokens import COUNT_PADDING, PADDED, POLICIES, TokenKinds, resolve_policies, token_mask
 from unsmooth.models import hook_points, select_points, view
 from unsmooth.versions import library_versions
 
@@ -156,11 +156,11 @@ class Measurer:
                         self.changes.setdefault(Change(reading, kind, name, policy), Moments()).update(difference)
 
     def _note_padding(self) -> None:
-        counting = [policy for policy in ("all", "patches") if policy in self.policies]
+        counting = [policy for policy in COUNT_PADDING if policy in self.policies]
         if counting and self._kinds.padding is not None and bool(self._kinds.padding.any()):
             named = " and ".join(f"tokens={policy!r}" for policy in counting)
             count = "counts" if len(counting) == 1 else "count"
-            note = f"the inputs hold padding, which {named} {count} as tokens; tokens='content' leaves it out"
+            note = f"{PADDED}, which {named} {count} as tokens; tokens='content' leaves it out"
             if note not in self.notes:
                 warnings.warn(note, stacklevel=4)
             self.notes[note] = None

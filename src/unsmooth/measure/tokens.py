@@ -23,6 +23,8 @@ POLICIES: Mapping[str, str] = {
         "deviations (1.4826 MAD) and log 2"
     ),
 }
+COUNT_PADDING = ("all", "patches")
+PADDED = "the inputs hold padding"  # how a note on it begins
 _ROBUST_DEVIATIONS = 5.0
 _LEAST_FACTOR = 2.0
 

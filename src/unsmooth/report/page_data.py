@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.measure import Measurement
 from unsmooth.measure.measurement import Cell
 from unsmooth.measure.registry import METRICS
+from unsmooth.measure.tokens import COUNT_PADDING, PADDED
 from unsmooth.report.encode import number, numbers
 from unsmooth.report.explained import explained
 
@@ -64,9 +65,11 @@ def shared_metrics(subjects: Sequence[Subject]) -> list[str]:
 
 
 def shared_policies(subjects: Sequence[Subject]) -> list[str]:
-    """The token policies that every model was measured by."""
+    """The token policies that every model was measured by; the first heads the page, so one without padding does."""
     first, *rest = (subject.measurement.about["settings"]["tokens"] for subject in subjects)
-    return [name for name in first if all(name in other for other in rest)]
+    padded = any(note.startswith(PADDED) for subject in subjects for note in subject.measurement.notes)
+    found = [name for name in first if all(name in other for other in rest)]
+    return sorted(found, key=lambda name: padded and name in COUNT_PADDING)
 
 
 def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) -> dict[str, Any]:
