@@ -101,6 +101,13 @@ def test_corruption_results_are_read_by_severity(tmp_path: Path) -> None:
     assert ours == ["66.00 (n=1)", *(f"{60 - 5 * s:.2f} (n=1)" for s in range(1, 6))]
     assert "regenerated CIFAR-100-C" in result.label
     assert "difference" in result.tables[0].columns
+    assert not any("bfloat16" in note for note in result.notes)
+
+
+def test_accuracies_of_bfloat16_are_named(tmp_path: Path) -> None:
+    corrupted(tmp_path, "m", fraction=1.0, precision="bf16")
+    notes = find_item("poster-table3").run(Context(runs=tmp_path)).notes
+    assert any(note.startswith("classified in bfloat16") for note in notes)
 
 
 def test_a_model_of_less_data_is_not_compared_with_the_posters_accuracies(tmp_path: Path) -> None:
