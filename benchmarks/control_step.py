@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from benchmarks.clock import header, take_turns
+from benchmarks.clock import captured, header, take_turns
 from unsmooth.control import bake, control_of, parameter_groups, reparametrize
 from unsmooth.control.forms import FORMS
 
@@ -71,26 +71,6 @@ def make_map(model: nn.Module) -> Run:
         torch.autograd.grad((w_v.sum() + w_proj.sum()), [control.theta, control.psi])
 
     return captured(run) if control.theta.is_cuda else run
-
-
-def captured(run: Run) -> Run:
-    """The replay of `run` as a CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-
-    def replay(
-        _kept: Run = run,
-    ) -> None:  # a graph keeps no tensor alive: whoever replays it must hold model and optimiser
-        graph.replay()
-
-    return replay
 
 
 def measure(device: torch.device, batch: int, patch: int, forms: list[str], rounds: int) -> list[dict[str, object]]:

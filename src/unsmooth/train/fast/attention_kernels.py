@@ -24,6 +24,12 @@ def _store(matrix, values, start, tokens, stride, SIZE: tl.constexpr, DIM: tl.co
 
 
 @triton.jit
+def _place(matrix, pair, tokens, stride, HEADS: tl.constexpr, DIM: tl.constexpr):
+    """Where the features of one image and head begin in a (image, token, stride) matrix."""
+    return matrix + pair // HEADS * tokens * stride + pair % HEADS * DIM
+
+
+@triton.jit
 def _attend(
     q, k, v, start, tokens, stride, scale, top, total, mixed, SIZE: tl.constexpr, DIM: tl.constexpr, REST: tl.constexpr
 ):
@@ -68,9 +74,8 @@ def forward_kernel(
     """One program: a tile of queries of one head."""
     pair, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = HEADS * DIM
-    image, head = pair // HEADS, pair % HEADS
-    q = qkv + image * tokens * 3 * width + head * DIM
-    out += image * tokens * width + head * DIM
+    q = _place(qkv, pair, tokens, 3 * width, HEADS, DIM)
+    out = _place(out, pair, tokens, width, HEADS, DIM)
     lse += pair * tokens
     if tile < OWN_FULL:
         _forward_rows(q, q + width, q + 2 * width, out, lse, tile * OWN, tokens, 3 * width, width, scale,
@@ -133,12 +138,11 @@ def backward_keys_kernel(
     """One program: dK and dV of a tile of keys of one head."""
     pair, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = HEADS * DIM
-    image, head = pair // HEADS, pair % HEADS
-    q = qkv + image * tokens * 3 * width + head * DIM
-    d_k = d_qkv + image * tokens * 3 * width + width + head * DIM
-    d_out += image * tokens * width + head * DIM
+    q = _place(qkv, pair, tokens, 3 * width, HEADS, DIM)
+    d_k = _place(d_qkv, pair, tokens, 3 * width, HEADS, DIM) + width
+    d_out = _place(d_out, pair, tokens, width, HEADS, DIM)
+    product = _place(product, pair, tokens, HEADS, HEADS, 1)
     lse += pair * tokens
-    product += image * tokens * HEADS + head
     if tile < OWN_FULL:
         _backward_keys(q, q + width, q + 2 * width, d_out, lse, product, d_k, d_k + width, tile * OWN, tokens,
                        3 * width, width, scale, root, OWN, DIM, HEADS, VISIT, FULL, REST)  # fmt: skip
@@ -187,12 +191,11 @@ def backward_queries_kernel(
     """One program: dQ of a tile of queries of one head."""
     pair, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = HEADS * DIM
-    image, head = pair // HEADS, pair % HEADS
-    q = qkv + image * tokens * 3 * width + head * DIM
-    d_q = d_qkv + image * tokens * 3 * width + head * DIM
-    d_out += image * tokens * width + head * DIM
+    q = _place(qkv, pair, tokens, 3 * width, HEADS, DIM)
+    d_q = _place(d_qkv, pair, tokens, 3 * width, HEADS, DIM)
+    d_out = _place(d_out, pair, tokens, width, HEADS, DIM)
+    product = _place(product, pair, tokens, HEADS, HEADS, 1)
     lse += pair * tokens
-    product += image * tokens * HEADS + head
     if tile < OWN_FULL:
         _backward_queries(q, q + width, q + 2 * width, d_out, lse, product, d_q, tile * OWN, tokens,
                           3 * width, width, scale, root, OWN, DIM, HEADS, VISIT, FULL, REST)  # fmt: skip
