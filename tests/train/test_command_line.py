@@ -55,6 +55,14 @@ def test_train_leaves_model_log_and_record(trained: Path) -> None:
         assert (trained / name).exists(), name
 
 
+def test_tensorboard_can_be_left_out(app: typer.Typer, tiny_data: Path, tmp_path: Path) -> None:
+    words = ["train", "cifar100-fast", "--data", str(tiny_data), *CHANGES, "--set", "epochs=1", "--device", "cpu"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--no-tensorboard"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "log.jsonl").exists()
+    assert not (tmp_path / "tensorboard").exists()
+
+
 def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_data: Path, tmp_path: Path) -> None:
     words = ["evaluate", str(trained), "--data", str(tiny_data), "--device", "cpu", "--limit", "6"]
     shown = CliRunner().invoke(app, [*words, "--corruptions"])

@@ -38,6 +38,7 @@ Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe; repeatable.")
 ]
 Folder = Annotated[Path | None, typer.Option("--out", help="Folder of the run; by default runs/NAME.")]
+TensorBoard = Annotated[bool, typer.Option(help="Write TensorBoard's events beside log.jsonl.")]
 
 
 def command(
@@ -50,6 +51,7 @@ def command(
     std: Std = None,
     changes: Changes = None,
     out: Folder = None,
+    tensorboard: TensorBoard = True,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -62,7 +64,7 @@ def command(
     run = Run(find_recipe(recipe).override(changes or []), variant, seed, fraction, same_steps, std)
     folder = out or Path("runs") / run.name
     try:
-        record = train_with_progress(run, data, folder, device)
+        record = train_with_progress(run, data, folder, device, tensorboard)
     except KeyboardInterrupt:
         from unsmooth.train.checkpoint import last_epoch
 
@@ -83,7 +85,7 @@ def command(
     typer.echo(f"model, log and record are in {folder}")
 
 
-def train_with_progress(run: Run, data: str, folder: Path, device: str) -> dict[str, Any]:
+def train_with_progress(run: Run, data: str, folder: Path, device: str, tensorboard: bool) -> dict[str, Any]:
     """The run with a live bar on stderr: epochs, last loss and accuracy."""
     from unsmooth.train import launch
 
@@ -107,7 +109,7 @@ def train_with_progress(run: Run, data: str, folder: Path, device: str) -> dict[
                     typer.echo(f"epoch {done}/{total}: {describe(row)}", err=True)
 
         where = None if device == "auto" else str(options.device_named(device))
-        return launch(run, data, folder, device=where, progress=report)
+        return launch(run, data, folder, device=where, progress=report, tensorboard=tensorboard)
 
 
 def describe(row: dict[str, Any]) -> str:
