@@ -1,6 +1,7 @@
 """Draw the figures of this documentation again, from measurements and explanations.
 
-    python docs/draw.py RUNS
+    python docs/draw.py RUNS      # all of them
+    python docs/draw.py           # only what comes from the records in zoo/
 
 RUNS is the folder with the files that the commands in gallery.md and disagree.md write (NAME.json and
 NAME.explained.json). Needs plotly and kaleido, and a Chromium.
@@ -14,6 +15,7 @@ from typing import Any
 
 from unsmooth.explain import load_explanation
 from unsmooth.measure import load_measurement
+from unsmooth.paper import Context, find_item
 from unsmooth.report.depth import depth_curves
 from unsmooth.report.figures_explain import norm_impact, phase_diagram, predicted_against_measured
 
@@ -33,8 +35,13 @@ SHOWN = {
 FRONT = ("dinov2-s14", "mpnet-base", "smollm2-135m")
 
 
-def main(runs: Path) -> None:
-    """Write every image."""
+def draw_records() -> None:
+    """How eigenvalues and features move in training."""
+    save(find_item("training").run(Context()).figures["training"], "training")
+
+
+def draw_runs(runs: Path) -> None:
+    """Every image of real models."""
     measured = {key: load_measurement(runs / f"{key}.json") for key in NAMES}
     save(depth_curves({NAMES[key]: measured[key] for key in FRONT}), "depth-curves")
     for key, policies in SHOWN.items():
@@ -52,4 +59,6 @@ def save(figure: Any, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    draw_records()
+    for folder in sys.argv[1:]:
+        draw_runs(Path(folder))

@@ -114,7 +114,13 @@ def _figure(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Any:
                 row=1, col=column,
             )  # fmt: skip
     figure.update_xaxes(title_text="epoch")
-    figure.update_layout(template="plotly_white", height=360, width=1100, legend={"orientation": "h", "y": -0.25})
+    figure.update_layout(
+        template="plotly_white",
+        height=320,
+        width=1100,
+        margin={"t": 40, "b": 40},
+        legend={"orientation": "h", "y": -0.25},
+    )
     return figure
 
 
