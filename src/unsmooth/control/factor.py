@@ -73,13 +73,15 @@ class _Orthogonal(torch.autograd.Function):
     def forward(ctx: Any, theta: Tensor) -> Tensor:
         q, r_inv, _ = gram_cholesky(theta)
         q = q.to(theta.dtype)
-        ctx.save_for_backward(q, r_inv.to(theta.dtype))
+        ctx.save_for_backward(theta, q, r_inv.to(theta.dtype))
         return q
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        q, r_inv = ctx.saved_tensors
+        theta, q, r_inv = ctx.saved_tensors
         (grad,) = grads
+        if torch.is_grad_enabled():  # with create_graph: R⁻¹ = Θ⁺Q is no constant, and has a derivative of its own
+            r_inv = inverse(theta) @ q
         m = grad.mT @ q
         lower = m.tril()
         symmetric = lower + lower.tril(-1).mT
