@@ -140,8 +140,8 @@ def test_a_checkpoint_comes_back_and_a_plain_one_loads_where_names_match(form: s
     other.load_state_dict(model.state_dict())
     assert torch.equal(outputs(other, batch), outputs(model, batch))
     missing = other.load_state_dict(lm(seed=2).state_dict(), strict=False).missing_keys
-    assert all(key.startswith("spectral_control.") for key in missing)
-    assert ("spectral_control.phi" in missing) == (form == "eigen")
+    assert all(key.startswith("model.spectral_control.") for key in missing)
+    assert ("model.spectral_control.phi" in missing) == (form == "eigen")
 
 
 def test_the_penalty_bounds_the_sum_and_counts_no_zeros_of_a_plain_model() -> None:

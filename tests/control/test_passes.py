@@ -167,3 +167,20 @@ def test_control_is_found_inside_wrappers_and_baked_there() -> None:
     bake(model)
     assert not hasattr(inner, "spectral_control")
     torch.testing.assert_close(model(images()), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrap", [Around, nn.Sequential])
+def test_the_transformer_inside_a_wrapper_has_the_parameters_and_its_copies_follow_them(wrap: type) -> None:
+    inner = vit()
+    model = reparametrize(wrap(inner)).eval()
+    control = control_of(inner)
+    assert {id(p) for p in control.parameters()} <= {id(p) for p in inner.parameters()}
+    averaged = copy.deepcopy(inner)
+    with torch.no_grad():
+        control.theta += 0.1 * torch.randn_like(control.theta)
+    averaged.load_state_dict(inner.state_dict())
+    expected = model(images())
+    torch.testing.assert_close(averaged(images()), expected, rtol=0, atol=0)
+    bake(inner)
+    torch.testing.assert_close(model(images()), expected, rtol=1e-5, atol=1e-5)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())

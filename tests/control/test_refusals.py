@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ from unsmooth.control import (
 )
 from unsmooth.control.select import select_layers, select_modes
 from unsmooth.errors import CheckpointError, CompiledModelError, OptionError, UnknownModelError, WeightsError
-from unsmooth.models import view
+from unsmooth.models import register_family, view
+from unsmooth.models.registry import unregister_family
 
 NAMES = ["blocks.0.attn", "blocks.1.attn"]
 
@@ -70,7 +72,7 @@ def test_a_part_that_is_already_controlled_is_refused() -> None:
         reparametrize(outer)
     inner = vit()
     reparametrize(Around(inner))
-    with pytest.raises(WeightsError, match=r"blocks\.0\.attn: 'weight' is already parametrised: `bake`"):
+    with pytest.raises(OptionError, match="already reparametrised: call `bake` first"):
         reparametrize(inner)
 
 
@@ -83,6 +85,32 @@ def test_weights_with_another_parametrisation_are_refused() -> None:
     ):
         reparametrize(model)
     assert list(model.state_dict()) == keys
+
+
+@pytest.mark.parametrize("weight", ["qkv", "proj"])
+def test_a_weight_that_two_modules_share_is_refused_before_anything_changes(weight: str) -> None:
+    model = vit()
+    first, second = (getattr(block.attn, weight) for block in model.blocks)  # type: ignore[union-attr]
+    second.weight = first.weight
+    before = list(model.state_dict())
+    with pytest.raises(WeightsError, match=r"blocks\.0\.attn: 'weight' is one parameter with that of another .*tied"):
+        reparametrize(model)
+    assert list(model.state_dict()) == before
+    assert second.weight is first.weight
+
+
+class Stack(nn.Sequential):
+    """Blocks and nothing around them."""
+
+
+def test_a_sequential_of_blocks_cannot_hold_the_control() -> None:
+    family = view(vit()).family
+    register_family(replace(family, name="stack", classes=(Stack,), blocks=""))
+    try:
+        with pytest.raises(OptionError, match="a Sequential would call what is added to it: put it into a module"):
+            reparametrize(Stack(*vit().blocks))  # type: ignore[misc]
+    finally:
+        unregister_family("stack")
 
 
 def test_weights_without_values_or_of_several_dtypes_are_refused() -> None:

@@ -11,11 +11,12 @@ from torch import nn
 from unsmooth.control.biases import move_bias
 from unsmooth.control.bounds import BOUNDS
 from unsmooth.control.forms import FORMS, get_form
-from unsmooth.control.layers import Controllable, attention_layers, controllable
+from unsmooth.control.layers import Controllable, attention_layers, controllable, refuse_tied
 from unsmooth.control.select import Layers, Mode, select_layers, select_modes
 from unsmooth.control.slots import supplied, supply
 from unsmooth.control.spectral import ATTRIBUTE, CHECKPOINTING, SpectralControl
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
+from unsmooth.models import view
 
 M = TypeVar("M", bound=nn.Module)
 INITS = ("paper", "from_weights")
@@ -41,21 +42,23 @@ def reparametrize(
       the errors are in `control_of(model).fit`; b_proj takes up what changes of b_v W_proj, or else b_v).
     - `bound`: "clip", "abs", "tanh", "square" or "free"; by default the form's own.
 
-    Other biases stay as they are. `bake` undoes it with the same outputs. Θ, ψ (and Φ, see `forms`) are new parameters,
-    and train even where the weights were frozen: make the optimiser (and DDP, and `torch.compile`) afterwards.
+    Other biases stay as they are. `bake` undoes it with the same outputs. Θ, ψ (and Φ, see `forms`) are new parameters
+    of the transformer inside the model, and train even where the weights were frozen: make the optimiser (and DDP, and
+    `torch.compile`) afterwards.
     """
     if init not in INITS:
         raise OptionError.unknown("init", init, INITS)
-    if isinstance(model, nn.Sequential):
-        raise OptionError("a Sequential would call what is added to it: pass the transformer inside it")
     if controls_of(model):
         raise OptionError("this model is already reparametrised: call `bake` first")
     found = attention_layers(model)
+    if isinstance(view(model).backbone, nn.Sequential):
+        raise OptionError("a Sequential would call what is added to it: put it into a module of its own")
     chosen = select_layers(layers, list(found))
     modes = select_modes(mode, chosen)
     if not modes:
         raise OptionError("no layer is left to control: `layers` and `mode` leave every layer plain")
     picked = [controllable(name, layer) for index, (name, layer) in enumerate(found.items()) if index in modes]
+    refuse_tied(model, picked)
     control = _build(picked, list(modes.values()), form, bound)
     control.reset(std, generator)
     if init == "from_weights":
@@ -143,11 +146,13 @@ def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllabl
     control.checkpointing = tuple(
         part for part in model.modules() if any(hasattr(part, name) for name in CHECKPOINTING)
     )
-    model.add_module(ATTRIBUTE, control)
+    # The transformer, not what is around it, has the parameters: its `parameters()`, its copies, its checkpoint.
+    owner = view(model).backbone
+    owner.add_module(ATTRIBUTE, control)
     picked[0].block.register_forward_pre_hook(control.fill)
     picked[-1].block.register_forward_hook(control.clear)
-    model.register_forward_hook(control.clear, always_call=True)  # a pass that fails must not leave weights behind
-    model.register_load_state_dict_pre_hook(load_before)
+    owner.register_forward_hook(control.clear, always_call=True)  # a pass that fails must not leave weights behind
+    owner.register_load_state_dict_pre_hook(load_before)
 
 
 def load_before(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Float
@@ -74,6 +76,18 @@ def controllable(name: str, layer: LayerView) -> Controllable:
     b_v = None if weights.b_v is None else weights.b_v.detach().flatten()
     sink = find(layer.block, row.sink) is not None
     return Controllable(name, layer.block, heads, layer.kv_heads, key, dim, value, proj, b_v, sink)
+
+
+def refuse_tied(model: nn.Module, layers: Sequence[Controllable]) -> None:
+    """WeightsError where a weight has a second owner: both would have to be driven by one Θ and ψ."""
+    owners = Counter(id(p) for module in model.modules() for p in module._parameters.values())
+    for layer in layers:
+        for place in (layer.value, layer.proj):
+            if owners[id(getattr(place.module, place.name))] > 1:
+                raise WeightsError(
+                    f"{layer.name}: {place.name!r} is one parameter with that of another module (tied weights): leave "
+                    "the layer out, share the whole attention module instead, or give each a copy"
+                )
 
 
 def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:
