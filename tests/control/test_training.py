@@ -11,7 +11,7 @@ from control.cases import FORMS, MODES, images, total_of, vit
 from control.parallel import train_in_parallel
 from torch import Tensor, nn
 
-from unsmooth.control import bake, control_of, parameter_groups, reparametrize
+from unsmooth.control import bake, control_of, parameter_groups, reparametrize, spectral_penalty
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.tolerance import tolerance
 
@@ -166,3 +166,13 @@ def test_two_processes_train_to_the_same_weights_as_one(tmp_path: Path) -> None:
         parallel = torch.load(tmp_path / f"{form}.pt", weights_only=True)
         for name, value in model.state_dict().items():
             torch.testing.assert_close(parallel[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_penalty_of_a_plain_model_is_not_rounded() -> None:
+    model = vit().double()
+    expected = spectral_penalty(model, "sharpening")
+    assert expected.dtype == torch.float64
+    model.float()
+    alone = spectral_penalty(model, "sharpening")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert spectral_penalty(model, "sharpening").item() == alone.item() == pytest.approx(expected.item(), rel=1e-4)

@@ -55,13 +55,13 @@ def _outside(psi: Psi, sign: Sign) -> Bool[Tensor, "*layer dim"]:
     return (sign * psi < 0) | (sign * psi > 1)
 
 
-#: At 0 (and at the ends of a clip) there is no slope: an eigenvalue fitted there starts this far away, or it could
-#: never move.
-_LEAST = 1e-8
+#: At 0, and at the limit of a clip or tanh, there is no slope: an eigenvalue fitted there starts this far away, or it
+#: could never move. (The last float32 below 1: a closer one would be rounded to 1 where ψ is stored.)
+_LEAST, _MOST = 1e-8, 1 - torch.finfo(torch.float32).eps
 
 
 def _from_clip(eigenvalues: Psi, sign: Sign) -> Psi:
-    return sign * (sign * eigenvalues).clamp(_LEAST, 1 - torch.finfo(eigenvalues.dtype).eps)
+    return sign * (sign * eigenvalues).clamp(_LEAST, _MOST)
 
 
 def _from_abs(eigenvalues: Psi, sign: Sign) -> Psi:
@@ -69,8 +69,7 @@ def _from_abs(eigenvalues: Psi, sign: Sign) -> Psi:
 
 
 def _from_tanh(eigenvalues: Psi, sign: Sign) -> Psi:
-    # tanh reaches ±1 only at infinity; the last float below 1 is the nearest value with a finite ψ.
-    return (sign * eigenvalues).clamp(_LEAST, 1 - torch.finfo(eigenvalues.dtype).eps).atanh()
+    return (sign * eigenvalues).clamp(_LEAST, _MOST).atanh()  # tanh reaches ±1 only at infinity
 
 
 def _from_square(eigenvalues: Psi, sign: Sign) -> Psi:

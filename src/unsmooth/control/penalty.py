@@ -45,10 +45,11 @@ def spectral_penalty(
 def _whole(layer: LayerView) -> Float[Tensor, "size size"]:
     """Σ_h H_h; where it has not full rank, the smaller matrix with the same eigenvalues but for the zeros."""
     weights = layer.weights()
-    shared = layer.heads // layer.kv_heads
-    w_v = weights.w_v[::shared].float().transpose(0, 1).flatten(1)
-    w_proj = weights.w_proj.float().unflatten(0, (-1, shared)).sum(1).flatten(0, 1)
-    return w_proj @ w_v if w_v.shape[1] < w_v.shape[0] else (w_v @ w_proj).mT
+    shared, work = layer.heads // layer.kv_heads, torch.promote_types(weights.w_v.dtype, torch.float32)
+    w_v = weights.w_v[::shared].to(work).transpose(0, 1).flatten(1)
+    w_proj = weights.w_proj.to(work).unflatten(0, (-1, shared)).sum(1).flatten(0, 1)
+    with torch.autocast(w_v.device.type, enabled=False):
+        return w_proj @ w_v if w_v.shape[1] < w_v.shape[0] else (w_v @ w_proj).mT
 
 
 def _distance(signed: Tensor, margin: float, limit: float | None) -> Float[Tensor, ""]:
