@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import model_cases
 import pytest
@@ -158,7 +159,9 @@ def test_fixes_compile_copy_and_compose_with_control(name: str) -> None:
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(images()), expected)
     torch.testing.assert_close(copy.deepcopy(model)(images()), expected)
-    torch.testing.assert_close(bake(model)(images()), expected, rtol=1e-5, atol=1e-5)
+    baked = bake(model)
+    torch.testing.assert_close(baked(images()), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(baked))(images()), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_layers_can_be_left_alone() -> None:
@@ -176,6 +179,8 @@ def test_mistakes_are_errors_that_say_what_to_do() -> None:
         apply_fix(vit(), "attnscale", order=3)
     with pytest.raises(OptionError, match="order 1: expected K ≥ 2"):
         apply_fix(vit(), "gfsa", order=1)
+    with pytest.raises(OptionError, match=r"contranorm temperature 0\.0: expected a positive number"):
+        apply_fix(vit(), "contranorm", temperature=0.0)
     with pytest.raises(OptionError, match="already has the fix AttnScale"):
         apply_fix(apply_fix(vit(), "attnscale"), "featscale")
     with pytest.raises(

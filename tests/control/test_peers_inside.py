@@ -166,3 +166,13 @@ def test_hugging_face_models_with_a_fix_compile_as_one_graph(case: str, name: st
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     torch.testing.assert_close(outputs(compiled, batch), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_softmax_with_a_sink_is_refused_before_anything_changes() -> None:
+    case = BY_NAME["gpt-oss"]
+    model = case.model()
+    batch = case.batch()
+    expected = outputs(model, batch)
+    with pytest.raises(WeightsError, match="layer 0: GptOssAttention adds a sink to its softmax, so the rows"):
+        apply_fix(model, "attnscale")
+    torch.testing.assert_close(outputs(model, batch), expected, rtol=0, atol=0)

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from unsmooth.control.peers.base import Features, LayerShape, Peer, each
+from unsmooth.errors import OptionError
 
 
 class ContraNorm(nn.Module):
@@ -13,6 +14,8 @@ class ContraNorm(nn.Module):
 
     def __init__(self, shape: LayerShape, scale: float = 0.1, temperature: float = 1.0) -> None:
         super().__init__()
+        if not temperature > 0:
+            raise OptionError(f"contranorm temperature {temperature}: expected a positive number")
         self.scale, self.temperature = scale, temperature
 
     def forward(self, x: Features) -> Features:

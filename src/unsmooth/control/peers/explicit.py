@@ -13,32 +13,38 @@ from torch import Tensor, nn
 
 from unsmooth.control.peers.base import AttentionFix, Maps
 from unsmooth.errors import WeightsError
-from unsmooth.models import ModelView
+from unsmooth.models import LayerView, ModelView
 from unsmooth.models.attention import EXPLICIT
 from unsmooth.models.family import class_name
+from unsmooth.models.taps import find
 
 _HF_NAME = "unsmooth_fix"
 
 
 def open_attention(v: ModelView, attention: nn.Module, fix: AttentionFix) -> None:
     """Have `fix` act inside this attention module from now on."""
-    refuse_closed(v, attention)
     attention.add_module("fix", fix)
     if _is_timm(attention):
-        attention.__class__ = type(f"Fixed{type(attention).__name__}", (_Timm, type(attention)), {})
+        attention.__class__ = _fixed(type(attention))
         return
     _register_hf()
     for owner in (v.backbone, attention):  # the mask is made by the one, the attention chosen by the other
         owner.config._attn_implementation = _HF_NAME  # type: ignore[union-attr]
 
 
-def refuse_closed(v: ModelView, attention: nn.Module) -> None:
-    """WeightsError where no fix can reach the attention matrix."""
+def refuse_closed(v: ModelView, layer: LayerView) -> None:
+    """WeightsError where no fix can reach the attention matrix, or where that is not A."""
+    attention = layer.attention
     hugging_face = getattr(v.backbone, "_supports_attention_backend", False) and hasattr(attention, "config")
     if not _is_timm(attention) and not hugging_face:
         raise WeightsError(
             f"a fix of the attention matrix needs timm's Attention or a Hugging Face model with an attention "
             f"interface; {type(attention).__name__} of family {v.family.name!r} is neither"
+        )
+    if find(layer.block, layer.attention_row.sink) is not None:
+        raise WeightsError(
+            f"{layer.name}: {type(attention).__name__} adds a sink to its softmax, so the rows of its matrix do not "
+            "sum to 1, as a fix of the attention matrix expects"
         )
 
 
@@ -58,8 +64,22 @@ def softmax_of(scores: Maps, mask: Tensor | None) -> tuple[Maps, Maps]:
     return a, (seen / seen.sum(-1, keepdim=True).clamp(min=1)).to(scores.dtype)
 
 
+def _fixed(attention: type[nn.Module]) -> type[nn.Module]:
+    """timm's class, taken over."""
+    return type(f"Fixed{attention.__name__}", (_Timm, attention), {})
+
+
+def _unpickled(attention: type[nn.Module]) -> nn.Module:
+    fixed = _fixed(attention)
+    return fixed.__new__(fixed)
+
+
 class _Timm(nn.Module):
     """Takes over timm's `Attention`: the same steps, with `fix` at the matrix and at the mixing of values."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles go by timm's class: this one is made for the module, and has no name to import."""
+        return _unpickled, (type(self).__bases__[1],), self.__getstate__()
 
     def forward(self: Any, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         batch, tokens, _ = x.shape

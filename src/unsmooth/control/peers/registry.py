@@ -60,7 +60,7 @@ def _refuse(v: ModelView, peer: Peer, layers: list[LayerView], shared: bool) -> 
             there = type(layer.attention.fix).__name__
             raise OptionError(f"{layer.name} already has the fix {there}: apply one per model")
         if peer.place == "attention":
-            refuse_closed(v, layer.attention)
+            refuse_closed(v, layer)
         elif peer.place == "norm":
             _norms(v, layer)
 
