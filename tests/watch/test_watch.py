@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import unsmooth
-from unsmooth.errors import OptionError, PointError, UnsmoothError
+from unsmooth.errors import OptionError, PointError, UnknownModelError, UnsmoothError
 from unsmooth.watch import Limit, Reading, SmoothingAlarm, watch
 
 pytest.importorskip("timm")
@@ -252,7 +252,8 @@ def test_diverged_training_warns_and_goes_on_unless_an_alarm_was_asked_for() -> 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"every": 0}, OptionError, "every must be at least 1 step, got 0"),
+        ({"every": 0}, OptionError, "every must be a number of steps, at least 1, got 0"),
+        ({"every": 2.5}, OptionError, "every must be a number of steps, at least 1, got 2.5"),
         ({"action": "shout"}, OptionError, "unknown action of an alarm 'shout': expected one of 'stop', 'warn'"),
         ({"count": "sheep"}, OptionError, "unknown way to count steps 'sheep'"),
         (
@@ -269,6 +270,11 @@ def test_diverged_training_warns_and_goes_on_unless_an_alarm_was_asked_for() -> 
 def test_bad_settings_are_named_before_training(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message.replace("*", r"\*")), watch(vit(), probe(), **options):
         pass
+
+
+def test_a_module_without_parameters_is_named() -> None:
+    with pytest.raises(UnknownModelError, match="no family matches torch.nn.modules.linear.Identity"):
+        watch(torch.nn.Identity(), probe()).__enter__()
 
 
 def test_nothing_read_yet_is_said() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 from weakref import WeakKeyDictionary
 
 import torch
@@ -81,8 +82,8 @@ class Watcher:
         count: str,
         settings: Mapping[str, Any],
     ) -> None:
-        if every is not None and every < 1:
-            raise OptionError(f"every must be at least 1 step, got {every}")
+        if every is not None and not (isinstance(every, SupportsIndex) and index(every) >= 1):
+            raise OptionError(f"every must be a number of steps, at least 1, got {every!r}")
         if action not in ("stop", "warn"):
             raise OptionError.unknown("action of an alarm", action, ("stop", "warn"))
         if count not in ("optimizer", "manual"):
@@ -204,7 +205,7 @@ class Watcher:
 
 def _clock(model: nn.Module) -> float:
     """Seconds, once the device has finished what was asked of it before."""
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    parameter = next(model.parameters(), None)
+    if parameter is not None and parameter.device.type == "cuda":
+        torch.cuda.synchronize(parameter.device)
     return time.perf_counter()
