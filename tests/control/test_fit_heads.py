@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference import clipped_heads
 from torch import Tensor
 
-from unsmooth.control import control_of, reparametrize
+from unsmooth.control import bake, control_of, reparametrize
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.models import load_model
 
@@ -89,6 +89,15 @@ def test_weights_near_the_constraint_stay_near(form: str, mode: str) -> None:
     control = control_of(reparametrize(vit().double(), mode, form=form))
     moved = w_proj + 1e-3 * w_proj.norm() / 24 * torch.randn(24, 24, generator=torch.Generator().manual_seed(0))
     assert 1e-4 < control.assign(0, w_v, moved).heads < 0.05
+
+
+@pytest.mark.parametrize("form", ["eigen", "symmetric"])
+def test_heads_that_were_rounded_to_half_precision_are_not_given_up_for_their_sum(form: str) -> None:
+    model = bake(reparametrize(vit(dim=48, depth=4), form="symmetric", std=0.5)).half().float()
+    reparametrize(model, form=form, bound="square", init="from_weights")
+    fits = control_of(model).fit
+    assert fits is not None
+    assert max(fit.heads for fit in fits) < torch.finfo(torch.float16).eps
 
 
 def test_descent_makes_the_general_form_nearer_than_the_orthogonal_one() -> None:

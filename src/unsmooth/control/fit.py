@@ -1,7 +1,7 @@
 """Start from existing weights: the nearest admissible spectrum, and how far it is from what was there.
 
-Outputs depend on each head's H_h = (W_V^h W_proj^h)ᵀ, so the heads are fitted; where they do not satisfy the
-constraint but the layer's whole H = Σ_h H_h does, H is fitted exactly and its eigenvectors are dealt out to the
+Outputs depend on each head's H_h = (W_V^h W_proj^h)ᵀ, so the heads are fitted; where they are far from the
+constraint but the layer's whole H = Σ_h H_h satisfies it, H is fitted exactly and its eigenvectors are dealt out to the
 heads that use them most. Where neither does, `shared_basis` looks for one that serves all heads. It runs once,
 before training.
 """
@@ -65,12 +65,13 @@ def fit_layer(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign: 
         vectors, values = _BASES[form.name](whole[None], torch.eye(len(whole), dtype=whole.dtype)[None], sign)
         order = _deal((w_v @ w_proj).mT, vectors)
         tried.append(_measure(given, vectors[:, order], values[order], form, bound, sign))
-        if tried[1].total <= EXACT:
-            return tried[1]
-    if form.name == "split":  # every head has a basis of its own, and the first is the best there is
-        return tried[0]
-    basis = _shared_basis(given, tried, form, bound, sign)
-    return _measure(given, basis.v, basis.eigenvalues.flatten(), form, bound, sign)
+    best = tried[0]  # of `split`, where every head has a basis of its own, there is no better one
+    if form.name != "split":
+        basis = _shared_basis(given, tried, form, bound, sign)
+        best = _measure(given, basis.v, basis.eigenvalues.flatten(), form, bound, sign)
+    # Heads that nearly satisfy the form (those of a checkpoint in half precision) are not given up for their sum.
+    exact = [fit for fit in tried[1:] if fit.total <= EXACT and not fit.heads > 10 * best.heads]
+    return exact[0] if exact else best
 
 
 def _shared_basis(given: Pair, tried: list[Fitted], form: Form, bound: Bound, sign: Sign) -> Basis:
