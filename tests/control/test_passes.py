@@ -66,6 +66,24 @@ def test_a_pass_that_ended_early_leaves_no_stale_weights() -> None:
     torch.testing.assert_close(bake(model).blocks[2].attn.proj.weight.detach(), expected)  # type: ignore[index, union-attr]
 
 
+def test_baking_after_a_pass_that_ended_early_reads_the_parameters_as_they_are() -> None:
+    model = controlled().eval()
+    model.forward_intermediates(images(), indices=[0], stop_early=True)  # type: ignore[operator]
+    control_of(model).psi.data *= 0.5  # no version is counted here
+    expected = copy.deepcopy(model)(images())
+    torch.testing.assert_close(bake(model)(images()), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_pass_that_ends_in_another_thread_takes_no_weights_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = controlled().eval()
+    control = control_of(model)
+    expected = model.blocks[0].attn.proj.weight  # type: ignore[index, union-attr]
+    control.fill(model, ())
+    # The other pass ends while this one looks at its weights.
+    monkeypatch.setattr(control, "_outdated", lambda weights: control.clear(model, (), None))
+    torch.testing.assert_close(model.blocks[0].attn.proj.weight, expected)  # type: ignore[index, union-attr]
+
+
 def test_a_model_whose_pass_ended_early_can_be_copied() -> None:
     model = stopped()
     torch.testing.assert_close(copy.deepcopy(model)(images()), model(images()))

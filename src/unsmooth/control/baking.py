@@ -24,7 +24,9 @@ def bake(model: M, *, copy: bool = False) -> M:
     that were frozen are frozen again. A singular Θ is an error with the layer's name.
     """
     plain = unwrap(model)
-    control_of(plain).check()
+    control = control_of(plain)
+    control.check()
+    control.clear(plain, (), None)  # of a pass that ended early: changes of `parameter.data` leave no trace in versions
     if copy:
         plain = copying.deepcopy(plain)
     for _, module, name, part in list(supplied(plain)):

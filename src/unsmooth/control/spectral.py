@@ -194,9 +194,10 @@ class SpectralControl(nn.Module):
 
     def read(self, layer: int, which: int) -> Float[Tensor, "in out"]:
         """W_V (`which` = 0) or W_proj (1) of one layer: this pass's, or computed now."""
-        if self._weights is None or self._outdated(self._weights):
+        weights = self._weights  # once: another thread's pass may end meanwhile
+        if weights is None or self._outdated(weights):
             return self.weights(layer)[which]
-        return self._weights[which][layer]
+        return weights[which][layer]
 
     def _outdated(self, weights: tuple[Sequence[Tensor], Sequence[Tensor]]) -> bool:
         """Left by a pass that ended early, or made without gradients (in a re-entrant checkpoint) but needed with."""
