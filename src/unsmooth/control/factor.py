@@ -80,8 +80,8 @@ class _Orthogonal(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         theta, q, r_inv = ctx.saved_tensors
         (grad,) = grads
-        if torch.is_grad_enabled():  # with create_graph: R⁻¹ = Θ⁺Q is no constant, and has a derivative of its own
-            r_inv = inverse(theta) @ q
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # compiled code has no second derivatives
+            r_inv = inverse(theta) @ q  # with create_graph: R⁻¹ = Θ⁺Q is no constant, and has a derivative of its own
         m = grad.mT @ q
         lower = m.tril()
         symmetric = lower + lower.tril(-1).mT
