@@ -38,6 +38,8 @@ def test_selecting_nothing_or_nonsense_is_an_error() -> None:
         select_layers("encoder.*", NAMES)
     with pytest.raises(OptionError, match="layer 6 does not exist: this model has layers 0 to 5"):
         select_layers([6], NAMES)
+    with pytest.raises(OptionError, match="layer 6 does not exist"):
+        select_layers("6", NAMES)
     with pytest.raises(OptionError, match="'a:b' is not of the form 'start:stop:step'"):
         select_layers("a:b", NAMES)
     with pytest.raises(OptionError, match="unknown mode 'sharp': expected one of 'sharpening', 'smoothing', 'plain'"):

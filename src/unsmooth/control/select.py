@@ -26,11 +26,11 @@ _WORDS: dict[str, Callable[[int], slice]] = {
 def select_layers(layers: Layers, names: Sequence[str]) -> list[int]:
     """Indices of the selected layers, in order.
 
-    A pattern is a word (`all`, `first-half`, `second-half`, `alternate`), a slice such as `"2:10:2"`, or a
+    A pattern is a word (`all`, `first-half`, `second-half`, `alternate`), an index, a slice such as `"2:10:2"`, or a
     shell pattern on the attention modules' names.
 
-    >>> select_layers("first-half", ["a", "b", "c", "d"]), select_layers("1::2", ["a", "b", "c", "d"])
-    ([0, 1], [1, 3])
+    >>> [select_layers(text, ["a", "b", "c", "d"]) for text in ("first-half", "1::2", "-1")]
+    [[0, 1], [1, 3], [3]]
     """
     count = len(names)
     if not isinstance(layers, str):
@@ -39,6 +39,8 @@ def select_layers(layers: Layers, names: Sequence[str]) -> list[int]:
         return list(range(count))[_WORDS[layers](count)]
     if ":" in layers:
         return list(range(count))[_slice(layers)]
+    if layers.removeprefix("-").isdecimal():
+        return [_index(int(layers), count)]
     chosen = [i for i, name in enumerate(names) if fnmatchcase(name, layers)]
     if not chosen:
         raise OptionError(
