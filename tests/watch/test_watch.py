@@ -12,37 +12,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from watched import probe, train, vit
 
 import unsmooth
-from unsmooth.errors import OptionError, PointError, UnknownModelError, UnsmoothError
 from unsmooth.watch import Limit, Reading, SmoothingAlarm, watch
 
 pytest.importorskip("timm")
-
-
-def vit(**options: Any) -> nn.Module:
-    import timm
-
-    torch.manual_seed(0)
-    shape = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "num_heads": 4, "depth": 2, "num_classes": 5}
-    return timm.create_model("vit_tiny_patch16_224", **{**shape, **options})
-
-
-def probe() -> Tensor:
-    return torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-
-
-def train(model: nn.Module, steps: int, after: Callable[[], None] = lambda: None) -> nn.Module:
-    """Plain SGD with momentum on noise drawn from the global generator, dropout and all."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    model.train()
-    for _ in range(steps):
-        x, y = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        after()
-    return model
 
 
 class Book:
@@ -247,49 +222,6 @@ def test_diverged_training_warns_and_goes_on_unless_an_alarm_was_asked_for() -> 
     assert [r.step for r in watcher.history] == [0]
     with pytest.raises(SmoothingAlarm, match="step 0: nothing could be measured"):
         watch(model, probe(), alarm=Limit("max", "hfc_lfc", 9.0)).__enter__()
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"every": 0}, OptionError, "every must be a number of steps, at least 1, got 0"),
-        ({"every": 2.5}, OptionError, "every must be a number of steps, at least 1, got 2.5"),
-        ({"action": "shout"}, OptionError, "unknown action of an alarm 'shout': expected one of 'stop', 'warn'"),
-        ({"count": "sheep"}, OptionError, "unknown way to count steps 'sheep'"),
-        (
-            {"alarm": "cosine"},
-            OptionError,
-            "an alarm is a Limit, several of them, or a function of the reading; got 'c'",
-        ),
-        ({"alarm": 3}, OptionError, "an alarm is a Limit"),
-        ({"alarm": Limit("max", "rankme", 1.0)}, OptionError, "unknown metric of this measurement 'rankme'"),
-        ({"alarm": Limit("max", "hfc_lfc", 1.0, "blocks.7.*")}, PointError, "no measured point matches 'blocks.7.*'"),
-        ({"metrics": "x"}, OptionError, "unknown metric"),
-    ],
-)
-def test_bad_settings_are_named_before_training(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message.replace("*", r"\*")), watch(vit(), probe(), **options):
-        pass
-
-
-def test_a_module_without_parameters_is_named() -> None:
-    with pytest.raises(UnknownModelError, match="no family matches torch.nn.modules.linear.Identity"):
-        watch(torch.nn.Identity(), probe()).__enter__()
-
-
-def test_nothing_read_yet_is_said() -> None:
-    with pytest.raises(UnsmoothError, match="nothing was read yet"):
-        watch(vit(), probe()).frame()
-
-
-def test_sharded_weights_are_refused() -> None:
-    class DTensor(nn.Parameter):
-        pass
-
-    model = vit()
-    model.head.weight = DTensor(model.head.weight.detach())
-    with pytest.raises(UnsmoothError, match="'head.weight' is sharded"):
-        watch(model, probe())
 
 
 def test_autocast_of_the_training_does_not_reach_the_reading() -> None:

@@ -56,7 +56,7 @@ def _outside(psi: Psi, sign: Sign) -> Bool[Tensor, "*layer dim"]:
 
 
 #: At 0, and at the limit of a clip or tanh, there is no slope: an eigenvalue fitted there starts this far away, or it
-#: could never move. (The last float32 below 1: a closer one would be rounded to 1 where ψ is stored.)
+#: could never move. (A step that float32 can tell from 1, for ψ is stored in it.)
 _LEAST, _MOST = 1e-8, 1 - torch.finfo(torch.float32).eps
 
 

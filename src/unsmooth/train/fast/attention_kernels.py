@@ -87,6 +87,16 @@ def forward_kernel(
 
 
 @triton.jit
+def _places(qkv, d_qkv, d_out, lse, product, pair, tokens, HEADS: tl.constexpr, DIM: tl.constexpr):
+    """Where what the backward pass reads and writes of one image and head begins: q, dq, dO, the sums, Σ dO · O."""
+    width: tl.constexpr = HEADS * DIM
+    q = _place(qkv, pair, tokens, 3 * width, HEADS, DIM)
+    d_q = _place(d_qkv, pair, tokens, 3 * width, HEADS, DIM)
+    d_out = _place(d_out, pair, tokens, width, HEADS, DIM)
+    return q, d_q, d_out, lse + pair * tokens, _place(product, pair, tokens, HEADS, HEADS, 1)
+
+
+@triton.jit
 def _facts(d_out, lse, product, start, tokens, out_stride, SIZE: tl.constexpr, DIM: tl.constexpr, HEADS: tl.constexpr):
     """dO, the softmax's logarithmic sum (∞ after the last token, so that weights are 0 there) and Σ dO · O, by row."""
     row = start + tl.arange(0, SIZE)
@@ -138,11 +148,8 @@ def backward_keys_kernel(
     """One program: dK and dV of a tile of keys of one head."""
     pair, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = HEADS * DIM
-    q = _place(qkv, pair, tokens, 3 * width, HEADS, DIM)
-    d_k = _place(d_qkv, pair, tokens, 3 * width, HEADS, DIM) + width
-    d_out = _place(d_out, pair, tokens, width, HEADS, DIM)
-    product = _place(product, pair, tokens, HEADS, HEADS, 1)
-    lse += pair * tokens
+    q, d_q, d_out, lse, product = _places(qkv, d_qkv, d_out, lse, product, pair, tokens, HEADS, DIM)
+    d_k = d_q + width
     if tile < OWN_FULL:
         _backward_keys(q, q + width, q + 2 * width, d_out, lse, product, d_k, d_k + width, tile * OWN, tokens,
                        3 * width, width, scale, root, OWN, DIM, HEADS, VISIT, FULL, REST)  # fmt: skip
@@ -191,11 +198,7 @@ def backward_queries_kernel(
     """One program: dQ of a tile of queries of one head."""
     pair, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = HEADS * DIM
-    q = _place(qkv, pair, tokens, 3 * width, HEADS, DIM)
-    d_q = _place(d_qkv, pair, tokens, 3 * width, HEADS, DIM)
-    d_out = _place(d_out, pair, tokens, width, HEADS, DIM)
-    product = _place(product, pair, tokens, HEADS, HEADS, 1)
-    lse += pair * tokens
+    q, d_q, d_out, lse, product = _places(qkv, d_qkv, d_out, lse, product, pair, tokens, HEADS, DIM)
     if tile < OWN_FULL:
         _backward_queries(q, q + width, q + 2 * width, d_out, lse, product, d_q, tile * OWN, tokens,
                           3 * width, width, scale, root, OWN, DIM, HEADS, VISIT, FULL, REST)  # fmt: skip
