@@ -2,6 +2,7 @@
 
     python -m benchmarks.train_step                 # CPU: 4 layers, patch 8, batch 32, to see that it works
     python -m benchmarks.train_step --device cuda   # the recipe cifar100: patch 2, batch 96, compiled, one CUDA graph
+    python -m benchmarks.train_step --device cuda --profile plain   # only that variant, and which kernels its step runs
 
 The eager loop is what timm's train.py does: Pillow augmentation in DataLoader workers, timm's Mixup, autocast,
 clipping, AdamW. Both loops train from the same weights; the mean losses of their epochs are printed side by side.
@@ -96,14 +97,25 @@ def our_epochs(
     pixels: Tensor, labels: Tensor, recipe: Recipe, device: torch.device, variant: str, speed: Speed
 ) -> Iterator[tuple[float, float]]:
     """The same of our loop."""
+    return timed(our_trainer(pixels, labels, recipe, device, variant, speed))
+
+
+def our_trainer(
+    pixels: Tensor, labels: Tensor, recipe: Recipe, device: torch.device, variant: str, speed: Speed
+) -> Trainer:
+    """Our training step of a variant."""
     model = apply_variant(build_model(recipe, 0), variant).to(device)
     rates = learning_rates(recipe, len(labels) // recipe.batch_size, recipe.epochs)
     groups = parameter_groups(model, recipe.weight_decay)
-    trainer = Trainer(model, groups, pixels.to(device), labels.to(device), recipe, rates, speed)
+    return Trainer(model, groups, pixels.to(device), labels.to(device), recipe, rates, speed)
+
+
+def timed(trainer: Trainer) -> Iterator[tuple[float, float]]:
+    """Seconds per step and mean loss of each epoch."""
     epoch = 0
     while True:
-        plan = draw_epoch(len(labels), recipe, 0, epoch)
-        synchronize(device)
+        plan = draw_epoch(len(trainer.labels), trainer.recipe, 0, epoch)
+        synchronize(trainer.device)
         start = time.perf_counter()
         loss = float(trainer.run_epoch(plan, seed=epoch))
         yield (time.perf_counter() - start) / len(plan), loss
@@ -116,6 +128,21 @@ def best(epochs: Iterator[tuple[float, float]], count: int) -> tuple[float, list
     return 1e3 * min(seconds for seconds, _ in found[1:]), [round(loss, 3) for _, loss in found]
 
 
+def profile(trainer: Trainer, most: int = 40) -> None:
+    """Print the step's time, then the kernels of one epoch by what they take of a step."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    print(f"{best(timed(trainer), 2)[0]:.2f} ms a step", flush=True)
+    plan = draw_epoch(len(trainer.labels), trainer.recipe, 0, 3)
+    with record(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+        float(trainer.run_epoch(plan, seed=3))
+    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
+    for row in rows[:most]:
+        share = row.self_device_time_total / len(plan)
+        print(f"{share:9.1f} µs {row.count / len(plan):6.1f} ×  {row.key[:100]}", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -123,6 +150,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", default=["sharpening", "sharpening-split", "sharpening-eigen"])
     parser.add_argument("--epochs", type=int, default=2, help="timed epochs after the first")
     parser.add_argument("--shortcuts", action="store_true", help="also without each short cut of the plain step")
+    parser.add_argument("--profile", metavar="VARIANT", help="only this: the kernels of its step")
     parser.add_argument("--workers", type=int, default=8, help="DataLoader workers of the eager loop")
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -133,6 +161,9 @@ def main() -> None:
     torch.manual_seed(0)
     pixels, labels = torch.randint(256, (images, 3, 32, 32), dtype=torch.uint8), torch.arange(images) % 100
     print(f"{recipe.depth} layers, patch {recipe.patch_size}, batch {recipe.batch_size}; {header(device)}", flush=True)
+    if options.profile:
+        profile(our_trainer(pixels, labels, recipe, device, options.profile, Speed()))
+        return
     ours = run("ours, plain", lambda: our_epochs(pixels, labels, recipe, device, "plain", Speed()), options.epochs)
     workers = options.workers if cuda else 0
     eager = run("eager timm loop", lambda: eager_epochs(pixels, labels, recipe, device, workers), options.epochs)
