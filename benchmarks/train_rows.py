@@ -101,7 +101,8 @@ def sweep_norm(stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma
         print(f"add_norm {strip}: {microseconds(partial(work, strip)):.1f} µs", flush=True)
     for shape, programs, stages in product(((2, 2), (4, 2), (4, 4)), (4, 8), (1, 3)):
         strip = Strip(shape[0], 0, shape[1], programs, stages)
-        inputs = (stream, branch, out, mean, rstd, keep, gamma, d_stream, d_branch, strip)
+        sums = torch.empty(rows.add_norm_programs(out, strip), 3, WIDTH, device="cuda")
+        inputs = (stream, branch, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, strip)
         work = partial(rows.launch_add_norm_backward, *inputs)
         print(f"add_norm_backward {strip}: {microseconds(work):.1f} µs", flush=True)
 
@@ -114,7 +115,8 @@ def sweep_gelu(hidden: Tensor, bias: Tensor) -> None:
         print(f"gelu {Strip(*shape)}: {microseconds(work):.1f} µs", flush=True)
     for shape, programs, stages in product(((8, 256, 4), (8, 256, 8), (16, 128, 4)), (4, 8), (1, 3)):
         strip = Strip(*shape, programs, stages)
-        launch = partial(rows.launch_gelu_backward, hidden, bias, hidden, out, strip)
+        sums = torch.empty(rows.gelu_programs(hidden, strip), hidden.shape[-1], device="cuda")
+        launch = partial(rows.launch_gelu_backward, hidden, bias, hidden, out, sums, strip)
         print(f"gelu_backward {strip}: {microseconds(launch):.1f} µs", flush=True)
 
 

@@ -171,6 +171,24 @@ def bf16_gradients(model: nn.Module, images: Tensor) -> list[Tensor | None]:
     return [p.grad for p in model.parameters()]
 
 
+@needs_triton
+def test_the_compilers_cache_sees_how_many_partial_sums_there_are() -> None:
+    """An op whose results depended on a constant would be found in the cache after the constant has changed."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from unsmooth.train.fast.rows import Pending, add_norm, gelu
+
+    def passes(stream: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        out, normed = add_norm(Pending(stream, gelu(stream, bias), bias, torch.ones(2)), bias, bias, 1e-6)
+        return torch.autograd.grad((out + normed).sum(), (stream, bias))
+
+    inputs = [torch.randn(shape, requires_grad=True) for shape in ((2, 40, 16), (16,))]
+    graph = make_fx(passes, tracing_mode="fake")(*inputs).graph
+    found = {node.name: (node.args[-1], len(node.meta["val"][-1])) for node in graph.nodes if "backward" in node.name}
+    assert set(found) == {"gelu_backward", "add_norm_backward"}
+    assert all(said == there > 1 for said, there in found.values()), found
+
+
 @pytest.mark.parametrize("variant", ["plain", "sharpening"])
 def test_copies_of_the_weights_give_the_gradients_of_autocast_to_the_bit(variant: str, tiny_recipe: Recipe) -> None:
     model = apply_variant(build_model(tiny_recipe.override(["drop_path=0"]), 0), variant).train()

@@ -38,9 +38,9 @@ class Strip:
 
 
 GELU = Strip(rows=16, columns=256, warps=8)
-GELU_BACKWARD = Strip(rows=8, columns=256, warps=8, programs=4)
+GELU_BACKWARD = Strip(rows=16, columns=128, warps=4, programs=4, stages=3)
 ADD_NORM = Strip(rows=4, columns=0, warps=2)
-ADD_NORM_BACKWARD = Strip(rows=4, columns=0, warps=2, programs=4)
+ADD_NORM_BACKWARD = Strip(rows=4, columns=0, warps=2, programs=4, stages=3)
 
 
 def launch_gelu(hidden: Tensor, bias: Tensor, out: Tensor, strip: Strip = GELU) -> None:
@@ -51,22 +51,20 @@ def launch_gelu(hidden: Tensor, bias: Tensor, out: Tensor, strip: Strip = GELU) 
 
 
 def launch_gelu_backward(
-    hidden: Tensor, bias: Tensor, d_out: Tensor, d_hidden: Tensor, strip: Strip = GELU_BACKWARD
-) -> Float[Tensor, "program width"]:
-    """Fill `d_hidden`; returns the parts of the bias's gradient."""
+    hidden: Tensor, bias: Tensor, d_out: Tensor, d_hidden: Tensor, sums: Tensor, strip: Strip = GELU_BACKWARD
+) -> None:
+    """Fill `d_hidden` and `sums` (program, width), the parts of the bias's gradient."""
     rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
-    sums = _gelu_sums(hidden, strip)
     gelu_backward_kernel[(triton.cdiv(width, strip.columns), len(sums))](
         hidden, bias, d_out, d_hidden, sums, rows, width,
         ROWS=strip.rows, COLUMNS=strip.columns, STAGES=strip.stages, num_warps=strip.warps,
     )  # fmt: skip
-    return sums
 
 
-def _gelu_sums(hidden: Tensor, strip: Strip) -> Tensor:
+def gelu_programs(hidden: Tensor, strip: Strip = GELU_BACKWARD) -> int:
+    """How many programs share the rows in the backward pass."""
     rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
-    programs = strip.launched(rows, hidden.device, beside=triton.cdiv(width, strip.columns))
-    return hidden.new_empty(programs, width, dtype=torch.float32)
+    return strip.launched(rows, hidden.device, beside=triton.cdiv(width, strip.columns))
 
 
 def launch_add_norm(
@@ -83,24 +81,23 @@ def launch_add_norm(
 
 def launch_add_norm_backward(
     d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor,
-    d_stream: Tensor, d_branch: Tensor, strip: Strip = ADD_NORM_BACKWARD,
-) -> Float[Tensor, "program 3 width"]:  # fmt: skip
-    """Fill `d_stream` and `d_branch`; returns the parts of the gradients of bias, γ and β."""
+    d_stream: Tensor, d_branch: Tensor, sums: Tensor, strip: Strip = ADD_NORM_BACKWARD,
+) -> None:  # fmt: skip
+    """Fill `d_stream`, `d_branch` and `sums` (program, 3, width), the parts of the gradients of bias, γ and β."""
     batch, tokens, width = out.shape
-    sums = _add_norm_sums(out, strip)
     add_norm_backward_kernel[(len(sums),)](
         d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, batch * tokens, width, tokens,
         ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), STAGES=strip.stages, num_warps=strip.warps,
     )  # fmt: skip
-    return sums
 
 
-def _add_norm_sums(out: Tensor, strip: Strip) -> Tensor:
-    batch, tokens, width = out.shape
-    return out.new_empty(strip.launched(batch * tokens, out.device), 3, width, dtype=torch.float32)
+def add_norm_programs(out: Tensor, strip: Strip = ADD_NORM_BACKWARD) -> int:
+    """How many programs share the rows in the backward pass."""
+    return strip.launched(out.shape[0] * out.shape[1], out.device)
 
 
-# Plain types below: torch reads each op's schema off them.
+# Plain types below: torch reads each op's schema off them. How many partial sums a backward op returns is one of its
+# arguments, since the compiler's cache on disk knows an op by its arguments: with another strip it must not be found.
 
 
 @torch.library.custom_op("unsmooth::gelu", mutates_args=())
@@ -112,10 +109,11 @@ def _gelu(hidden: Tensor, bias: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("unsmooth::gelu_backward", mutates_args=())
-def _gelu_backward(hidden: Tensor, bias: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor]:
+def _gelu_backward(hidden: Tensor, bias: Tensor, d_out: Tensor, programs: int) -> tuple[Tensor, Tensor]:
     hidden = hidden.contiguous()
-    d_hidden = torch.empty_like(hidden)
-    return d_hidden, launch_gelu_backward(hidden, bias, d_out.contiguous(), d_hidden)
+    d_hidden, sums = torch.empty_like(hidden), hidden.new_empty(programs, hidden.shape[-1], dtype=torch.float32)
+    launch_gelu_backward(hidden, bias, d_out.contiguous(), d_hidden, sums)
+    return d_hidden, sums
 
 
 @torch.library.custom_op("unsmooth::add_norm", mutates_args=())
@@ -131,11 +129,12 @@ def _add_norm(
 
 @torch.library.custom_op("unsmooth::add_norm_backward", mutates_args=())
 def _add_norm_backward(
-    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor, programs: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     d_out, d_normed = d_out.contiguous(), d_normed.contiguous()
     d_stream, d_branch = torch.empty_like(out), torch.empty_like(d_normed)
-    sums = launch_add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch)
+    sums = out.new_empty(programs, 3, out.shape[-1], dtype=torch.float32)
+    launch_add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums)
     return d_stream, d_branch, sums
 
 
@@ -145,8 +144,9 @@ def _(hidden: Tensor, bias: Tensor) -> Tensor:
 
 
 @_gelu_backward.register_fake
-def _(hidden: Tensor, bias: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(hidden, memory_format=torch.contiguous_format), _gelu_sums(hidden, GELU_BACKWARD)
+def _(hidden: Tensor, bias: Tensor, d_out: Tensor, programs: int) -> tuple[Tensor, Tensor]:
+    sums = hidden.new_empty(programs, hidden.shape[-1], dtype=torch.float32)
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format), sums
 
 
 @_add_norm.register_fake
@@ -160,10 +160,10 @@ def _(
 
 @_add_norm_backward.register_fake
 def _(
-    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor, programs: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     d_stream, d_branch = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (out, d_normed))
-    return d_stream, d_branch, _add_norm_sums(out, ADD_NORM_BACKWARD)
+    return d_stream, d_branch, out.new_empty(programs, 3, out.shape[-1], dtype=torch.float32)
 
 
 def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -172,7 +172,7 @@ def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
 
 def _differentiate_gelu(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor]:
     hidden, bias = ctx.saved_tensors
-    d_hidden, sums = _gelu_backward(hidden, bias, d_out)
+    d_hidden, sums = _gelu_backward(hidden, bias, d_out, gelu_programs(hidden))
     return d_hidden, sums.sum(0).to(bias.dtype)
 
 
@@ -184,7 +184,8 @@ def _keep_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 def _differentiate_add_norm(ctx: Any, d_out: Tensor, d_normed: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     out, mean, rstd, keep, gamma = ctx.saved_tensors
-    d_stream, d_branch, sums = _add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma)
+    programs = add_norm_programs(out)
+    d_stream, d_branch, sums = _add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, programs)
     d_bias, d_gamma, d_beta = sums.sum(0).to(gamma.dtype).unbind(0)
     return d_stream, d_branch, d_bias, None, d_gamma, d_beta, None
 
