@@ -7,6 +7,7 @@ from typing import Any
 
 from unsmooth.errors import DataError
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.record_curves import line_styles
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
 
 Row = dict[str, Any]  # one logged epoch of a run
@@ -98,8 +99,8 @@ def _figure(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Any:
         from plotly.subplots import make_subplots
     except ImportError:
         return None
-    from unsmooth.report.depth import COLOURS
 
+    style = line_styles(share for share, _ in groups)
     figure = make_subplots(rows=1, cols=len(QUANTITIES), subplot_titles=list(QUANTITIES))
     for (share, variant), records in groups.items():
         name, epochs = f"{TITLES[variant]}, {percent(share)}", _common_epochs(records)
@@ -109,7 +110,7 @@ def _figure(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Any:
                 go.Scatter(
                     x=epochs, y=[s.mean for s in at if s], error_y={"array": [s.std or 0.0 for s in at if s]},
                     name=name, legendgroup=name, showlegend=column == 1, mode="lines+markers",
-                    line={"color": COLOURS[VARIANTS.index(variant)], "dash": "solid" if share == 1 else "dash"},
+                    line=style(variant, share),
                 ),
                 row=1, col=column,
             )  # fmt: skip
