@@ -47,7 +47,7 @@ def smoothing_by_depth(
 
     def reduce(index: int, x: Float[Tensor, "image token dim"]) -> None:
         for name, metric in METRICS.items():
-            values[name][index].append(metric(x.float().cpu()))
+            values[name][index].append(metric(x.float()))
 
     hooks = [
         layer.block.register_forward_hook(lambda _module, _inputs, out, index=index: reduce(index, out))
