@@ -14,8 +14,10 @@ from scipy import stats
 from small_models import images, vit
 
 import unsmooth
+from unsmooth.errors import UnsmoothError
 from unsmooth.measure import pairing
-from unsmooth.measure.comparison import paired
+from unsmooth.measure.comparison import paired, welch
+from unsmooth.measure.moments import Moments
 from unsmooth.measure.pairing import match, pair
 
 numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
@@ -68,12 +70,35 @@ def test_pairs_decide_where_welch_does_not(both: tuple[unsmooth.Measurement, uns
     sure, unsure = unsmooth.compare(a, b), unsmooth.compare(a, replace(b, per_sample=None))
     assert (set(sure["interval"]), set(unsure["interval"])) == ({"paired"}, {"Welch"})
     assert set(sure["pairs"]) == {12}
+    assert set(unsure["pairs"]) == {0}
     assert row(sure, "blocks.1.post").differs
     assert not row(unsure, "blocks.1.post").differs
     assert not sure[sure.layer < 1]["differs"].any()
     for key in ("a", "b", "difference"):
         assert sure[key].to_numpy() == pytest.approx(unsure[key].to_numpy(), abs=1e-12)
     assert pair(a, b).interval.endswith("paired (Student's t): the same 12 inputs in both")
+
+
+def test_welch_needs_two_samples_on_each_side_and_no_spread_is_no_width() -> None:
+    one, several = Moments(1, 2.0), Moments(5, 2.5, 0.8)
+    for a, b in ((one, several), (several, one)):
+        found = welch(a, b)
+        assert found["difference"] == b.mean - a.mean
+        assert np.isnan([found["low"], found["high"]]).all()
+        assert not found["differs"]
+    sure = welch(Moments(4, 2.0), Moments(3, 2.5))
+    assert (sure["low"], sure["high"], sure["differs"]) == (0.5, 0.5, True)
+    assert not welch(Moments(4, 2.0), Moments(3, 2.0))["differs"]
+
+
+def test_numbers_that_are_defined_differently_are_not_compared(
+    both: tuple[unsmooth.Measurement, unsmooth.Measurement],
+) -> None:
+    a, b = both
+    other = {"metrics": {**b.about["definitions"]["metrics"], "hfc_lfc": "another norm"}}
+    changed = replace(b, about={**b.about, "definitions": {**b.about["definitions"], **other}})
+    with pytest.raises(UnsmoothError, match=r"hfc_lfc \(all tokens\) is defined differently"):
+        unsmooth.compare(a, changed)
 
 
 def test_order_and_batches_do_not_matter_but_the_inputs_do() -> None:

@@ -92,12 +92,10 @@ def welch_half_width(a: Moments, b: Moments) -> float:
     >>> round(welch_half_width(same, same), 3)  # t of two degrees of freedom, 4.303, times √(0.25 + 0.25)
     3.042
     """
-    if min(a.count, b.count) < 2:
-        return math.nan
     first, second = a.sem**2, b.sem**2
     total = first + second
     if not total > 0:
-        return total  # no spread at all, or one that is not a number
+        return total  # no spread at all, or none that is known
     # Welch and Satterthwaite's degrees of freedom
     freedom = total**2 / (first**2 / (a.count - 1) + second**2 / (b.count - 1))
     return student_95(round(freedom, 3)) * math.sqrt(total)
