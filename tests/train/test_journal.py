@@ -44,6 +44,7 @@ def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_
     assert (record["variant"], record["seed"], record["fraction"]) == ("smoothing", 2, 0.5)
     assert record["command"].startswith("unsmooth train cifar100-fast --variant smoothing --seed 2 --fraction 0.5")
     assert 0 <= record["minutes"] <= (time.monotonic() - started) / 60 + 0.01
+    assert 0 < record["epochs"][0]["milliseconds_per_step"] <= 1e3 * (time.monotonic() - started)
     assert record["epochs"][0]["spectrum"]["positive"] == [1.0, 1.0]
     assert {"commit", "hardware", "date", "torch", "data_hash"} <= record.keys()
     assert record["hardware"].startswith("CPU")

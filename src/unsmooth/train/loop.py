@@ -6,7 +6,7 @@ import dataclasses
 import math
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from unsmooth.control import parameter_groups
 from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.train import journal
-from unsmooth.train.augment import draw_epoch
+from unsmooth.train.augment import EpochPlan, draw_epoch
 from unsmooth.train.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
 from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet
@@ -111,16 +111,13 @@ def train(
     def minutes() -> float:
         return round(before + (time.monotonic() - started) / 60, 3)
 
-    for epoch in range(first, run.epochs):
-        plan = draw_epoch(len(images), run.recipe, run.seed, epoch)
-        plan = plan.shard(rank, world) if world > 1 else plan
-        loss = trainer.run_epoch(plan, seed=1_000_003 * (run.seed + 1_009 * rank) + epoch)
-        done = epoch + 1
-        row: dict[str, Any] = {"epoch": done, "train_loss": _finite(float(loss), "loss", done, folder)}
+    for row in _epochs(run, trainer, first, len(images), rank):
+        done = row["epoch"]
+        _finite(row["train_loss"], "loss", done, folder)
         if log is not None and (done % run.recipe.every == 0 or done == run.epochs):
             found = evaluate(trainer.model, test.pixels, test.labels, run.recipe)
             _finite(found.loss, "loss on the test set", done, folder)  # the last step may have broken the weights
-            row |= {"lr": float(trainer.rates[done * len(plan) - 1]), "test": found.as_dict()}
+            row |= {"lr": float(trainer.rates[int(trainer.done) - 1]), "test": found.as_dict()}
             row |= observe(trainer.model, test.pixels[: run.recipe.metric_images], run.recipe)
             row["minutes"] = minutes()
             log.add(row)
@@ -132,6 +129,22 @@ def train(
         return {}
     log.close()
     return _finish(run, folder, trainer, test, log, state["data_hash"], minutes())
+
+
+def _epochs(run: Run, trainer: Trainer, first: int, images: int, rank: int) -> Iterator[dict[str, Any]]:
+    """Train one epoch after the other, and say of each what is known without looking at the model."""
+
+    def draw(epoch: int) -> EpochPlan:
+        plan = draw_epoch(images, run.recipe, run.seed, epoch)
+        return plan.shard(rank, trainer.world) if trainer.world > 1 else plan
+
+    plan = draw(first)
+    for epoch in range(first, run.epochs):
+        begun = time.monotonic()
+        loss = trainer.run_epoch(plan, seed=1_000_003 * (run.seed + 1_009 * rank) + epoch)
+        plan = draw(epoch + 1)  # while a GPU is at work; the last one is not used
+        row = {"epoch": epoch + 1, "train_loss": float(loss)}
+        yield row | {"milliseconds_per_step": round(1e3 * (time.monotonic() - begun) / len(plan), 3)}
 
 
 def _make_trainer(run: Run, images: ImageSet, device: torch.device, speed: Speed | None, world: int) -> Trainer:
