@@ -6,6 +6,7 @@ import gc
 import math
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import reference
@@ -15,7 +16,7 @@ from unsmooth.errors import FeatureError
 from unsmooth.measure import engine
 from unsmooth.measure.engine import Evaluator
 from unsmooth.measure.features import Features
-from unsmooth.measure.registry import METRICS, resolve
+from unsmooth.measure.registry import METRICS, Metric, resolve
 
 ALL = tuple(METRICS.values())
 
@@ -126,13 +127,43 @@ def test_a_refused_point_leaves_the_others_as_they_were() -> None:
     assert list(evaluator.flush()) == ["a"]
 
 
-@pytest.mark.parametrize(("kept", "message"), [(1, "a: expected at least 2 tokens"), (0, "a: .*nothing is left")])
-def test_too_few_tokens_name_the_key_and_leave_the_evaluator_empty(kept: int, message: str) -> None:
-    evaluator: Evaluator[str] = Evaluator(resolve("paper"))
-    evaluator.add("a", torch.randn(1, 3, 4), torch.arange(3)[None] < kept)
-    with pytest.raises(FeatureError, match=message):
+@pytest.mark.parametrize(("kept", "message"), [(1, "expected at least 2 tokens"), (0, ".*nothing is left")])
+@pytest.mark.parametrize(("key", "name"), [("embed", "embed"), (("embed", "all"), "embed, all")])
+def test_too_few_tokens_name_the_key_and_leave_the_evaluator_empty(
+    kept: int, message: str, key: str | tuple[str, str], name: str
+) -> None:
+    evaluator: Evaluator[Any] = Evaluator(resolve("paper"))
+    evaluator.add(key, torch.randn(1, 3, 4), torch.arange(3)[None] < kept)
+    with pytest.raises(FeatureError, match=f"^{name}: {message}"):
         evaluator.flush()
     assert evaluator.flush() == {}
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_metric_that_fails_leaves_the_evaluator_empty(deferred: bool) -> None:
+    def fail(f: Features) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    evaluator: Evaluator[str] = Evaluator([Metric("x", "x", "x", fail, spectrum="problem")], deferred)
+    evaluator.add("a", torch.randn(1, 3, 4))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        evaluator.flush()
+    assert evaluator.flush() == {}
+
+
+def test_released_features_keep_what_was_computed_and_no_tokens() -> None:
+    f = Features(torch.randn(2, 3, 4))
+    norms = f.norms.clone()
+    f.release()
+    assert torch.equal(f.norms, norms)
+    with pytest.raises(RuntimeError, match="the features were released"):
+        _ = f.centred
+
+
+def test_a_second_mask_on_masked_features_is_refused() -> None:
+    mask = torch.tensor([[True, True, False]])
+    with pytest.raises(ValueError, match="from unmasked features"):
+        Features(torch.randn(1, 3, 4), mask).masked(mask)
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 30])

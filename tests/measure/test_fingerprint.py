@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -61,6 +62,22 @@ def test_rows_may_begin_anywhere_in_memory() -> None:
     assert [keys(x[i : i + 1]) for i in range(5)] == [[key] for key in whole]
     assert keys(x.clone()[1:]) == whole[1:]
     assert keys(torch.stack([x.clone(), x.clone()])[1, 3:]) == whole[3:]
+
+
+def split_mix(index: int) -> int:
+    """SplitMix64 of a small number, made odd, as Python's own integers give it."""
+    z = index * 0x9E3779B97F4A7C15 % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return (z ^ (z >> 31)) | 1
+
+
+def test_keys_are_those_of_files_that_were_saved_before() -> None:
+    ids, mask = torch.tensor([[3, -4, 5]]), torch.tensor([[1, 1, 0]])
+    shape = zlib.crc32(b"torch.int64(3,)")
+    one, two = (sum(split_mix(i) * x for i, x in enumerate(row[0].tolist(), 1)) + shape for row in (mask, ids))
+    expected = (one * 0x5851F42D4C957F2D + two) % 2**64
+    assert keys({"input_ids": ids, "attention_mask": mask}) == [expected - (expected >> 63 << 64)]
 
 
 def test_a_model_in_half_precision_sees_the_same_samples() -> None:
