@@ -21,6 +21,10 @@ def test_the_paper_recipe_is_park_and_kims() -> None:
     )  # fmt: skip
     assert (r.rand_augment_magnitude, r.rand_augment_layers, r.rand_augment_std) == (9, 2, 1.0)
     assert (r.mixup, r.cutmix, r.label_smoothing, r.drop_path, r.precision) == (1.0, 0.8, 0.1, 0.1, "bf16")
+    assert (r.crop_padding, r.flip, r.rand_augment_prob, r.cutmix_share) == (4, True, 0.5, 0.5)
+    assert (r.timm_name, r.classes, r.train_images, r.test_images) == ("vit_tiny_patch16_224", 100, 50_000, 10_000)
+    assert (r.mean, r.std) == ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))  # of CIFAR-100's training images
+    assert dataclasses.replace(find_recipe("cifar100-fast"), name="cifar100", patch_size=2) == r
 
 
 def test_an_unknown_key_is_refused_with_the_valid_ones() -> None:
@@ -56,6 +60,38 @@ def test_a_wrong_value_is_refused(change: str, message: str) -> None:
         find_recipe("cifar100").override([change])
 
 
+LEAST = {
+    **dict.fromkeys(("image_size", "patch_size", "depth", "width", "heads", "epochs", "every"), 1),
+    "classes": 2,
+    "batch_size": 2,
+    "lr": 0,
+    "clip_norm": 0,
+    "warmup_epochs": 0,
+    "label_smoothing": 0,
+}
+
+
+def test_the_least_values_are_allowed_and_nothing_below_them() -> None:
+    least = Recipe("least", **LEAST)
+    for key, low in LEAST.items():
+        with pytest.raises(OptionError, match=f"{key} must be at least {low}, got {low - 1}"):
+            least.override([f"{key}={low - 1}"])
+
+
+@pytest.mark.parametrize("key", ["drop_path", "rand_augment_prob", "cutmix_share", "label_smoothing"])
+def test_a_share_may_be_all_and_not_more(key: str) -> None:
+    assert getattr(find_recipe("cifar100").override([f"{key}=1"]), key) == 1
+    with pytest.raises(OptionError, match=rf"{key} must lie in \[0, 1\], got 1.01"):
+        find_recipe("cifar100").override([f"{key}=1.01"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("yes", True), ("TRUE", True), ("1", True), ("no", False), ("0", False), ("false", False)]
+)
+def test_a_switch_is_said_in_words_or_numbers(text: str, value: bool) -> None:
+    assert find_recipe("cifar100").override([f" flip = {text} "]).flip is value
+
+
 def test_overrides_keep_the_type_and_leave_the_original_alone() -> None:
     changed = find_recipe("cifar100").override({"epochs": "3e1", "flip": "no", "mean": "0.1,0.2,0.3"})
     assert (changed.epochs, changed.flip, changed.mean) == (30, False, (0.1, 0.2, 0.3))
@@ -87,6 +123,13 @@ def test_the_rate_warms_up_then_falls_to_zero() -> None:
     assert rates[-1] < 1e-3 * rates.max()
     middle = 50 + (3000 - 50) // 2
     assert rates[middle] == pytest.approx(1.25e-4 / 2, rel=1e-3)
+
+
+def test_a_run_of_other_length_warms_up_to_the_same_rate_and_not_beyond() -> None:
+    """429 epochs of 7 steps warm up for 5/300 of them: 50.05 steps."""
+    rates = learning_rates(find_recipe("cifar100"), steps_per_epoch=7, epochs=429)
+    assert float(rates.max()) == pytest.approx(1.25e-4, rel=1e-6)
+    assert int(rates.argmax()) == 49
 
 
 def test_the_command_of_a_run_names_what_differs() -> None:
