@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,31 @@ def test_a_checkpoint_from_before_data_was_hashed_goes_on(run: Run, tiny_data: P
     forget(folder, "record.json")
     assert "data_hash" not in checkpoint.read_checkpoint(path)[1]
     assert again(run, tiny_data, folder)[1] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_a_folder_that_another_process_trains_into_is_refused(run: Run, tiny_data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    hold = "import sys, time; from pathlib import Path; from unsmooth.train.claim import claimed\n"
+    hold += "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", hold, str(folder)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(CheckpointError, match="another process is training into .*run: .*or choose another --out"):
+            again(run, tiny_data, folder)
+        assert list(folder.iterdir()) == []
+        other.kill()  # SIGKILL: nothing is left to clean up
+    assert again(run, tiny_data, folder)[1] == [1, 2]
+
+
+def test_a_run_that_broke_off_lets_its_folder_go(run: Run, tiny_data: Path, tmp_path: Path) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:  # kept, and with it the frames of the run, as a notebook does
+        train(run, tiny_data, tmp_path, device="cpu", tensorboard=False, progress=stop)
+    assert again(run, tiny_data, tmp_path)[1] == [2]
+    assert caught.value is not None
 
 
 def test_a_finished_run_needs_no_checkpoint(run: Run, tiny_data: Path, folder: Path) -> None:

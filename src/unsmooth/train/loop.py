@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import shlex
@@ -18,6 +19,7 @@ from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.train import journal
 from unsmooth.train.augment import EpochPlan, draw_epoch
 from unsmooth.train.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
+from unsmooth.train.claim import claimed
 from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet
 from unsmooth.train.model import build_model, save_model
@@ -100,35 +102,36 @@ def train(
     images, test = load_splits(data, run.recipe, run.fraction)
     trainer = _make_trainer(run, images, device, speed, world)
     state = {**run.state(), "data_hash": data_hash(images, test)}
-    first, before = resume(state, folder, trainer, len(images))
-    if record := finished(state, folder):
-        return record if rank == 0 else {}  # its date, commit and minutes stay
-    if rank == 0:
-        remove_drafts(folder, OURS)
-    log = journal.Journal(folder, first, tensorboard) if rank == 0 else None
-    test = dataclasses.replace(test, pixels=test.pixels.to(device), labels=test.labels.to(device))
+    with claimed(folder) if rank == 0 else contextlib.nullcontext():  # the first process alone writes
+        first, before = resume(state, folder, trainer, len(images))
+        if record := finished(state, folder):
+            return record if rank == 0 else {}  # its date, commit and minutes stay
+        if rank == 0:
+            remove_drafts(folder, OURS)
+        log = journal.Journal(folder, first, tensorboard) if rank == 0 else None
+        test = dataclasses.replace(test, pixels=test.pixels.to(device), labels=test.labels.to(device))
 
-    def minutes() -> float:
-        return round(before + (time.monotonic() - started) / 60, 3)
+        def minutes() -> float:
+            return round(before + (time.monotonic() - started) / 60, 3)
 
-    for row in _epochs(run, trainer, first, len(images), rank):
-        done = row["epoch"]
-        _finite(row["train_loss"], "loss", done, folder)
-        if log is not None and (done % run.recipe.every == 0 or done == run.epochs):
-            found = evaluate(trainer.model, test.pixels, test.labels, run.recipe)
-            _finite(found.loss, "loss on the test set", done, folder)  # the last step may have broken the weights
-            row |= {"lr": float(trainer.rates[int(trainer.done) - 1]), "test": found.as_dict()}
-            row |= observe(trainer.model, test.pixels[: run.recipe.metric_images], run.recipe)
-            row["minutes"] = minutes()
-            log.add(row)
-            here = {**state, "epoch": done, "minutes": row["minutes"]}
-            save_checkpoint(folder, trainer.model, trainer.optimizer, here)
-        if progress is not None:
-            progress(done, run.epochs, row)
-    if log is None:
-        return {}
-    log.close()
-    return _finish(run, folder, trainer, test, log, state["data_hash"], minutes())
+        for row in _epochs(run, trainer, first, len(images), rank):
+            done = row["epoch"]
+            _finite(row["train_loss"], "loss", done, folder)
+            if log is not None and (done % run.recipe.every == 0 or done == run.epochs):
+                found = evaluate(trainer.model, test.pixels, test.labels, run.recipe)
+                _finite(found.loss, "loss on the test set", done, folder)  # the last step may have broken the weights
+                row |= {"lr": float(trainer.rates[int(trainer.done) - 1]), "test": found.as_dict()}
+                row |= observe(trainer.model, test.pixels[: run.recipe.metric_images], run.recipe)
+                row["minutes"] = minutes()
+                log.add(row)
+                here = {**state, "epoch": done, "minutes": row["minutes"]}
+                save_checkpoint(folder, trainer.model, trainer.optimizer, here)
+            if progress is not None:
+                progress(done, run.epochs, row)
+        if log is None:
+            return {}
+        log.close()
+        return _finish(run, folder, trainer, test, log, state["data_hash"], minutes())
 
 
 def _epochs(run: Run, trainer: Trainer, first: int, images: int, rank: int) -> Iterator[dict[str, Any]]:
