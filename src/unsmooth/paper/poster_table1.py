@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.paper.depth import shipped_models
+from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
 
@@ -20,16 +20,14 @@ _LIMIT = 4
 
 def run(context: Context) -> Result:
     """Count types for random weights, the shipped models and the ones that the user named."""
-    names = (RANDOM, *(context.models or shipped_models()))
+    models = all_named((RANDOM, *(context.models or shipped_models())))
     data = context.data or ("bundled",)
+    paths = (data[0], *spread(data, len(models) - 1))  # the first model is ours and takes the first of the user's data
     limit = context.limit or _LIMIT
     rows: list[list[Value]] = []
-    for number, text in enumerate(names):
-        name, _, reference = text.rpartition("=")
-        # the first model is ours and takes the first user's data where that fits
-        path = data[0] if len(data) == 1 or number == 0 else data[number - 1]
-        shares = _shares(reference, path, context, limit, number == 0)
-        rows.append([name or reference, *_cells(shares), *_published(name)])
+    for number, ((name, reference), path) in enumerate(zip(models, paths, strict=True)):
+        shares = _shares(reference, path, context, limit, random_init=number == 0)
+        rows.append([name, *_cells(shares), *_published(name)])
     columns = ("model", "type (1) %", "95 %", "type (2) %", "95 %", "neither endpoint %", "heads × inputs",
                "published (1) %", "published (2) %")  # fmt: skip
     return Result(
@@ -40,7 +38,12 @@ def run(context: Context) -> Result:
             "the smallest, which the poster's two rows leave out",
             "the 95 % interval is over inputs; where all inputs agree, Wilson's for that many inputs",
         ],
-        about={"models": list(names), "data": list(data), "limit": limit, "seed": context.seed},
+        about={
+            "models": [f"{name}={reference}" for name, reference in models],
+            "data": list(data),
+            "limit": limit,
+            "seed": context.seed,
+        },
     )
 
 
@@ -53,10 +56,7 @@ def _shares(reference: str, data: str, context: Context, limit: int, random_init
     from unsmooth.models import load_model
 
     torch.manual_seed(context.seed)
-    device = context.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    loaded = load_model(reference, random_init=random_init, device=device)
+    loaded = load_model(reference, random_init=random_init, device=device_of(context))
     batches = open_data(data, loaded, batch_size=context.batch_size, limit=limit)
     return type_shares(dominating_types(loaded.model, batches)).set_index("kind")
 

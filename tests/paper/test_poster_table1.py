@@ -1,0 +1,57 @@
+"""The poster's Table 1: shares of dominating types of ours beside the published ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unsmooth.errors import OptionError
+from unsmooth.paper import Context, find_item, poster_table1
+
+
+@pytest.fixture(autouse=True)
+def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two small untrained models under names that tell their variant, and a small one with random weights."""
+    from unsmooth.train import build_model, find_recipe, save_model
+    from unsmooth.train.variants import apply_variant, baked
+
+    recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
+    for variant in ("plain", "sharpening"):
+        model = baked(apply_variant(build_model(recipe, 0), variant), variant)
+        save_model(model, tmp_path / f"cifar100-{variant}", recipe, {"variant": variant}, half=False)
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
+    monkeypatch.setattr(poster_table1, "RANDOM", "ViT, random weights=timm:test_vit")
+    return tmp_path
+
+
+def test_shares_are_those_of_explain_beside_the_published_column_of_the_variant() -> None:
+    from unsmooth.data import open_data
+    from unsmooth.explain.tables import type_shares
+    from unsmooth.explain.types import dominating_types
+    from unsmooth.models import load_model
+
+    result = find_item("poster-table1").run(Context(limit=2))
+    rows = {str(row[0]): row[1:] for row in result.tables[0].rows}
+    assert list(rows) == ["ViT, random weights", "cifar100-plain", "cifar100-sharpening"]
+    assert [row[-2:] for row in rows.values()] == [[100.0, 0.0], [98.92, 1.08], [0.0, 100.0]]
+    loaded = load_model("zoo:cifar100-plain")
+    shares = type_shares(dominating_types(loaded.model, open_data("bundled", loaded, limit=2))).set_index("kind")
+    first, second = (100 * shares.loc[kind, "share"] for kind in ("smoothing", "sharpening"))
+    assert rows["cifar100-plain"][0] == pytest.approx(first)
+    assert rows["cifar100-plain"][2] == pytest.approx(second)
+    low, high = shares.loc["smoothing", ["low", "high"]]
+    assert rows["cifar100-plain"][1] == f"{low:.1%} – {high:.1%}"
+    assert rows["cifar100-plain"][5] == 2 * 2 * 2  # layers, heads, inputs
+    assert rows["cifar100-sharpening"][:3:2] == [0.0, 100.0]  # negative eigenvalues alone never smooth
+    assert result.label.startswith("2 inputs of bundled per model")
+
+
+def test_a_model_without_a_name_goes_by_its_reference() -> None:
+    result = find_item("poster-table1").run(Context(models=("zoo:cifar100-sharpening",), limit=1))
+    assert [(row[0], row[-1]) for row in result.tables[0].rows[1:]] == [("zoo:cifar100-sharpening", 100.0)]
+
+
+def test_as_many_data_as_models_or_one_for_all() -> None:
+    with pytest.raises(OptionError, match="one --data for all models or one for each of 1, got 2"):
+        find_item("poster-table1").run(Context(models=("zoo:cifar100-plain",), data=("a", "b")))
