@@ -144,6 +144,24 @@ def test_figure_2_comes_from_the_records_and_marks_the_wrong_side(tmp_path: Path
     assert len(result.figures["fig2"].data) == 6
 
 
+def test_figure_2_expects_smoothing_models_to_be_smoother_than_plain(tmp_path: Path) -> None:
+    """As long as ten blocks: the middle is the fifth."""
+    plain = {name: [float(block) for block in range(10)] for name in CURVES}
+    above, below = ({name: [v + by for v in values] for name, values in plain.items()} for by in (1.0, -1.0))
+    for variant, expected in (("smoothing", ("cosine_similarity",)), ("sharpening", ("effective_rank", "hfc_lfc"))):
+        for curves, right in ((above, expected), (below, sorted(set(CURVES) - set(expected)))):
+            write(
+                tmp_path,
+                record("plain", 0, 1.0, 0.3, epochs=[{"epoch": 300, "smoothing": plain}]),
+                record(variant, 0, 1.0, 0.3, epochs=[{"epoch": 300, "smoothing": curves}]),
+            )
+            rows = find_item("fig2").run(Context(runs=tmp_path)).tables[0].rows
+            assert sorted(row[0] for row in rows if row[1] != "ViT-Ti" and row[-1] is None) == list(right)
+            assert [row[2:6] for row in rows if row[1] == "ViT-Ti"] == [
+                ["0.000 (n=1)", "4.000 (n=1)", "9.000 (n=1)", "+9.000 (n=1)"]
+            ] * 3
+
+
 @pytest.mark.parametrize("name", ["poster-table2", "poster-table3", "fig2"])
 def test_a_folder_that_is_not_there_is_an_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no folder of runs at .*nowhere"):

@@ -21,11 +21,45 @@ def test_published_tables_have_a_number_for_every_column(name: str) -> None:
 
 
 def test_published_numbers_are_those_of_the_sources() -> None:
-    assert published("poster-table3")["sharpening"][5] == [40.07, 0.2]
-    assert cifar100_column("table2", "plain") == {"LayerNorm": 0.573, "Attention": -0.171, "MLP": 5.171}
-    assert cifar100_column("table3", "smoothing")["MLP"] == -0.038
+    """The columns that ours stand beside, as the paper and the poster print them."""
+    kinds, variants = ("LayerNorm", "Attention", "MLP"), ("plain", "sharpening", "smoothing")
+    printed = {
+        "table1": ((-0.073, -0.165, 0.425), (0.011, 0.418, 0.418), (-0.043, -0.121, 0.168)),
+        "table2": ((0.573, -0.171, 5.171), (1.304, 4.754, -0.217), (0.684, -2.870, 3.118)),
+        "table3": ((0.006, 0.040, -0.078), (-0.004, -0.086, 0.054), (0.001, 0.052, -0.038)),
+    }
+    for name, columns in printed.items():
+        for variant, column in zip(variants, columns, strict=True):
+            assert cifar100_column(name, variant) == dict(zip(kinds, column, strict=True))
+    accuracy = {
+        "poster-table2": ((66.78, 56.38, 32.47), (66.62, 56.58, 33.99), (64.34, 55.21, 28.67)),
+        "poster-table3": (
+            (66.78, 61.59, 57.75, 53.12, 49.32, 39.17),
+            (66.62, 61.62, 58.00, 53.56, 49.70, 40.07),
+            (64.34, 58.36, 53.83, 49.03, 45.15, 35.86),
+        ),
+    }
+    for name, rows in accuracy.items():
+        for variant, row in zip(variants, rows, strict=True):
+            assert tuple(mean for mean, _ in published(name)[variant]) == row
     with pytest.raises(OptionError, match="unknown published table 'table9'"):
         published("table9")
+
+
+def test_rows_go_by_share_then_by_variant_then_by_form() -> None:
+    from unsmooth.paper.changes import _rows
+
+    same = {reading: {"MLP": Summary(0.1, None, 1)} for reading in ("chain", "residual")}
+    groups = [("sharpening", 0.1), ("sharpening-eigen", 1.0), ("plain", 1.0), ("sharpening", 1.0), ("smoothing", 1.0)]
+    rows = _rows("table1", {Group(*group): same for group in groups} | {Group("plain", None): same})
+    assert list(dict.fromkeys((row[0], row[1]) for row in rows)) == [
+        ("ViT-Ti", "100 %"),
+        ("ViT-Ti⁺ (smoothing)", "100 %"),
+        ("ViT-Ti⁻ (sharpening)", "100 %"),
+        ("ViT-Ti⁻ (sharpening), eigen", "100 %"),
+        ("ViT-Ti⁻ (sharpening)", "10 %"),
+        ("ViT-Ti", "?"),
+    ]
 
 
 def test_a_models_name_tells_its_variant() -> None:

@@ -27,5 +27,5 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int, epochs: int) -> Float32
         if step < warm:
             rates.append((step + 1) / warm)
         else:
-            rates.append(0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm))))
+            rates.append(0.5 * (1 + math.cos(math.pi * (step - warm) / (total - warm))))
     return recipe.lr * torch.tensor(rates)
