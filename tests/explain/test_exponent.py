@@ -68,6 +68,56 @@ def test_rate_of_collapse_is_gamma() -> None:
     assert float(ratio[50] - ratio[40]) / 10 == pytest.approx(gamma, rel=0.05)
 
 
+def causal_layer(batch: int, heads: int, n: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    scores = 2 * torch.randn(batch, heads, n, n, dtype=torch.float64)
+    attention = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -math.inf).softmax(-1)
+    return attention, torch.randn(heads, dim, dim, dtype=torch.float64) / dim**0.5
+
+
+@pytest.mark.parametrize("which", ["modulus", "rightmost"])
+def test_causal_growth_is_that_of_the_tokens_own_blocks(which: str) -> None:
+    # each token looks at itself and the one before: so non-normal that residuals are small far from any eigenvalue
+    torch.manual_seed(0)
+    weights = torch.randn(2, 12, 12, dtype=torch.float64) / 12**0.5
+    own = torch.tensor([0.3, 0.5], dtype=torch.float64)[:, None].expand(2, 39)
+    attention = torch.diag_embed(torch.cat([torch.ones_like(own[:, :1]), own], -1)) + torch.diag_embed(1 - own, -1)
+    found = layer_exponent(attention.float(), weights.float(), which=which, accuracy=0.01)
+    values = torch.linalg.eigvals(0.3 * weights[0] + 0.5 * weights[1])
+    exact = (1 + values).abs().max() if which == "modulus" else values.real.max()
+    assert bool(found.converged)
+    assert float(found.rho_hfc) == pytest.approx(float(exact), rel=0.01)
+
+
+def test_causal_growth_equals_the_dense_reference() -> None:
+    torch.manual_seed(1)
+    attention, weights = causal_layer(2, 3, 5, 6)
+    found = layer_exponent(attention, weights)
+    for i in range(2):
+        low, high = dense_layer_growth(attention[i], weights)
+        assert float(found.rho_lfc[i]) == pytest.approx(low, abs=1e-6)
+        assert float(found.rho_hfc[i]) == pytest.approx(high, abs=1e-6)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_of_causal_inputs_changes_nothing(side: str) -> None:
+    attention, weights = causal_layer(2, 2, 7, 6)
+    kept = slice(3, 10) if side == "left" else slice(0, 7)
+    padded = torch.eye(10, dtype=torch.float64).expand(2, 2, 10, 10).clone()
+    padded[..., kept, kept] = attention
+    mask = torch.zeros(2, 10, dtype=torch.bool)
+    mask[:, kept] = True
+    plain, masked = layer_exponent(attention, weights), layer_exponent(padded, weights, mask=mask)
+    torch.testing.assert_close(plain.rho_hfc, masked.rho_hfc, atol=1e-6, rtol=0)
+
+
+def test_causal_tokens_that_never_look_at_themselves_do_not_grow() -> None:
+    attention = torch.zeros(1, 2, 4, 4)
+    attention[..., 0] = 1
+    found = layer_exponent(attention, torch.randn(2, 3, 3))
+    assert found.rho_hfc.tolist() == [1.0]
+    assert bool(found.converged.all())
+
+
 def test_masked_tokens_change_nothing() -> None:
     attention, w_v, w_proj = random_layer(2, 2, 7, 6, 3)
     padded = torch.zeros(2, 2, 10, 10, dtype=torch.float64)

@@ -11,7 +11,16 @@ from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.explain.krylov import Enough, Ritz, Score, dominating
-from unsmooth.explain.operator import HeadMaps, Weights, arrange, centre, high_frequency, random_start, select
+from unsmooth.explain.operator import (
+    HeadMaps,
+    Weights,
+    arrange,
+    centre,
+    high_frequency,
+    own_attention,
+    random_start,
+    select,
+)
 from unsmooth.explain.stochastic import check_row_stochastic
 
 Which = Literal["modulus", "rightmost"]
@@ -144,15 +153,19 @@ class _Search:
 
 def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search) -> Ritz:
     count, _, token, _ = attention.shape
-    centred = centre(attention, mask)
+    causal = own_attention(attention, mask)
+    factor, kept = (centre(attention, mask), mask) if causal is None else causal
+    product = maps.product if causal is None else maps.own_product
 
     def apply(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
         state = vectors.view(-1, token, maps.width)
-        return maps.product(select(centred, rows), state).reshape(len(vectors), -1)
+        return product(select(factor, rows), state).reshape(len(vectors), -1)
 
     def project(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
-        kept = None if mask is None else select(mask, rows)
-        return high_frequency(vectors.view(-1, token, maps.width), kept).reshape(len(vectors), -1)
+        state, inside = vectors.view(-1, token, maps.width), None if kept is None else select(kept, rows)
+        if causal is None or inside is None:
+            return high_frequency(state, inside).reshape(len(vectors), -1)
+        return torch.where(inside[..., None], state, 0).reshape(len(vectors), -1)
 
     start = project(random_start(count, token, maps.width, attention).reshape(count, -1), None)
     return dominating(

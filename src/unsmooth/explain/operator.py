@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unsmooth.errors import WeightsError
+from unsmooth.explain.stochastic import is_causal
 
 Weights = Float[Tensor, "head dim dim"] | tuple[Float[Tensor, "head dim key"], Float[Tensor, "head key dim"]]
 
@@ -51,6 +52,14 @@ class HeadMaps:
         mixed = (centred @ values).transpose(1, 2).reshape(batch, token, -1)
         return mixed if self.outer is None else mixed @ self.outer
 
+    def own_product(
+        self, own: Float[Tensor, "batch head token"], state: Float[Tensor, "batch token width"]
+    ) -> Float[Tensor, "batch token width"]:
+        """`y_t ↦ Σ_h A_h[t, t] y_t W_h` for every token by itself, or its twin."""
+        values = (state @ self.inner).unflatten(-1, (self.heads, -1))
+        mixed = (own.mT[..., None] * values).flatten(-2)
+        return mixed if self.outer is None else mixed @ self.outer
+
 
 def arrange(weights: Weights) -> HeadMaps:
     """Dense `(h, d, d)` or factored `(w_v, w_proj)` weights as `HeadMaps`."""
@@ -86,6 +95,23 @@ def centre(
     inside = torch.where(mask[:, None, :, None] & mask[:, None, None, :], attention, 0)
     mean = inside.sum(-2, keepdim=True) / kept.sum(-1)[:, None, None, None]
     return inside - mean * kept[:, None, :, None]
+
+
+def own_attention(
+    attention: Float[Tensor, "batch head token token"], mask: Bool[Tensor, "batch token"] | None
+) -> tuple[Float[Tensor, "batch head token"], Bool[Tensor, "batch token"]] | None:
+    """The diagonals of causal matrices and the kept tokens after the first; `None` for other matrices.
+
+    `Σ_h A_h ⊗ W_h` is then block triangular with one block `Σ_h A_h[t, t] W_h` a token, and the first one's, `Σ_h W_h`,
+    is the low-frequency part. The others have all eigenvalues of the high-frequency map without its coupling of tokens,
+    which makes that map so far from normal that a small residual says little about an eigenvalue.
+    """
+    kept = torch.ones_like(attention[:, 0, 0], dtype=torch.bool) if mask is None else mask
+    inside = torch.where(kept[:, None, :, None] & kept[:, None, None, :], attention, 0)
+    if not is_causal(inside):
+        return None
+    later = kept & (kept.cumsum(-1) > 1)
+    return torch.where(later[:, None], inside.diagonal(dim1=-2, dim2=-1), 0), later
 
 
 def high_frequency(
