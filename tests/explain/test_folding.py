@@ -5,7 +5,7 @@ import torch
 
 from unsmooth.explain import fold
 from unsmooth.explain.folding import frozen_step, output_statistics, statistics, step_size
-from unsmooth.explain.normality import departure_from_normality, head_conditions
+from unsmooth.explain.normality import departure_from_normality, head_conditions, layer_condition
 from unsmooth.models import HeadWeights, Norm
 
 DIM, HEADS, KEY, TOKENS = 6, 2, 3, 5
@@ -88,6 +88,17 @@ def test_departure_and_condition_match_the_dense_matrix() -> None:
         assert float(found) == pytest.approx(float(expected))
         sigma = torch.linalg.svdvals(vectors[:, values.abs() > 1e-9])
         assert condition == pytest.approx(float(sigma[0] / sigma[-1]), rel=1e-6)
+
+
+def test_a_turn_of_all_features_keeps_the_condition_of_an_h_with_many_zeros() -> None:
+    torch.manual_seed(0)
+    h = torch.randn(40, 6, dtype=torch.float64) @ torch.randn(6, 40, dtype=torch.float64)
+    q = torch.linalg.qr(torch.randn(40, 40, dtype=torch.float64)).Q
+    found = [layer_condition(each, *torch.linalg.eig(each)) for each in (h, q @ h @ q.mT)]
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    values, vectors = torch.linalg.eig(h[:6, :6])
+    sigma = torch.linalg.svdvals(vectors)
+    assert layer_condition(h[:6, :6], values, vectors) == pytest.approx(float(sigma[0] / sigma[-1]))
 
 
 def test_a_normal_h_has_no_departure() -> None:

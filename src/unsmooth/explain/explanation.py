@@ -38,7 +38,7 @@ DEFINITIONS = {
     "negative, positive, outside": "shares of eigenvalues of H that are real and in [−1, 0), in (0, ∞), or neither",
     "re_negative, re_positive, re_outside": "the same by the real part alone",
     "departure": "Henrici's √(‖H‖² − Σ|λ|²)/‖H‖ (Frobenius), 0 for a normal H",
-    "condition": "κ₂ of the unit eigenvectors (of a head: those with non-zero eigenvalue)",
+    "condition": "κ₂ of the unit eigenvectors, those of a repeated 0 orthonormal (of a head: those with λ ≠ 0 only)",
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unsmooth.explain.folding import Folded, fold
 from unsmooth.explain.lemma2 import corollary3
-from unsmooth.explain.normality import condition_number, departure_from_normality, head_conditions, layer_departure
+from unsmooth.explain.normality import departure_from_normality, head_conditions, layer_condition, layer_departure
 from unsmooth.explain.spectrum import HSpectrum, spectrum_of_h
 from unsmooth.models import LayerView
 from unsmooth.tolerance import is_zero
@@ -44,7 +44,7 @@ def layer_facts(layer: LayerView, folded: bool = True) -> LayerFacts:
     plain = (packed.raw.w_v.double() @ packed.raw.w_proj.double()).sum(0).cpu()
     rows = _rows(layer.index, False, raw, (packed.raw.w_v, packed.raw.w_proj), plain, None)
     if folded:
-        rows += _rows(layer.index, True, effective, pair, total, condition_number(found.eigenvectors))
+        rows += _rows(layer.index, True, effective, pair, total, layer_condition(total.mT, *found))
     step_free = found.eigenvalues.real if packed.norm is not None and folded else (1 + found.eigenvalues).abs()
     return LayerFacts(layer.index, packed, raw, effective, found.eigenvectors[:, step_free.argmax()], rows)
 
@@ -93,7 +93,7 @@ def _rows(
     departures, conditions = departure_from_normality(*pair), head_conditions(*pair)
     assert spectrum.layer is not None
     if condition is None:
-        condition = condition_number(torch.linalg.eig(total.mT).eigenvectors)
+        condition = layer_condition(total.mT, *torch.linalg.eig(total.mT))
     whole = _row(layer, WHOLE, folded, spectrum.layer, layer_departure(total, spectrum.layer), condition)
     heads = [
         _row(layer, h, folded, values, float(departures[h]), conditions[h]) for h, values in enumerate(spectrum.heads)

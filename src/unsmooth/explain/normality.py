@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from unsmooth.tolerance import tolerance
+
 
 def departure_from_normality(
     w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]
@@ -43,6 +45,21 @@ def condition_number(vectors: Complex[Tensor, "size count"]) -> float:
         return float("inf")
     sigma = torch.linalg.svdvals(vectors / lengths)
     return float(sigma[0] / sigma[-1]) if sigma[-1] > 0 else float("inf")
+
+
+def layer_condition(
+    h: Float[Tensor, "dim dim"], values: Complex[Tensor, " dim"], vectors: Complex[Tensor, "dim dim"]
+) -> float:
+    """κ₂ of all eigenvectors of H. Those of a repeated 0 are an orthonormal basis of the null space.
+
+    Any basis of it would do (grouped queries leave H many zeros), and what LAPACK returns there is made of rounding.
+    """
+    _, sigma, right = torch.linalg.svd(h.double())
+    null = right[sigma <= tolerance(torch.float64, len(h)) * sigma[0]]
+    if len(null) < 2:
+        return condition_number(vectors)
+    moving = values.abs().argsort(descending=True)[: len(h) - len(null)]
+    return condition_number(torch.cat([vectors[:, moving], null.mT.to(vectors.dtype)], -1))
 
 
 def _ratio(size: Tensor, inside: Tensor) -> Tensor:
