@@ -109,7 +109,8 @@ def test_order_and_batches_do_not_matter_but_the_inputs_do() -> None:
     assert not (unsmooth.compare(a, turned)["difference"].abs() > 1e-4).any()
     other = unsmooth.measure(model, images(4))
     assert pair(a, other, ("x", "y")).places is None
-    assert "8 inputs in x and 8 in y, none of them the same (other data" in pair(a, other, ("x", "y")).interval
+    said = "not paired (Welch): 8 inputs in x and 8 in y, none of them the same (other data"
+    assert said in pair(a, other, ("x", "y")).interval
 
 
 def test_a_part_of_the_samples_is_compared_on_that_part_and_an_overlap_is_not() -> None:
@@ -163,7 +164,9 @@ def test_why_there_are_no_pairs_is_said(
     means = replace(b, per_sample=None)
     assert pair(a, means).why == "B holds means only, no values per sample"
     assert pair(means, a, ("run", "x")).why == "run holds means only, no values per sample"
-    monkeypatch.setattr(pairing, "MOST_VALUES", 11 * len(b.cells))
+    monkeypatch.setattr(pairing, "MOST_VALUES", 12 * len(b.cells))
+    assert pair(a, means).why == "B holds means only, no values per sample"
+    monkeypatch.setattr(pairing, "MOST_VALUES", 12 * len(b.cells) - 1)
     assert pair(a, means).why.startswith(f"B has 12 samples × {len(b.cells)} numbers, too many to keep each")
 
 

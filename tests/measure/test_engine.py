@@ -53,14 +53,35 @@ def test_values_equal_the_pure_functions(shape: tuple[int, ...], two_threads: No
 
 def test_nothing_is_kept_after_add_and_flush(two_threads: None) -> None:
     evaluator: Evaluator[str] = Evaluator(ALL)
-    x = torch.randn(2, 5, 6)
+    x = torch.randn(2, 5, 7)
     alive = weakref.ref(x)
     evaluator.add("a", x)
     del x
     gc.collect()
     assert alive() is None
+    assert not [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and o.shape == (2, 5, 7)]
     assert list(evaluator.flush()) == ["a"]
     assert evaluator.flush() == {}
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize(("limit", "early"), [(0, 3), (1 << 30, 0)])
+def test_what_waits_for_its_eigenvalues_is_bounded(
+    deferred: bool, limit: int, early: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "PENDING_BYTES", limit)
+    seen = []
+
+    def value(f: Features) -> torch.Tensor:
+        seen.append(f.tokens)
+        return f.singular_values()[..., 0]
+
+    evaluator: Evaluator[int] = Evaluator([Metric("x", "x", "x", value, spectrum="problem")], deferred)
+    for key in range(3):
+        evaluator.add(key, torch.randn(2, 4 + key, 9))
+    assert len(seen) == early
+    assert list(evaluator.flush()) == [0, 1, 2]
+    assert sorted(seen) == [4, 5, 6]
 
 
 def test_features_that_need_gradients_are_measured_without_a_graph() -> None:

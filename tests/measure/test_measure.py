@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,24 @@ def test_padding_in_all_tokens_is_said() -> None:
     assert any("padding" in note for note in measurement.notes)
 
 
+def test_a_training_model_is_measured_without_its_dropout() -> None:
+    model, data = vit(proj_drop_rate=0.5), images(1)
+    assert unsmooth.measure(model.train(), data).cells == unsmooth.measure(model.eval(), data).cells
+
+
+def test_what_the_caller_knows_is_kept_with_the_numbers(tmp_path: Path) -> None:
+    measurement = unsmooth.measure(vit(), images(), about={"data": {"name": "noise"}})
+    assert measurement.about["data"] == {"name": "noise"}
+    assert not measurement.partial
+    assert unsmooth.load_measurement(measurement.save(tmp_path / "run.json")).about == measurement.about
+
+
+def test_a_part_makes_the_whole_partial() -> None:
+    whole = unsmooth.measure(vit(), images())
+    part = replace(whole, partial=True)
+    assert (whole.merge(part).partial, part.merge(whole).partial, whole.merge(whole).partial) == (True, True, False)
+
+
 def test_tuples_are_read_as_input_and_label() -> None:
     model, data = vit(), images()
     labelled = unsmooth.measure(model, [(x, torch.zeros(2)) for x in data])
@@ -205,7 +224,9 @@ def test_comparing_finds_the_point_that_changed() -> None:
     assert not first.compare(unsmooth.measure(model, data))["differs"].any()
     with torch.no_grad():
         model.blocks[2].mlp.fc2.bias.add_(5.0)
-    frame = unsmooth.compare(first, unsmooth.measure(model, data)).set_index(["point", "metric"])
+    second = unsmooth.measure(model, data)
+    assert first.compare(second).equals(unsmooth.compare(first, second))
+    frame = unsmooth.compare(first, second).set_index(["point", "metric"])
     assert frame.loc[("blocks.2.post", "hfc_lfc"), "differs"]
     assert frame.loc[("blocks.2.post", "hfc_lfc"), "difference"] < 0
     assert not frame.loc[("blocks.1.post", "hfc_lfc"), "differs"]

@@ -27,6 +27,12 @@ def test_one_kept_token_has_no_cosine() -> None:
         metrics.cosine_similarity(torch.randn(2, 3, 4), mask)
 
 
+def test_two_kept_tokens_have_a_cosine() -> None:
+    x, mask = torch.randn(1, 3, 4).double(), torch.tensor([[True, False, True]])
+    expected = torch.cosine_similarity(x[0, 0], x[0, 2], dim=0)
+    assert float(metrics.cosine_similarity(x, mask)) == pytest.approx(float(expected))
+
+
 def test_one_token_has_effective_rank_one_and_ratio_zero() -> None:
     x = torch.randn(1, 4)
     assert float(metrics.effective_rank(x)) == pytest.approx(1)

@@ -76,10 +76,20 @@ def test_an_infinite_value_stays_visible() -> None:
     assert of([1.0]).merge(of([math.inf])).mean == math.inf
     assert math.isnan(of([1.0]).merge(of([math.inf])).std)
     assert math.isnan(of([1.0]).merge(of([math.nan])).mean)
+    for merged in (of([1.0]).merge(of([math.nan])), of([math.nan]).merge(of([1.0]))):
+        assert math.isnan(merged.min)
+        assert math.isnan(merged.max)
+
+
+def test_values_with_a_graph_are_taken_without_it() -> None:
+    moments = Moments()
+    moments.update(torch.tensor([1.0, 2.0], requires_grad=True) * 2)
+    assert moments.mean == 3
 
 
 def test_a_record_survives_json() -> None:
     moments = of([1.0, 2.5, 4.0])
+    assert moments.to_dict() == {"count": 3, "mean": 2.5, "square": 4.5, "min": 1.0, "max": 4.0}
     assert Moments.from_dict(json.loads(json.dumps(moments.to_dict()))) == moments
     assert Moments.from_dict(json.loads(json.dumps(Moments().to_dict()))).count == 0
 

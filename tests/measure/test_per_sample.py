@@ -76,6 +76,9 @@ def test_too_many_values_are_let_go_and_the_means_stay(monkeypatch: pytest.Monke
     many = unsmooth.measure(model, data)
     assert many.per_sample is None
     assert many.cells == whole.cells
+    monkeypatch.setattr(per_sample, "MOST_VALUES", 6 * len(whole.cells))  # just as many as there are
+    assert unsmooth.measure(model, data).per_sample is not None
+    assert parts[0].merge(parts[1]).per_sample is not None
 
 
 def test_samples_without_keys_are_not_kept_even_if_later_ones_have_them() -> None:

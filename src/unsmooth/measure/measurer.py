@@ -137,8 +137,7 @@ class Measurer:
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
         # post[i] and pre[i+1] are one tensor: it is reduced once. The reference keeps its memory from being reused.
         if self._previous is not None and _same_memory(x, self._previous[1]):
-            self._same_as[point] = self._same_as.get(self._previous[0], self._previous[0])
-            self._previous = (point, x)
+            self._same_as[point] = self._previous[0]
             return
         self._previous = (point, x)
         self._evaluator.add_each(x, {(point, policy): token_mask(policy, x, self._kinds) for policy in self.policies})
