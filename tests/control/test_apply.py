@@ -188,6 +188,17 @@ def test_parameter_groups_keep_weight_decay_off_the_eigenvalues() -> None:
     assert len(all_decayed["params"]) == len(everything) - 1
 
 
+def test_matrices_decay_vectors_do_not_and_frozen_parameters_are_left_out() -> None:
+    model = vit()
+    model.get_parameter("blocks.0.mlp.fc2.weight").requires_grad_(False)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decayed, spared = ({names[id(p)] for p in group["params"]} for group in parameter_groups(model, 0.05))
+    assert {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.1.mlp.fc2.weight"} <= decayed
+    assert {"cls_token", "norm.weight", "blocks.0.norm1.weight", "blocks.0.mlp.fc2.bias"} <= spared
+    assert decayed | spared == set(names.values()) - {"blocks.0.mlp.fc2.weight"}
+    assert not decayed & spared
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bound", ["free", "clip"])
 def test_descending_the_penalty_moves_eigenvalues_to_their_side(mode: str, bound: str) -> None:

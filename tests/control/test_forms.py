@@ -174,6 +174,15 @@ def test_every_bound_gives_the_sign_of_its_mode_and_keeps_its_limit(bound: str) 
     assert row.limit is None or signed.max() <= row.limit
 
 
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_saturated_are_the_values_that_get_no_gradient(bound: str) -> None:
+    row, sign = BOUNDS[bound], torch.tensor([[-1.0], [1.0]])
+    psi = torch.linspace(-3, 3, 14).expand(2, 14).clone().requires_grad_()  # neither 0 nor ±1 is among them
+    (gradient,) = torch.autograd.grad(row.to_lambda(psi, sign).sum(), psi)
+    assert torch.equal(row.saturated(psi, sign), gradient == 0)
+    assert bool(row.saturated(psi, sign).any()) == (bound == "clip")
+
+
 def test_a_paper_initialised_layer_is_he_normal_with_small_eigenvalues() -> None:
     model = reparametrize(vit(dim=96, heads=3, depth=4), std=0.1)
     control = control_of(model)

@@ -93,6 +93,39 @@ def test_an_epoch_sees_no_image_twice() -> None:
     assert len(plan.index.unique()) == 96
 
 
+def test_crops_lie_anywhere_in_the_padded_image_and_coins_are_fair() -> None:
+    plan = draw_epoch(20_000, find_recipe("cifar100"), seed=0, epoch=0)
+    shares = plan.crop.flatten().bincount(minlength=9) / plan.crop.numel()
+    assert len(shares) == 9  # a padding of 4 on both sides leaves so many places
+    assert (shares - 1 / 9).abs().max() < 0.01
+    for coin in (plan.flip, plan.negate, plan.bicubic):
+        assert abs(coin.double().mean() - 0.5) < 0.01
+
+
+def test_cutmix_boxes_are_squares_about_any_pixel_cut_at_the_border() -> None:
+    recipe = find_recipe("cifar100").override(["batch_size=2", "rand_augment_layers=0", "cutmix_share=1"])
+    plan = draw_epoch(16_000, recipe, seed=0, epoch=0)
+    top, bottom, left, right = plan.box.unbind(-1)
+    assert ((top >= 0) & (left >= 0) & (bottom <= 32) & (right <= 32)).all()
+    inner = (top > 0) & (bottom < 32) & (left > 0) & (right < 32)
+    assert torch.equal((bottom - top)[inner], (right - left)[inner])
+    assert inner.double().mean() > 0.1
+    for low, high in ((top, bottom), (left, right)):  # as often at one border as at the other
+        assert abs((low == 0).double().mean() - (high == 32).double().mean()) < 0.03
+        assert abs((low + high).double().mean() / 2 - 16) < 0.5
+    assert plan.lam.unique().numel() > 100
+    torch.testing.assert_close(plan.lam, 1 - ((bottom - top) * (right - left)).float() / 32**2)
+
+
+def test_without_one_way_of_mixing_every_batch_is_mixed_the_other_way() -> None:
+    blended = draw_epoch(1600, RECIPE.override(["cutmix=0"]), seed=0, epoch=0)
+    assert not blended.box.any()
+    assert (blended.lam < 1).all()
+    cut = draw_epoch(1600, RECIPE.override(["mixup=0"]), seed=0, epoch=0)
+    assert cut.box.any(-1).all()
+    assert not draw_epoch(1600, RECIPE.override(["flip=no"]), seed=0, epoch=0).flip.any()
+
+
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(0, 5))
 @settings(deadline=None, max_examples=20)
 def test_shards_hold_each_image_once_beside_its_partner(world: int, step: int) -> None:

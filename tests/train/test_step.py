@@ -13,7 +13,7 @@ from unsmooth.control import control_of, parameter_groups, reparametrize
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.models import load_model
 from unsmooth.train import load_images, load_trained, save_model
-from unsmooth.train.augment import Colours, augment, draw_epoch
+from unsmooth.train.augment import Colours, augment, draw_epoch, normalise
 from unsmooth.train.model import build_model
 from unsmooth.train.observe import observe, spectrum_shares
 from unsmooth.train.recipes import Recipe
@@ -188,6 +188,20 @@ def test_what_is_observed_fits_the_variant(tiny_data: Path, tiny_recipe: Recipe)
     smooth = observe(apply_variant(build_model(tiny_recipe, 0), "smoothing"), pixels, tiny_recipe)
     assert smooth["spectrum"]["positive"] == [1.0, 1.0]
     assert set(smooth["control"]) == {"condition", "saturated", "smallest", "largest"}
+
+
+def test_smoothing_by_depth_is_what_measure_says_of_the_blocks_outputs(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    from unsmooth.measure import measure
+    from unsmooth.measure.measurement import Cell
+
+    model, pixels = build_model(tiny_recipe, 0), load_images(tiny_data, "test").pixels[:6]
+    found = observe(model.train(), pixels, tiny_recipe)["smoothing"]
+    assert model.training
+    batch = normalise(pixels, Colours.of(tiny_recipe, "cpu"))
+    cells = measure(model.eval(), [batch], "paper", points="blocks.*.post").cells
+    for metric, values in found.items():
+        for block, value in enumerate(values):
+            assert value == pytest.approx(cells[Cell(f"blocks.{block}.post", metric, "all")].mean, rel=1e-4, abs=1e-5)
 
 
 def test_augmentation_is_one_graph_for_the_compiler(tiny_data: Path, tiny_recipe: Recipe) -> None:
