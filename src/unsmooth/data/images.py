@@ -20,12 +20,12 @@ def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:
     resample = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}.get(
         spec.interpolation, Image.Resampling.BICUBIC
     )
-    short = max(spec.size, round(spec.size / spec.crop))
+    # rounded as timm and torchvision round, to the pixel; 1e-6 because a crop of 224/232 is not exact
+    short = max(spec.size, int(spec.size / spec.crop + 1e-6))
     width, height = image.size
-    scale = short / min(width, height)
-    if scale != 1:
-        image = image.resize((max(short, round(width * scale)), max(short, round(height * scale))), resample)
-    left, top = (image.width - spec.size) // 2, (image.height - spec.size) // 2
+    if short != min(width, height):
+        image = image.resize(tuple(int(short * side / min(width, height)) for side in (width, height)), resample)
+    left, top = (round((side - spec.size) / 2) for side in image.size)
     image = image.crop((left, top, left + spec.size, top + spec.size))
     pixels = torch.from_numpy(np.asarray(image, dtype=np.float32)).permute(2, 0, 1) / 255
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (spec.mean, spec.std))
