@@ -111,6 +111,13 @@ def test_eigen_lets_the_heads_of_a_group_write_different_things_and_the_symmetri
     assert int(torch.linalg.matrix_rank(control_of(controlled("eigen", "smoothing")).weights(0)[1])) > 16
 
 
+def test_what_heads_write_elsewhere_starts_as_large_as_what_they_write_along_v() -> None:
+    control = control_of(controlled("eigen", "smoothing"))
+    assert control.phi is not None
+    assert float(control.phi.detach().std()) == pytest.approx(0.5 * (2 / control.dim) ** 0.5, rel=0.03)
+    assert float(control.theta.detach().std()) == pytest.approx((2 / control.dim) ** 0.5, rel=0.03)
+
+
 def attention(heads: int, tokens: int) -> Tensor:
     return (2 * torch.randn(heads, tokens, tokens, dtype=torch.float64)).softmax(-1)
 

@@ -15,7 +15,7 @@ from train.conftest import CLASSES, PER_CLASS, make_images, write_parquet
 from unsmooth.errors import DataError, OptionError
 from unsmooth.train.images import ImageSet, load_images
 from unsmooth.train.recipes import Recipe
-from unsmooth.train.subset import check_images, keep_fraction, load_splits, write_subset
+from unsmooth.train.subset import check_images, data_hash, keep_fraction, load_splits, write_subset
 
 
 def test_parquet_gives_every_image_with_its_label(tiny_data: Path) -> None:
@@ -118,11 +118,31 @@ def test_data_that_the_recipe_does_not_mean_is_refused(
         check_images(load_images(tiny_data, "train"), dataclasses.replace(tiny_recipe, **change), "train")
 
 
-def test_a_class_that_is_missing_is_named(tiny_data: Path, tiny_recipe: Recipe) -> None:
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_class_that_is_missing_is_named(missing: int, tiny_data: Path, tiny_recipe: Recipe) -> None:
     images = load_images(tiny_data, "test")
-    kept = images.take((images.labels != 1).nonzero()[:, 0])
-    with pytest.raises(DataError, match=r"expected 4 classes in test, found 3: no image has the label 1$"):
+    kept = images.take((images.labels != missing).nonzero()[:, 0])
+    with pytest.raises(DataError, match=rf"expected 4 classes in test, found 3: no image has the label {missing}$"):
         check_images(kept, tiny_recipe, "test")
+
+
+def test_labels_below_zero_are_refused(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    """As the hidden labels of a test set are written."""
+    images = load_images(tiny_data, "test")
+    hidden = dataclasses.replace(images, labels=images.labels - 1)
+    with pytest.raises(DataError, match=r"expected test labels in 0…3, found -1…2: number the classes from 0$"):
+        check_images(hidden, tiny_recipe, "test")
+
+
+def test_the_hash_of_the_data_sees_one_pixel_and_one_label(tiny_data: Path) -> None:
+    train, test = load_images(tiny_data, "train"), load_images(tiny_data, "test")
+    pixels, labels = train.pixels.clone(), train.labels.clone()
+    pixels[-1, -1, -1, -1] ^= 1
+    labels[-1] = (labels[-1] + 1) % CLASSES
+    others = (dataclasses.replace(train, pixels=pixels), dataclasses.replace(train, labels=labels))
+    hashes = {data_hash(images, test) for images in (train, *others)} | {data_hash(train), data_hash(test, train)}
+    assert len(hashes) == 5
+    assert data_hash(load_images(tiny_data, "train"), test) == data_hash(train, test)
 
 
 def test_a_trained_model_gets_no_advice_to_change_its_recipe(tiny_data: Path, tiny_recipe: Recipe) -> None:
@@ -185,6 +205,19 @@ def test_a_written_subset_loads_as_the_same_images(tiny_data: Path, tmp_path: Pa
         wanted, _ = load_splits(tiny_data, tiny_recipe, fraction)
         assert torch.equal(found.pixels, wanted.pixels)
         assert torch.equal(found.labels, wanted.labels)
+
+
+def test_columns_may_have_their_other_names(tiny_data: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    for file in tiny_data.glob("train-*.parquet"):
+        pq.write_table(pq.read_table(file).rename_columns(["image", "label"]), tmp_path / file.name)
+    a, b = load_images(tiny_data, "train"), load_images(tmp_path, "train")
+    assert torch.equal(a.pixels, b.pixels)
+    assert torch.equal(a.labels, b.labels)
+    assert write_subset(tmp_path, tmp_path / "half" / "train-0.parquet", 0.5) == 24
+    half = load_images(tmp_path / "half", "train")
+    assert torch.equal(half.pixels, keep_fraction(a, 0.5).pixels)
 
 
 @pytest.mark.shared
