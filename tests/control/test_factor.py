@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference import householder_q
 from torch import Tensor
 
-from unsmooth.control.factor import gram_cholesky, inverse, orthogonal
+from unsmooth.control.factor import dependent, gram_cholesky, inverse, orthogonal
 from unsmooth.tolerance import tolerance
 
 
@@ -59,6 +59,21 @@ def test_inverse_is_as_good_as_lu_in_double_precision(condition: float) -> None:
     assert error < tolerance(torch.float32, 32)
     single = (torch.linalg.inv(v).double() - exact).norm() / exact.norm()
     assert error <= 2 * single
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e6, 1e10])
+def test_the_inverse_of_double_precision_loses_no_more_digits_than_the_condition_number_has(condition: float) -> None:
+    v = matrices(1, 3, 32, condition, torch.float64)
+    exact = torch.linalg.inv(v)
+    assert (inverse(v) - exact).norm() / exact.norm() < condition * torch.finfo(torch.float64).eps
+
+
+def test_columns_of_very_different_sizes_are_independent_but_may_have_no_inverse() -> None:
+    theta = orthogonal(matrices(5, 3, 24, 10.0, torch.float32))
+    theta[1, :, -1] *= 1e-12
+    theta[2, :, -1] *= 1e-5
+    assert dependent(theta, inverted=False).tolist() == [False, False, False]
+    assert dependent(theta, inverted=True).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("columns", [5, 3])
