@@ -36,7 +36,8 @@ class Dominance:
     """Theorems 1 and 3 for one head, without assuming real or simple spectra.
 
     kind        every dominating pair is Perron's / none is / both kinds tie
-    exponent    γ in nats per layer: HFC/LFC behaves like e^{γℓ}, so its sign is the verdict
+    exponent    γ in nats per layer, its sign is the verdict: below 0, HFC/LFC falls like e^{γℓ}; above 0, HFC wins and
+                HFC/LFC tends to `predicted.hfc_lfc`, as A passes high frequencies on to the mean
     small_step  the same for a vanishing step: max Re λ_jλ_i over i ≠ n minus max Re λ_j
     margin      log of the dominating modulus over the largest one that does not dominate, nats per layer
     """
