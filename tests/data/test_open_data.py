@@ -80,6 +80,23 @@ def test_the_centre_is_cut_as_the_crop_share_says(tmp_path: Path) -> None:
     assert whole.unique().tolist() == [1.0]  # 8 of 16 pixels: only the white square
 
 
+def test_images_keep_their_proportions(tmp_path: Path) -> None:
+    image = Image.new("RGB", (32, 16), (0, 0, 0))
+    image.paste((255, 255, 255), (8, 0, 24, 16))
+    for angle in (0, 90):
+        image.rotate(angle, expand=True).save(tmp_path / "x.png")
+        assert batches(tmp_path, IMAGES)[0].min() > 0.5  # the white square in the middle, but for its blurred edge
+
+
+def test_suffixes_may_be_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "X.PNG").write_bytes(png(0))
+    assert len(batches(tmp_path, IMAGES)[0]) == 1
+    (tmp_path / "X.JSONL").write_text('{"text": "abc"}\n')
+    assert len(batches(tmp_path / "X.JSONL", TEXT, whole_records=True)[0]["input_ids"]) == 1
+    pq.write_table(pa.table({"text": ["abc", "d"]}), tmp_path / "X.PARQUET")
+    assert len(batches(tmp_path, TEXT, whole_records=True)[0]["input_ids"]) == 2
+
+
 @pytest.mark.parametrize("column", ["image", "img"])
 def test_parquet_with_images(tmp_path: Path, column: str) -> None:
     rows = [{"bytes": png(c), "path": None} for c in (0, 255, 255)]
@@ -123,6 +140,8 @@ def test_random_inputs_are_the_same_each_time() -> None:
             a, b = (x["input_ids"] if isinstance(x, dict) else x for x in (a, b))
             assert torch.equal(a, b)
         assert len(first) == 2
+        (one,) = batches("random", loaded, batch_size=2)  # a batch, unless more are asked for
+        assert len(one["input_ids"] if isinstance(one, dict) else one) == 2
 
 
 def test_bundled_pictures_open() -> None:
@@ -209,8 +228,28 @@ def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
 
 
 def test_records_without_text_in_their_column_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text('{"text": null}\n{"text": " "}\n{"text": "abc"}\n')
+    (tmp_path / "x.jsonl").write_text('{"text": null}\n{"text": " "}\n" "\n{"text": "abc"}\n')
     assert len(batches(tmp_path, TEXT, whole_records=True)[0]["input_ids"]) == 1
+    pq.write_table(pa.table({"text": [None, " ", "", "abc"]}), tmp_path / "x.parquet")
+    assert len(batches(tmp_path / "x.parquet", TEXT, whole_records=True)[0]["input_ids"]) == 1
+
+
+def test_records_are_cut_to_the_length_and_windows_need_room(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("abcdef")
+    assert batches(tmp_path, TEXT, max_length=4, whole_records=True)[0]["input_ids"].tolist() == [[0, 97, 98, 1]]
+    assert len(batches(tmp_path, TEXT, max_length=3)[0]["input_ids"]) == 6
+    with pytest.raises(DataError, match="windows of 2 tokens leave no room beside 2 special ones"):
+        batches(tmp_path, TEXT, max_length=2)
+
+
+def test_long_texts_are_not_cut_inside_a_line(tmp_path: Path) -> None:
+    class Lines(Letters):
+        def __call__(self, text: str, **_: Any) -> dict[str, Any]:
+            return {"input_ids": [len(line) for line in text.splitlines()]}
+
+    (tmp_path / "x.txt").write_text(7000 * "sixsix\n")
+    found = batches(tmp_path, Loaded("text", tokenizer=Lines()), max_length=7000)
+    assert found[0]["input_ids"].tolist() == [[6] * 7000]
 
 
 def test_audio_has_no_loader_and_the_message_says_so(tmp_path: Path) -> None:
@@ -228,6 +267,12 @@ def test_an_unknown_column_lists_the_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"title": ["a"], "text": ["b"]}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"no image or text column 'body'.*\['text', 'title'\]"):
         batches(tmp_path, TEXT, column="body")
+
+
+def test_a_table_of_numbers_only_lists_its_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"label": [1, 2], "score": [0.5, 0.1]}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"no image or text column: its columns are \['label', 'score'\]"):
+        batches(tmp_path, IMAGES)
 
 
 @pytest.mark.shared
