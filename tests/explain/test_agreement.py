@@ -39,6 +39,13 @@ def test_spearman_equals_scipy(seed: int, count: int) -> None:
 def test_spearman_is_undefined_for_a_constant_or_a_single_point() -> None:
     assert math.isnan(spearman(np.ones(4), np.arange(4.0)))
     assert math.isnan(spearman(np.ones(1), np.ones(1)))
+    assert spearman(np.array([1.0, 2.0]), np.array([5.0, 3.0])) == -1
+
+
+def test_the_slope_is_that_of_least_squares() -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 9)) + 3
+    assert agreement(x, y, range(9), draws=5).slope == pytest.approx(np.polyfit(x, y, 1)[0])
+    assert math.isnan(agreement(np.ones(4), np.arange(4.0), range(4), draws=5).slope)
 
 
 def test_confusion_counts_and_bar() -> None:

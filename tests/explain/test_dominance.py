@@ -80,6 +80,33 @@ def test_complex_winner_is_said_to_be_neither_endpoint() -> None:
     assert found.predicted.cosine is None
 
 
+def test_the_endpoint_is_told_where_all_winners_share_it() -> None:
+    h = torch.diag(torch.tensor([0.5, 0.1], dtype=torch.float64))
+    symmetric = torch.tensor([[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.1, 0.3, 0.6]], dtype=torch.float64)
+    assert dominance(h, symmetric).endpoint == "largest"
+    assert dominance(-h, symmetric).endpoint == "smallest"
+    assert dominance(torch.diag(torch.tensor([-0.5, 0.0], dtype=torch.float64)), symmetric).endpoint == "neither"
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(a_kinds=("softmax", "causal", "sink")))
+def test_both_growths_are_those_of_the_mean_and_of_what_is_left(problem: tuple[torch.Tensor, ...]) -> None:
+    h, a, _ = problem
+    found = dominance(h, a)
+    of_h, of_a = torch.linalg.eigvals(h), torch.linalg.eigvals(a)
+    rest = of_a[(of_a - 1).abs().argsort()[1:]]  # Perron's root is 1
+    assert found.rho_lfc == pytest.approx(float((1 + of_h).abs().max()), abs=2e-5)
+    assert found.rho_hfc == pytest.approx(float((1 + rest[:, None] * of_h).abs().max()), abs=2e-5)
+
+
+def test_eigenvectors_have_length_one() -> None:
+    a = make_a("softmax", 3, torch.Generator().manual_seed(0))
+    found = dominance(A.float(), a.float())
+    for eigen in (found.a, found.h):
+        assert eigen.vectors.dtype == torch.complex128
+        torch.testing.assert_close(eigen.vectors.norm(dim=0), torch.ones(3, dtype=torch.float64))
+
+
 def test_a_null_space_that_never_moves_is_a_mixed_verdict() -> None:
     h = torch.diag(torch.tensor([-0.5, 0.0], dtype=torch.float64))
     found = dominance(h, A)
@@ -100,6 +127,8 @@ def test_float32_inputs_get_a_float32_tolerance() -> None:
     single, double = dominance(A.float(), A.float()), dominance(A, A)
     assert single.tolerance > 1e6 * double.tolerance
     assert single.kind == double.kind
+    for h, a in ((A.float(), A), (A, A.float())):
+        assert dominance(h, a).tolerance == pytest.approx(single.tolerance, rel=1e-3)
 
 
 def test_log_ratio_of_zeros() -> None:

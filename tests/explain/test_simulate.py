@@ -8,7 +8,7 @@ from reference import update_matrix
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.explain import simulate
 from unsmooth.explain.scenario import Scenario, curve, random_h, scenarios
-from unsmooth.explain.simulate import hfc_lfc
+from unsmooth.explain.simulate import hfc_lfc, mean_cosine
 
 
 @pytest.fixture
@@ -114,3 +114,21 @@ def test_the_sign_of_post_norm_weights_changes_nothing() -> None:
     plus = curve(Scenario("general", "post", "sharpening", 1), seed=3, layers=20)
     minus = curve(Scenario("general", "post", "sharpening", -1), seed=3, layers=20)
     torch.testing.assert_close(plus, minus)
+
+
+def test_every_layer_is_written_down(problem: tuple[torch.Tensor, ...]) -> None:
+    x, a, h = problem
+    run, state = simulate(x, a, h.mT, layers=4), x
+    for layer in range(5):
+        assert float(run.hfc_lfc[layer]) == pytest.approx(float(hfc_lfc(state)))
+        assert float(run.cosine[layer]) == pytest.approx(float(mean_cosine(state)))
+        scale = float(state.norm().log()) if layer else 0.0  # the start is as it was given
+        assert float(run.log_scale[layer]) == pytest.approx(scale, abs=1e-9)
+        state = state + a @ state @ h.mT
+    assert run.hfc_lfc.shape == run.cosine.shape == run.log_scale.shape == (5,)
+
+
+def test_the_verdict_compares_the_end_with_the_start() -> None:
+    x, a = torch.randn(5, 4).double(), torch.softmax(torch.randn(5, 5), -1).double()
+    for sign, verdict in ((0.5, "smoothing"), (-0.5, "sharpening")):
+        assert simulate(x, a, sign * torch.eye(4).double(), layers=20).verdict == verdict

@@ -23,7 +23,7 @@ class Eigen:
     def condition(self) -> float:
         """`κ₂` of the eigenvector matrix: 1 for a normal matrix, infinite for a defective one."""
         sigma = torch.linalg.svdvals(self.vectors)
-        return float(sigma[0] / sigma[-1]) if sigma[-1] > 0 else float("inf")
+        return float(sigma[0] / sigma[-1])
 
 
 def eigen_of_h(h: Float[Tensor, "dim dim"]) -> Eigen:

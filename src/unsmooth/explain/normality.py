@@ -44,7 +44,7 @@ def condition_number(vectors: Complex[Tensor, "size count"]) -> float:
     if bool((lengths == 0).any()):
         return float("inf")
     sigma = torch.linalg.svdvals(vectors / lengths)
-    return float(sigma[0] / sigma[-1]) if sigma[-1] > 0 else float("inf")
+    return float(sigma[0] / sigma[-1])
 
 
 def layer_condition(
