@@ -17,6 +17,7 @@ from unsmooth.measure import engine
 from unsmooth.measure.engine import Evaluator
 from unsmooth.measure.features import Features
 from unsmooth.measure.registry import METRICS, Metric, resolve
+from unsmooth.measure.statistics import ReducedFeatures, Statistics
 
 ALL = tuple(METRICS.values())
 
@@ -222,6 +223,18 @@ def test_the_promise_holds_for_deferred_evaluation(shape: tuple[int, ...], colla
             for name, norm in (("hfc_lfc", "fro"), ("hfc_lfc_spectral", "spectral")):
                 truth = float(reference.high_low_ratio(x[i].double(), norm))
                 assert float(values[name][i]) == pytest.approx(truth, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 9), (3, 9, 6)])
+@pytest.mark.parametrize("size", [30, 0.03])
+def test_near_collapse_statistics_give_every_singular_value(shape: tuple[int, ...], size: float) -> None:
+    x = size * (torch.randn(shape[0], 1, shape[2]) + 3e-4 * torch.randn(shape)).double()
+    mask = torch.arange(shape[1]).expand(shape[:2]) != 2
+    for used, tokens in ((None, x), (mask, x[:, mask[0]])):
+        found = ReducedFeatures(Statistics.of(x, used)).singular_values()
+        expected = torch.linalg.svdvals(tokens)
+        torch.testing.assert_close(found[:, : expected.shape[1]], expected, rtol=1e-6, atol=0)
+        assert not found[:, expected.shape[1] :].any()
 
 
 def test_deferred_rank_one_features_have_effective_rank_one() -> None:

@@ -51,6 +51,21 @@ def test_no_outliers_drops_massive_and_vanished_tokens_but_never_counts_padding(
     assert kept("no-outliers", TokenKinds(padding=padding), x) == [expected]
 
 
+@pytest.mark.parametrize(("factor", "far"), [(2.1, True), (1.9, False), (1 / 2.1, True), (1 / 1.9, False)])
+def test_among_nearly_equal_norms_an_outlier_is_twice_or_half_as_long(factor: float, far: bool) -> None:
+    x = torch.nn.functional.normalize(torch.randn(1, 10, 5), dim=-1)
+    x[0, 3] *= factor
+    assert outliers(x, torch.ones(1, 10, dtype=torch.bool)).nonzero().tolist() == far * [[0, 3]]
+
+
+@pytest.mark.parametrize(("deviations", "far"), [(5.1, True), (4.9, False)])
+def test_among_different_norms_an_outlier_is_five_robust_deviations_away(deviations: float, far: bool) -> None:
+    logs = torch.linspace(-1, 1, 9).double()  # the median is 0, the median distance from it 0.5 with the last one
+    size = torch.cat([logs, torch.tensor([deviations * 1.4826 * 0.5]).double()]).exp()
+    found = outliers(size[None, :, None], torch.ones(1, 10, dtype=torch.bool))
+    assert found.nonzero().tolist() == far * [[0, 9]]
+
+
 def test_equal_norms_hold_no_outlier() -> None:
     x = torch.nn.functional.normalize(torch.randn(3, 10, 5), dim=-1)
     assert not outliers(x, torch.ones(3, 10, dtype=torch.bool)).any()
