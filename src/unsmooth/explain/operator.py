@@ -107,7 +107,8 @@ def own_attention(
     which makes that map so far from normal that a small residual says little about an eigenvalue.
     """
     kept = torch.ones_like(attention[:, 0, 0], dtype=torch.bool) if mask is None else mask
-    inside = torch.where(kept[:, None, :, None] & kept[:, None, None, :], attention, 0)
+    among = kept[:, None, :, None] & kept[:, None, None, :]
+    inside = attention if mask is None else torch.where(among, attention, 0)
     if not is_causal(inside):
         return None
     later = kept & (kept.cumsum(-1) > 1)
