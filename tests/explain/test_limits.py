@@ -10,6 +10,7 @@ from reference import iterate_by_squaring, update_matrix
 
 from unsmooth.errors import FeatureError, WeightsError
 from unsmooth.explain import dominance, limit, simulate
+from unsmooth.explain.limits import limit_of
 from unsmooth.explain.simulate import hfc_lfc, mean_cosine
 
 
@@ -57,6 +58,21 @@ def test_the_limit_uses_eigenvectors_of_h_and_not_of_its_transpose() -> None:
     assert float(reached[:, 1].abs().max()) < 1e-12 < float(reached[:, 0].abs().min())
     simulated = simulate(torch.randn(5, 2, generator=g, dtype=torch.float64), a, h.mT, layers=200).x
     assert float(simulated[:, 1].abs().max()) < 1e-10 < float(simulated[:, 0].abs().min())
+
+
+def test_a_negative_eigenvalue_turns_the_limit_with_every_layer() -> None:
+    x = torch.randn(3, 2, dtype=torch.float64)
+    h, a = -3 * torch.eye(2, dtype=torch.float64), make_a("softmax", 3, torch.Generator().manual_seed(0))
+    even = limit(x, h, a)
+    torch.testing.assert_close(limit(x, h, a, layers=1), -even)
+    torch.testing.assert_close(limit(x, h, a, layers=2), even)
+    torch.testing.assert_close(limit_of(dominance(h, a), x), even)
+    assert float(even.norm()) > 0
+
+
+def test_where_nothing_is_left_the_limit_is_zero() -> None:
+    x, h = torch.randn(3, 2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)
+    assert not limit(x, h, make_a("softmax", 3, torch.Generator().manual_seed(0)), residual=False).any()
 
 
 def test_a_limit_of_rank_two_has_rank_two() -> None:

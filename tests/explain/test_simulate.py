@@ -118,6 +118,7 @@ def test_the_sign_of_post_norm_weights_changes_nothing() -> None:
 
 def test_every_layer_is_written_down(problem: tuple[torch.Tensor, ...]) -> None:
     x, a, h = problem
+    x = 1e-3 * x
     run, state = simulate(x, a, h.mT, layers=4), x
     for layer in range(5):
         assert float(run.hfc_lfc[layer]) == pytest.approx(float(hfc_lfc(state)))
