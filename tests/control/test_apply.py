@@ -13,6 +13,7 @@ import unsmooth.control
 from unsmooth.control import bake, control_of, parameter_groups, reparametrize, spectral_penalty
 from unsmooth.control.select import select_layers, select_modes
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
+from unsmooth.models import view
 
 NAMES = [f"blocks.{i}.attn" for i in range(6)]
 
@@ -243,6 +244,16 @@ def test_the_penalty_of_a_plain_model_is_the_distance_of_its_eigenvalues_in_the_
         model.blocks[0].attn.proj.weight.copy_(turn)  # type: ignore[index, union-attr]
     assert spectral_penalty(model, "smoothing").item() == pytest.approx(4.0, rel=1e-4)
     assert spectral_penalty(model, "smoothing", margin=0.5).item() == pytest.approx(4.25, rel=1e-4)
+
+
+def test_the_penalty_of_a_plain_model_counts_what_is_beyond_the_limit() -> None:
+    model = vit(heads=1, depth=1)
+    attention = view(model).layers[0]
+    attention.write(3 * torch.eye(24)[None], torch.eye(24)[None])  # every eigenvalue of H is 3
+    for limit, distance in ((None, 2.0), (2.5, 0.5), (3.0, 0.0)):
+        assert float(spectral_penalty(model, "smoothing", limit=limit).detach()) == pytest.approx(distance**2)
+    assert float(spectral_penalty(model, "sharpening").detach()) == pytest.approx(9.0)
+    assert float(spectral_penalty(model, "smoothing", margin=2.0, limit=2.0).detach()) == pytest.approx(1.0)
 
 
 def test_frozen_weights_are_frozen_again_after_baking() -> None:

@@ -91,6 +91,24 @@ def test_neutreno_adds_the_first_layers_values_and_takes_its_own_away() -> None:
     torch.testing.assert_close(second.mix(a, v1), a @ v1 + 0.5 * (v0 - v1))
 
 
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [("gfsa", {"order": 3}), ("neutreno", {"strength": 0.6}), ("contranorm", {"scale": 0.1, "temperature": 1.0})],
+)
+def test_a_fix_without_options_is_the_usual_one(name: str, usual: dict[str, float]) -> None:
+    x, results = torch.randn(2, 3, 7, 7), []
+    for fixes in (PEERS[name].build([SHAPE, SHAPE]), PEERS[name].build([SHAPE, SHAPE], **usual)):
+        for parameter in fixes[-1].parameters():
+            nn.init.constant_(parameter, 0.5)
+        if isinstance(fixes[0], AttentionFix) and isinstance(fixes[1], AttentionFix):
+            a = fixes[1].matrix(x.softmax(-1), torch.full_like(x, 1 / 7))
+            fixes[0].mix(a, x.flip(0))
+            results.append(fixes[1].mix(a, x))
+        else:
+            results.append(fixes[1](x[0]))
+    assert torch.equal(*results)
+
+
 def test_uniform_attention_covers_the_tokens_that_a_query_may_see() -> None:
     mask = torch.ones(4, 4, dtype=torch.bool).tril()
     a, uniform = softmax_of(torch.randn(1, 1, 4, 4), mask)

@@ -81,6 +81,14 @@ def test_an_order_that_disagrees_is_marked() -> None:
     assert beside(noisy, theirs)["sharpening"][3] == "order differs from ViT-Ti, within ±"
 
 
+def test_an_order_that_agrees_closely_or_ties_is_not_marked() -> None:
+    theirs = {"plain": [60.0, 5.0], "smoothing": [59.5, 3.0], "sharpening": [60.5, 4.0]}
+    close = {v: Summary(50 + theirs[v][0] / 10, None, 1) for v in VARIANTS}
+    tied = dict.fromkeys(VARIANTS, Summary(50.0, None, 1))
+    for ours in (close, tied):
+        assert all(row[3] is None for row in beside(ours, theirs).values())
+
+
 def test_no_values_have_no_summary() -> None:
     assert Summary.of([]) is None
     assert str(Summary.of([33.07])) == "33.07 (n=1)"

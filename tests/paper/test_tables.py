@@ -119,6 +119,19 @@ def test_models_of_one_variant_are_averaged() -> None:
     assert all("± 0.000 (n=2)" in str(row[4]) for row in result.tables[0].rows)
 
 
+def test_a_variant_that_the_table_does_not_have_is_left_out_by_name(little_zoo: Path) -> None:
+    from unsmooth.train import build_model, find_recipe, save_model
+
+    recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
+    save_model(build_model(recipe, 0), little_zoo / "mixed", recipe, {"variant": "sharpening@:1"})
+    with pytest.raises(DataError, match="no model of a known variant: its name must contain plain, sharpening or"):
+        find_item("table1").run(Context(models=("zoo:mixed",), limit=1))
+    result = find_item("table1").run(Context(models=("strange=zoo:mixed", "zoo:cifar100-plain"), limit=1))
+    assert {row[0] for row in result.tables[0].rows} == {"ViT-Ti"}
+    assert "left out, of a variant that the table does not have: strange" in result.notes
+    assert not any("footnote 2's `split` form" in note for note in result.notes)  # no controlled model is there
+
+
 def test_the_reading_that_lies_nearer_is_named() -> None:
     theirs = cifar100_column("table1", "plain")
 
