@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:
-    """Scale the short side to size / crop, cut the centre, subtract the mean, divide by the deviation."""
+    """Scale the short side (or both) to size / crop, cut the centre, subtract the mean, divide by the deviation."""
     from PIL import Image
 
     resample = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}.get(
@@ -22,9 +22,9 @@ def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:
     )
     # rounded as timm and torchvision round, to the pixel; 1e-6 because a crop of 224/232 is not exact
     short = max(spec.size, int(spec.size / spec.crop + 1e-6))
-    width, height = image.size
-    if short != min(width, height):
-        image = image.resize(tuple(int(short * side / min(width, height)) for side in (width, height)), resample)
+    scaled = tuple(short if spec.squash else int(short * side / min(image.size)) for side in image.size)
+    if scaled != image.size:
+        image = image.resize(scaled, resample)
     left, top = (round((side - spec.size) / 2) for side in image.size)
     image = image.crop((left, top, left + spec.size, top + spec.size))
     pixels = torch.from_numpy(np.asarray(image, dtype=np.float32)).permute(2, 0, 1) / 255

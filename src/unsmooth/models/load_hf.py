@@ -154,13 +154,24 @@ def _image_input(name: str, config: Any) -> ImageInput:
     size, cut = found.get("size"), found.get("crop_size")
     scaled = _side(size) or find(config, ("image_size", "vision_config.image_size")) or 224
     final = (_side(cut) if found.get("do_center_crop") else None) or scaled
+    plain = found.get("do_normalize") is False
     return ImageInput(
         size=int(final),
-        mean=tuple(found.get("image_mean") or IMAGENET_MEAN),
-        std=tuple(found.get("image_std") or IMAGENET_STD),
+        mean=(0.0, 0.0, 0.0) if plain else tuple(found.get("image_mean") or IMAGENET_MEAN),
+        std=(1.0, 1.0, 1.0) if plain else tuple(found.get("image_std") or IMAGENET_STD),
         interpolation=_INTERPOLATION.get(found.get("resample", 3), "bicubic"),
         crop=min(1.0, final / scaled),
+        squash=_squashes(found),
     )
+
+
+def _squashes(preprocessor: Mapping[str, Any]) -> bool:
+    """Whether both sides are scaled: by a height and a width, or by an old file's one number unless of CLIP or Bit."""
+    size = preprocessor.get("size")
+    if isinstance(size, Mapping):
+        return "height" in size
+    kind = str(preprocessor.get("image_processor_type") or preprocessor.get("feature_extractor_type"))
+    return isinstance(size, int) and not kind.startswith(("CLIP", "Bit"))
 
 
 def _side(size: Any) -> int | None:

@@ -58,6 +58,7 @@ def image_input(model: nn.Module) -> ImageInput:
         std=tuple(config["std"]),
         interpolation=str(config["interpolation"]),
         crop=float(config["crop_pct"]),
+        squash=config["crop_mode"] == "squash",
     )
 
 
