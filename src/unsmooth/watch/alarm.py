@@ -40,9 +40,9 @@ Alarm = Limit | Iterable[Limit] | Judge
 
 def judge_of(alarm: Alarm | None) -> Judge | None:
     """Limits as a function that says what is wrong with a reading, if anything; a function stays as it is."""
-    if alarm is None or (callable(alarm) and not isinstance(alarm, Limit)):
+    if alarm is None or callable(alarm):
         return alarm
-    limits = (alarm,) if isinstance(alarm, Limit) else tuple(alarm) if isinstance(alarm, Iterable) else (alarm,)
+    limits = tuple(alarm) if isinstance(alarm, Iterable) else (alarm,)
     for limit in limits:
         if not isinstance(limit, Limit):
             raise OptionError(f"an alarm is a Limit, several of them, or a function of the reading; got {limit!r}")
