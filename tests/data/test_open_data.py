@@ -13,19 +13,14 @@ import torch
 
 from unsmooth.data import open_data
 from unsmooth.errors import DataError
+from unsmooth.models import ImageInput
 
 pq = pytest.importorskip("pyarrow.parquet")
 pa = pytest.importorskip("pyarrow")
 Image = pytest.importorskip("PIL.Image")
 
 
-@dataclass
-class Spec:
-    size: int = 8
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)
-    interpolation: str = "bicubic"
-    crop: float = 1.0
+HALF = (0.5, 0.5, 0.5)
 
 
 class Letters:
@@ -42,13 +37,13 @@ class Letters:
 class Loaded:
     modality: str
     reference: str = "test"
-    images: Spec | None = None
+    images: ImageInput | None = None
     tokenizer: Any = None
     vocabulary: int = 50
     padding_id: int = 9
 
 
-IMAGES, TEXT = Loaded("images", images=Spec()), Loaded("text", tokenizer=Letters())
+IMAGES, TEXT = Loaded("images", images=ImageInput(8, HALF, HALF)), Loaded("text", tokenizer=Letters())
 
 
 def png(colour: int, size: tuple[int, int] = (8, 8)) -> bytes:
@@ -76,7 +71,7 @@ def test_the_centre_is_cut_as_the_crop_share_says(tmp_path: Path) -> None:
     image = Image.new("RGB", (16, 16), (0, 0, 0))
     image.paste((255, 255, 255), (4, 4, 12, 12))
     image.save(tmp_path / "x.png")
-    whole = batches(tmp_path, Loaded("images", images=Spec(size=8, crop=0.5)))[0]
+    whole = batches(tmp_path, Loaded("images", images=ImageInput(8, HALF, HALF, crop=0.5)))[0]
     assert whole.unique().tolist() == [1.0]  # 8 of 16 pixels: only the white square
 
 

@@ -19,7 +19,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class ImageInput:
-    """How images are made ready: the short side, or both if `squash`, is scaled to size / crop, then the centre is cut."""
+    """How images are made ready: the short side (`squash`: each) is scaled to size / crop, then the centre is cut."""
 
     size: int
     mean: tuple[float, ...] = IMAGENET_MEAN
