@@ -107,6 +107,8 @@ def test_corruption_results_are_read_by_severity(tmp_path: Path) -> None:
     result = find_item("poster-table3").run(Context(runs=tmp_path))
     ours = [row[2] for row in result.tables[0].rows if row[1] == "ViT-Ti"]
     assert ours == ["66.00 (n=1)", *(f"{60 - 5 * s:.2f} (n=1)" for s in range(1, 6))]
+    gaps = [row[4] for row in result.tables[0].rows if row[1] == "ViT-Ti"]
+    assert gaps[:2] == ["-0.78", "-6.59"]  # the poster's 66.78 and 61.59
     assert "regenerated CIFAR-100-C" in result.label
     assert "difference" in result.tables[0].columns
     assert not any("bfloat16" in note for note in result.notes)
@@ -149,7 +151,11 @@ def test_figure_2_comes_from_the_records_and_marks_the_wrong_side(tmp_path: Path
     assert rows["cosine_similarity", "ViT-Ti⁻ (sharpening)"][4] == "order differs from ViT-Ti"
     assert result.tables[0].title.endswith("trained on 10 % of the data")
     assert any("no model of the variant smoothing" in note for note in result.notes)
-    assert len(result.figures["fig2"].data) == 6
+    lines = result.figures["fig2"].data
+    assert len(lines) == 6
+    assert [list(line.y) for line in lines[:3]] == list(CURVES.values())
+    assert [list(line.y) for line in lines[3:]] == list(higher.values())
+    assert set(result.about) == {"plain-0.1-0", "plain-0.1-1", "sharpening-0.1-0"}
 
 
 def test_figure_2_expects_smoothing_models_to_be_smoother_than_plain(tmp_path: Path) -> None:
@@ -203,6 +209,11 @@ def test_named_and_shipped_models_are_evaluated_now(tmp_path: Path, monkeypatch:
     expected = 100 * evaluate(build_model(recipe, 0), test.pixels, test.labels, recipe).accuracy
     ours = {row[2] for row in result.tables[0].rows} - {None}
     assert ours == {f"{expected:.2f} (n=1)"}
+    assert any("on 16 test images" in note for note in result.notes)
+    context = Context(models=(str(tmp_path / "little"),), data=data, device="cpu", limit=2)
+    corrupted = [row[2] for row in find_item("poster-table3").run(context).tables[0].rows if row[1] == "ViT-Ti"]
+    assert len(corrupted) == 6
+    assert all(str(cell).endswith(" (n=1)") for cell in corrupted)
 
 
 def logged(epoch: int, negative: list[float], ratio: float, accuracy: float) -> dict[str, Any]:
@@ -215,6 +226,7 @@ def logged(epoch: int, negative: list[float], ratio: float, accuracy: float) -> 
 
 
 def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
     rows = [logged(e, [0.5, 0.5 + e / 1000], 1 + e / 100, e / 1000) for e in range(25, 325, 25)]
     write(
         tmp_path,
@@ -230,6 +242,11 @@ def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path) -> None:
     assert [row[2] for row in plain] == [50, 300]
     assert plain[0][3:] == ["0.625 ± 0.141 (n=2)", "0.375 ± 0.141 (n=2)", "2.000 ± 0.707 (n=2)", "0.100 ± 0.071 (n=2)"]
     assert [row[2] for row in epochs.rows if row[1] != "ViT-Ti"] == [25, 50]
+    lines = {(line.name, line.yaxis): list(line.y) for line in found.figures["training"].data}
+    assert len(lines) == 2 * 4
+    assert lines["ViT-Ti, 10 %", "y4"] == pytest.approx([0.1, 0.35])  # accuracy
+    assert lines["ViT-Ti⁺ (smoothing), 10 %", "y"] == pytest.approx([0.5125, 0.525])  # H in [−1, 0)
+    assert any("± is the standard deviation over seeds" in note for note in found.notes)
     assert layers.rows == [["10 %", 0, "0.500 ± 0.000 (n=2)"], ["10 %", 1, "0.850 ± 0.071 (n=2)"]]
 
 
@@ -258,3 +275,12 @@ def test_variants_with_several_seeds_are_held_against_plain(tmp_path: Path) -> N
     interval = scipy.stats.ttest_ind(sharp, plain, equal_var=False).confidence_interval(0.95)
     half = 100 * (interval.high - interval.low) / 2
     assert said == [f"sharpening − plain at 10 %: +0.44 ± {half:.2f} points (95 %, Welch)"]
+
+
+def test_two_seeds_are_enough_for_a_difference(tmp_path: Path) -> None:
+    values = {"plain": (0.30, 0.32), "smoothing": (0.27, 0.28)}
+    write(tmp_path, *(record(v, seed, 0.1, a) for v, pair in values.items() for seed, a in enumerate(pair)))
+    said = [note for note in find_item("poster-table2").run(Context(runs=tmp_path)).notes if "− plain" in note]
+    interval = scipy.stats.ttest_ind(values["smoothing"], values["plain"], equal_var=False).confidence_interval(0.95)
+    half = 100 * (interval.high - interval.low) / 2
+    assert said == [f"smoothing − plain at 10 %: -3.50 ± {half:.2f} points (95 %, Welch)"]
