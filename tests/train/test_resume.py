@@ -56,6 +56,15 @@ def test_other_data_is_another_run(run: Run, folder: Path, tmp_path: Path) -> No
         again(run, other, folder)
 
 
+def test_an_unfinished_run_is_not_gone_on_with_by_another(run: Run, tiny_data: Path, folder: Path) -> None:
+    forget(folder, "record.json", "model.safetensors", "config.json")
+    with pytest.raises(CheckpointError, match=r"checkpoint.safetensors belongs to another run: its seed is 0, not 1"):
+        again(Run(run.recipe, seed=1), tiny_data, folder)
+    slower = Run(run.recipe.override(["lr=1e-4"]))
+    with pytest.raises(CheckpointError, match=r"its recipe is with lr=0.001, not 0.0001; choose another"):
+        again(slower, tiny_data, folder)
+
+
 def test_a_checkpoint_from_before_data_was_hashed_goes_on(run: Run, tiny_data: Path, folder: Path) -> None:
     path = folder / checkpoint.CURRENT
     with safe_open(path, framework="pt") as file:
