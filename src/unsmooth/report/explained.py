@@ -8,6 +8,7 @@ import numpy as np
 
 from unsmooth.report.encode import number, numbers
 from unsmooth.report.subject import MEASURED, PREDICTORS
+from unsmooth.tolerance import is_zero
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +55,7 @@ def _spectra(explanation: Explanation, frame: pd.DataFrame) -> list[dict[str, An
 
 
 def _values(values: Any) -> dict[str, Any]:
+    values = values.where(~is_zero(values), 0)  # what rounding left of a 0 has no sign
     return {"re": numbers(values.real.tolist(), 4), "im": numbers(values.imag.tolist(), 4)}
 
 

@@ -36,6 +36,7 @@ class Finding:
 
 _STREAM = (".pre", ".mid", ".post")
 _OUTLIERS_MATTER = 1.5  # a factor between the metric with and without outlier tokens
+_MANY_ZEROS = 0.05  # of H's eigenvalues: centring makes one of a layer 0, value heads that are shared make many
 Subjects = Sequence["Subject"]
 
 
@@ -218,9 +219,12 @@ def _spectrum(explained: Subjects, many: int) -> str:
     for subject in explained:
         spectra = subject.explanation.spectra if subject.explanation else []
         folded = max(row["folded"] for row in spectra)
-        values = [row["layer_values"] for row in spectra if row["folded"] == folded]
-        negative = sum(int(((v.real < 0) & ~is_zero(v)).sum()) for v in values) / sum(len(v) for v in values)
-        said.append(percent_text(negative) + _within(subject, many))
+        layers = [(v, is_zero(v)) for v in (row["layer_values"] for row in spectra if row["folded"] == folded)]
+        count = sum(len(v) for v, _ in layers)
+        negative = sum(int(((v.real < 0) & ~zero).sum()) for v, zero in layers) / count
+        nothing = sum(int(zero.sum()) for _, zero in layers) / count
+        beside = f" ({percent_text(nothing)} are zero)" if nothing >= _MANY_ZEROS else ""
+        said.append(percent_text(negative) + beside + _within(subject, many))
     if not said:
         return ""
     opening = "with the normalisation folded in, the share of H’s eigenvalues left of zero, the sharpening side, is "

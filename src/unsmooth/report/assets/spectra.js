@@ -72,8 +72,10 @@ function drawCloud({ x, y, marks }, { name, re, im }, most) {
 
 function spectrumNote(layer, state, outside) {
   const parts = clouds(layer, state).map(({ name, re, condition }) => {
-    const negative = re.filter((value) => value < 0).length / re.length;
-    return `${name === "raw" ? "Before" : "After"} folding ${percent(negative)} lie left of zero${known(condition) ? `, eigenvectors’ condition ${show(condition, 2)}` : ""}.`;
+    const share = (test) => re.filter(test).length / re.length;
+    const zero = share((value) => value === 0);
+    const beside = zero >= 0.05 ? ` and ${percent(zero)} at it` : "";
+    return `${name === "raw" ? "Before" : "After"} folding ${percent(share((value) => value < 0))} lie left of zero${beside}${known(condition) ? `, eigenvectors’ condition ${show(condition, 2)}` : ""}.`;
   });
   if (outside) parts.push(`Outside the frame and drawn at its edge: ${outside}.`);
   return h("p", { class: "reading" }, parts.join(" "));
