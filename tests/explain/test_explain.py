@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def test_without_an_input_norm_the_mean_step_is_exact_too() -> None:
     frame = explain(model, [batch], spectra=0).frame()
     assert (frame["mean_step_hfc"] - frame["measured_hfc"]).abs().max() < 1e-12
     assert frame["step"].tolist() == [1.0] * 4
+
+
+def test_an_attention_that_adds_nothing_changes_the_ratio_by_exactly_zero(vit: nn.Module) -> None:
+    silent = copy.deepcopy(vit)
+    for block in silent.blocks:  # type: ignore[union-attr]
+        nn.init.zeros_(block.attn.proj.weight)
+        nn.init.zeros_(block.attn.proj.bias)
+    found = explain(silent, [torch.randn(8, 3, 48, 48)], spectra=0)
+    for name in ("measured_hfc", "measured_ratio", "frozen_ratio"):
+        assert found.frame()[name].tolist() == [0.0] * 16
+    assert found.agreement().count == 0
 
 
 def test_padding_changes_nothing() -> None:

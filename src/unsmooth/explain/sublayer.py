@@ -67,9 +67,10 @@ def layer_rows(
         "small_step_hfc": slow.rho_hfc * steps,
         "hfc_lfc": (before[0] - before[1]).exp(),
         "measured_hfc": after[0] - before[0],
-        "measured_ratio": after[0] - after[1] - before[0] + before[1],
+        # part by part, so that a sub-layer that adds nothing changes the ratio by exactly 0
+        "measured_ratio": (after[0] - before[0]) - (after[1] - before[1]),
         "frozen_hfc": exact[0] - before[0],
-        "frozen_ratio": exact[0] - exact[1] - before[0] + before[1],
+        "frozen_ratio": (exact[0] - before[0]) - (exact[1] - before[1]),
         "mean_step_hfc": mean_field[0] - before[0],
         "alignment": alignment(x, facts.leading, mask).double().cpu(),
     }
