@@ -158,13 +158,55 @@ def test_a_search_cut_short_says_so() -> None:
     assert bool((found.residual > 0).all())
 
 
-def test_krylov_search_for_the_mean_agrees_with_all_eigenvalues() -> None:
+@pytest.mark.parametrize("which", ["modulus", "rightmost"])
+@pytest.mark.parametrize("max_products", [600, 1])
+def test_krylov_search_for_the_mean_agrees_with_all_eigenvalues(which: str, max_products: int) -> None:
     torch.manual_seed(3)
     weights = torch.randn(1, 400, 400, dtype=torch.float64) / 20
     steps = torch.tensor([0.2, 1.0], dtype=torch.float64)
     values = torch.linalg.eigvals(weights[0])
     expected = (1 + steps[:, None] * values).abs().amax(-1)
-    torch.testing.assert_close(lfc_values(arrange(weights), steps), expected, atol=1e-7, rtol=0)
+    expected = expected if which == "modulus" else values.real.amax().expand(2)
+    found = lfc_values(arrange(weights), steps, which, max_products)
+    torch.testing.assert_close(found, expected, atol=1e-7, rtol=0)
+
+
+@pytest.mark.parametrize("which", ["modulus", "rightmost"])
+def test_null_space_of_a_wide_layer_is_counted(which: str) -> None:
+    w_v = torch.eye(420, 400, dtype=torch.float64)[None]
+    found = lfc_values(arrange((w_v, -0.5 * w_v.mT)), torch.ones(2, dtype=torch.float64), which)
+    assert found.tolist() == [1.0 if which == "modulus" else 0.0] * 2  # twenty features never move
+
+
+@pytest.mark.parametrize("which", ["modulus", "rightmost"])
+def test_known_eigenvalues_of_the_mean_change_nothing(which: str) -> None:
+    attention, w_v, w_proj = random_layer(2, 2, 6, 5, 3)
+    values = torch.linalg.eigvals((w_v @ w_proj).sum(0))
+    steps = torch.tensor([0.3, 2.0], dtype=torch.float64)
+    found, known = (
+        layer_exponent(attention, (w_v, w_proj), scale=steps, which=which, lfc_spectrum=spectrum)
+        for spectrum in (None, values)
+    )
+    torch.testing.assert_close(known.rho_lfc, found.rho_lfc)
+
+
+@pytest.mark.parametrize("which", ["modulus", "rightmost"])
+def test_a_search_of_given_accuracy_ends_when_its_residual_is_that_share_of_gamma(which: str) -> None:
+    attention, w_v, w_proj = random_layer(24, 3, 16, 12, 4)
+    rough, exact = (
+        layer_exponent(attention, (w_v, w_proj), scale=4.0, which=which, accuracy=accuracy) for accuracy in (0.02, None)
+    )
+    assert bool(rough.converged.all())
+    assert rough.products < exact.products
+    size = 4.0 / rough.rho_hfc if which == "modulus" else 1.0  # γ is the logarithm of |1 + sθ|
+    assert bool((rough.residual * size <= 0.02 * rough.exponent.abs() * (1 + 1e-9)).all())
+
+
+def test_two_tokens_are_enough() -> None:
+    attention, w_v, w_proj = random_layer(1, 2, 2, 4, 2)
+    low, high = dense_layer_growth(attention[0], w_v @ w_proj)
+    found = layer_exponent(attention, (w_v, w_proj), mask=torch.ones(1, 2, dtype=torch.bool))
+    assert [float(found.rho_lfc), float(found.rho_hfc)] == pytest.approx([low, high], abs=1e-6)
 
 
 def test_float32_is_close_to_float64() -> None:
@@ -182,8 +224,8 @@ def test_what_does_not_fit_is_refused() -> None:
         layer_exponent(attention, torch.zeros(4, 4, dtype=torch.float64))
     with pytest.raises(WeightsError, match=r"w_v must be \(heads, dim, key\)"):
         layer_exponent(attention, (w_v, w_v))
-    with pytest.raises(FeatureError, match="one token only"):
-        layer_exponent(attention, (w_v, w_proj), mask=torch.tensor([[True, False, False, False, False]]))
+    with pytest.raises(FeatureError, match="one token only"):  # of one of two inputs
+        layer_exponent(attention.expand(2, 2, 5, 5), (w_v, w_proj), mask=torch.arange(5) < torch.tensor([[5], [1]]))
     with pytest.raises(OptionError, match="expected one of 'modulus', 'rightmost'"):
         layer_exponent(attention, (w_v, w_proj), which="largest")  # type: ignore[arg-type]
     with pytest.raises(WeightsError, match="rows must sum to 1"):
