@@ -59,6 +59,8 @@ def test_the_direction_is_that_of_the_metrics(towards: float, word: str) -> None
     first = findings([Subject("x", found)])[0]
     assert first.section == "depth"
     assert f">{word}<" in first.html
+    low, high = ("4", "6") if word == "smooths" else ("6", "4")
+    assert first.html.endswith(f"(HFC/LFC 5 → {low}, cosine similarity 5 → {high}, effective rank 5 → {low}).")
 
 
 def test_a_metric_that_takes_no_part_in_the_verdict_is_named() -> None:
@@ -104,6 +106,19 @@ def test_outlier_tokens_that_make_the_curve_are_named() -> None:
     assert not any("extreme norm" in finding.html for finding in findings([Subject("x", calm)]))
 
 
+def test_outlier_tokens_that_hide_smoothing_are_found_among_the_leading_metric_of_the_stream() -> None:
+    found = measured({"cosine_similarity": 1.0, "hfc_lfc": -1.0})
+    found.about["settings"]["tokens"].append("no-outliers")
+    found.about["definitions"]["tokens"]["no-outliers"] = ""
+    found.cells[Cell("blocks.0.attn", "hfc_lfc", "all")] = moments(1.0, 0.01)
+    factors = {"blocks.0.attn": 99.0, "blocks.0.mid": 2.0, "blocks.1.pre": 0.0, "blocks.1.mid": 0.8}
+    for cell, value in list(found.cells.items()):
+        factor = factors.get(cell.point, 1.0) if cell.metric == "hfc_lfc" else 50.0
+        found.cells[cell._replace(tokens="no-outliers")] = moments(value.mean * factor, 0.0)
+    (said,) = (f.html for f in findings([Subject("x", found)]) if "extreme norm" in f.html)
+    assert "HFC/LFC is 0.5 times what it is without at blocks.0.mid (switch" in said
+
+
 def test_few_samples_and_an_interruption_are_admitted() -> None:
     found = measured(SMOOTHER, count=3)
     last = findings([Subject("x", found)])[-1]
@@ -117,6 +132,19 @@ def test_few_samples_and_an_interruption_are_admitted() -> None:
 def test_one_sample_has_no_interval_and_still_gives_a_page() -> None:
     found = measured({metric: SMOOTHER[metric] for metric in PAPER}, count=1)
     assert "1 sample;" in findings([Subject("x", found)])[-1].html
+    other = measured({metric: -SMOOTHER[metric] for metric in PAPER}, count=1)
+    assert findings([Subject("x", found), Subject("y", other)])[0].html.endswith("in <b>x</b> (3.99).")  # no margin
+
+
+def test_thirty_samples_are_not_few_and_those_explained_are_counted() -> None:
+    rows = [{"layer": 0, "input": i, "step": 1.0, "exponent": 1.0, "measured_ratio": 1.0} for i in range(2)]
+    spectra = [{"layer": 0, "folded": True, "layer_values": torch.ones(2) + 0j, "head_values": torch.ones(1, 2) + 0j}]
+    explained = Subject("x", measured(SMOOTHER, count=30), Explanation(rows, [], [], spectra, {}))
+    assert findings([explained])[-1].html == "The measurements rest on 30 samples and the explanation on 2 of them."
+    fewer = [Subject("y", measured(SMOOTHER, count=count)) for count in (29, 40)]
+    assert findings([explained, *fewer])[-1].html.startswith(
+        "The measurements rest on 29 or 30 or 40 samples and the explanation on 2 of them; so few say"
+    )
 
 
 def test_several_models_are_told_apart_by_escaped_names() -> None:
@@ -154,6 +182,9 @@ def test_the_margin_of_the_same_inputs_is_that_of_pairs() -> None:
     interval = scipy.stats.ttest_rel(*values).confidence_interval(0.95)
     expected = float(interval.high - interval.low) / 2
     assert _margin(subjects[0], subjects[1], "hfc_lfc", "all") == pytest.approx(expected, rel=1e-6)
+    turned = Subject("two", unsmooth.measure(two, [batch[torch.tensor([2, 0, 1, 5, 4, 3])]]))
+    for first, second in ((subjects[0], turned), (turned, subjects[0])):
+        assert _margin(first, second, "hfc_lfc", "all") == pytest.approx(expected, rel=1e-4)
     others = Subject("two", unsmooth.measure(two, [torch.randn(6, 3, 32, 32)]))
     welch = welch_half_width(subjects[0].measurement.cells[cells[0]], others.measurement.cells[cells[1]])
     assert _margin(subjects[0], others, "hfc_lfc", "all") == welch
@@ -166,6 +197,43 @@ def test_models_that_do_the_same_share_a_clause() -> None:
         "attention lowers HFC/LFC in <b>plain</b> (−0.05) and <b>smooth</b> (−0.25) and raises it in <b>sharp</b> "
         "(+0.25); the MLP lowers it in"
     ) in said[3]
+
+
+def test_the_steps_of_two_models_are_told_apart() -> None:
+    *_, where, driver, _ = findings(three()[1:])
+    assert where.html == (
+        'Features <span class="sharp-word">sharpen</span> most in layer 0 in <b>sharp</b> (HFC/LFC ×1.1); they '
+        '<span class="smooth-word">smooth</span> most in layer 1 in <b>smooth</b> (×0.889); layers that smooth them: '
+        "0 of 2 in <b>sharp</b> and 2 of 2 in <b>smooth</b>."
+    )
+    assert "attention raises HFC/LFC in <b>sharp</b> (+0.25) and lowers it in <b>smooth</b> (−0.25);" in driver.html
+    single = Subject("single", measured(SMOOTHER, layers=1))  # one layer is the most of nothing
+    assert where in findings([single, *three()[1:]])
+
+
+@pytest.mark.parametrize(("change", "other", "smoothing"), [(-1.0, "sharp-word", 1), (1.0, "smooth-word", 0)])
+def test_a_layer_that_changes_nothing_neither_smooths_nor_sharpens(change: float, other: str, smoothing: int) -> None:
+    found = measured({"hfc_lfc": change})
+    found.cells[Cell("blocks.0.post", "hfc_lfc", "all")] = found.cells[Cell("blocks.0.pre", "hfc_lfc", "all")]
+    said = findings([Subject("x", found)])[1].html
+    assert other not in said
+    assert said.endswith(f"layers that smooth them: {smoothing} of 2.")
+
+
+def test_layers_without_a_factor_are_not_counted() -> None:
+    found = measured({"hfc_lfc": -1.0}, layers=5)
+    for point in ("blocks.0.pre", "blocks.1.post"):
+        found.cells[Cell(point, "hfc_lfc", "all")] = moments(0.0, 0.0)
+    del found.cells[Cell("blocks.2.post", "hfc_lfc", "all")]
+    assert findings([Subject("x", found)])[1].html.endswith("layers that smooth them: 2 of 2.")
+
+
+def test_order_and_gap_follow_a_metric_that_rises_when_features_smooth() -> None:
+    pair = [Subject(name, measured({"cosine_similarity": change})) for name, change in (("a", 1.0), ("b", -1.0))]
+    assert findings(pair)[0].html.startswith(
+        "After the last layer, tokens are farthest apart in <b>b</b> (cosine similarity 4), and closest together in "
+        "<b>a</b> (6); the gap between these two, 2, is clear of"
+    )
 
 
 def test_a_metric_that_rises_when_features_smooth_is_read_that_way() -> None:
@@ -193,6 +261,30 @@ def test_a_step_too_long_for_a_negative_eigenvalue_is_named() -> None:
     (found,) = (f for f in findings([subject]) if "s·λ" in f.html)
     assert found.section == "spectra"
     assert "1 of 2 layers (down to −3.2)" in found.html
+
+
+def test_what_theory_says_is_counted_beside_what_guessing_would_score() -> None:
+    signs = [(1.0, 1.0), (1.0, -1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, -1.0)]
+    rows = [
+        {"layer": i, "input": 0, "step": 1.0, "exponent": predicted, "measured_ratio": measured_}
+        for i, (predicted, measured_) in enumerate(signs)
+    ]
+    kinds = ["sharpening", "smoothing", "mixed", "sharpening", "sharpening"]
+    heads = [
+        {"layer": 0, "head": h, "input": 0, "paper_kind": k, "paper_endpoint": "largest"} for h, k in enumerate(kinds)
+    ]
+    values = {False: torch.full((4,), -1 + 0j), True: torch.tensor([-1.0 + 0j, 1.0, 1.0, 1.0])}
+    spectra = [
+        {"layer": i, "folded": folded, "layer_values": v, "head_values": v[None]}
+        for i in range(5)
+        for folded, v in values.items()
+    ]
+    subject = Subject("x", measured(SMOOTHER), Explanation(rows, heads, [], spectra, {}))
+    said = {finding.section: finding.html.replace("\N{NO-BREAK SPACE}", " ") for finding in findings([subject])}
+    assert said["histograms"].endswith("the sharpening side, is 25 %.")
+    assert "the sharpening type dominates in 60 % of cases (95 % interval 8 % to 96 %)." in said["shares"]
+    assert said["exponents"].endswith("in 60 % of 5 cases (the commoner sign alone: 80 %).")
+    assert "spectra" not in said
 
 
 def test_numbers_read_as_text() -> None:
