@@ -11,6 +11,7 @@ from reference import iterate_by_squaring, update_matrix
 from unsmooth.errors import FeatureError, WeightsError
 from unsmooth.explain import dominance, limit, simulate
 from unsmooth.explain.limits import limit_of
+from unsmooth.explain.prediction import direction_cosine, direction_hfc_lfc, real_direction
 from unsmooth.explain.simulate import hfc_lfc, mean_cosine
 
 
@@ -37,6 +38,15 @@ def test_predicted_metrics_of_a_sharpening_limit_are_those_of_the_iterated_featu
     assert found.predicted.cosine == pytest.approx(float(mean_cosine(end)), abs=1e-6)
     assert found.predicted.effective_rank == 1
     assert found.limit_rank == int(torch.linalg.matrix_rank(end, rtol=1e-6)) == 1
+
+
+def test_the_phase_of_an_eigenvector_says_nothing() -> None:
+    vector = torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
+    turned = real_direction(vector * torch.exp(torch.tensor(0.7j, dtype=torch.complex128)))
+    torch.testing.assert_close(turned, -vector)  # the largest entry is made positive
+    assert direction_hfc_lfc(turned) == pytest.approx(hfc_lfc(vector[:, None]).item())
+    assert direction_cosine(turned) == pytest.approx((1 - 3) / 12)  # of six pairs one agrees, two do not
+    assert direction_hfc_lfc(vector - vector.mean()) == math.inf
 
 
 def test_smoothing_limit_is_the_same_vector_for_all_tokens() -> None:
