@@ -10,8 +10,11 @@ from torch import nn
 
 from unsmooth.errors import CheckpointError, FeatureError, OptionError, WeightsError
 from unsmooth.explain import Explainer, Explanation, dominance, explain, load_explanation
-from unsmooth.explain.facts import alignment
-from unsmooth.models import view
+from unsmooth.explain.exponent import layer_exponent
+from unsmooth.explain.facts import alignment, layer_facts
+from unsmooth.measure import measure
+from unsmooth.measure.measurement import Cell
+from unsmooth.models import capture_attention, view
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,22 @@ def test_the_frozen_linear_map_is_what_was_measured(found: Explanation) -> None:
     assert (frame["frozen_hfc"] - frame["measured_hfc"]).abs().max() < 1e-12
     assert (frame["frozen_ratio"] - frame["measured_ratio"]).abs().max() < 1e-12
     assert (frame["mean_step_hfc"] - frame["measured_hfc"]).abs().max() > 1e-3  # the approximation is visible
+
+
+def test_exponents_are_those_of_the_folded_map_at_the_step_of_each_input(vit: nn.Module) -> None:
+    batch, kept = torch.randn(2, 3, 48, 48, dtype=torch.float64), {}
+    frame = explain(vit, [batch], spectra=0, layers=[1]).frame()
+    with torch.no_grad(), capture_attention(view(vit), kept.__setitem__, [1]):
+        vit(batch)
+    pair, steps = layer_facts(view(vit).layers[1], True).folded.pair, torch.tensor(frame["step"])
+    fast = layer_exponent(kept[1], pair, scale=steps)
+    slow = layer_exponent(kept[1], pair, which="rightmost")
+    assert (steps - 1).abs().min() > 0.01  # a step of one would hide its absence
+    assert frame["exponent"].tolist() == pytest.approx(fast.exponent.tolist(), rel=0.05)
+    assert frame["small_step"].tolist() == pytest.approx((slow.exponent * steps).tolist(), rel=0.05)
+    measured = measure(vit, [batch]).per_sample
+    assert measured is not None
+    assert frame["hfc_lfc"].tolist() == pytest.approx(measured[Cell("blocks.1.pre", "hfc_lfc", "all")].tolist())
 
 
 def test_without_an_input_norm_the_mean_step_is_exact_too() -> None:
@@ -227,6 +246,9 @@ def test_dinov2_is_reproduced_exactly_by_its_folded_map(real_models: Path) -> No
 def test_a_layer_overshoots_when_its_fastest_eigenvalue_steps_below_minus_two(scale: float, over: bool) -> None:
     rows = [{"layer": 0, "input": i, "step": 2.0} for i in range(2)]
     values = torch.tensor([scale / 2, 0.01, -0.2 + 0.1j], dtype=torch.complex128)
-    spectra = [{"layer": 0, "folded": True, "layer_values": values, "head_values": values[None]}]
+    spectra = [
+        {"layer": 0, "folded": folded, "layer_values": v, "head_values": v[None]}
+        for folded, v in ((False, values - 9), (True, values))  # only what acts counts
+    ]
     found = Explanation(rows, [], [], spectra, {}).overshooting()
     assert found == ({0: pytest.approx(scale)} if over else {})

@@ -126,7 +126,8 @@ def test_few_samples_and_an_interruption_are_admitted() -> None:
     assert "3 samples" in last.html
     assert "hardly how others would" in last.html
     assert "interrupted" not in last.html
-    assert "interrupted" in findings([Subject("x", dataclasses.replace(found, partial=True))])[-1].html
+    half = Subject("y", dataclasses.replace(found, partial=True))
+    assert "interrupted" in findings([Subject("x", found), half])[-1].html
 
 
 def test_one_sample_has_no_interval_and_still_gives_a_page() -> None:
@@ -252,15 +253,15 @@ def test_smoothing_is_never_judged(subjects: list[Subject]) -> None:
 
 
 def test_a_step_too_long_for_a_negative_eigenvalue_is_named() -> None:
-    rows = [{"layer": i, "input": 0, "step": 2.0, "exponent": -1.0, "measured_ratio": 1.0} for i in range(2)]
+    rows = [{"layer": i, "input": 0, "step": 2.0, "exponent": -1.0, "measured_ratio": 1.0} for i in range(3)]
     spectra = [
         {"layer": i, "folded": True, "layer_values": torch.tensor([low, 0.1 + 0j]), "head_values": torch.zeros(1, 2)}
-        for i, low in enumerate((-1.6, -0.4))
+        for i, low in enumerate((-1.2, -1.6, -0.4))
     ]
-    subject = Subject("x", measured({"hfc_lfc": 1.0}), Explanation(rows, [], [], spectra, {}))
+    subject = Subject("x", measured({"hfc_lfc": 1.0}, layers=3), Explanation(rows, [], [], spectra, {}))
     (found,) = (f for f in findings([subject]) if "s·λ" in f.html)
     assert found.section == "spectra"
-    assert "1 of 2 layers (down to −3.2)" in found.html
+    assert "2 of 3 layers (down to −3.2)" in found.html
 
 
 def test_what_theory_says_is_counted_beside_what_guessing_would_score() -> None:
