@@ -58,6 +58,19 @@ def test_other_weights_give_the_true_error_and_it_is_below_that_of_no_attention(
     assert fit.heads < 1
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_that_nearly_satisfy_the_constraint_are_nearly_kept(form: str, mode: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    model = bake(reparametrize(decoder(), mode, form="symmetric", std=0.5, bound="clip", generator=generator))
+    with torch.no_grad():
+        for layer in model.layers:  # type: ignore[union-attr]
+            for weight in (layer.self_attn.v_proj.weight, layer.self_attn.o_proj.weight):
+                weight += 1e-3 * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    reparametrize(model, mode, form=form, init="from_weights")
+    assert all(1e-4 < fit.heads < 0.02 for fit in control_of(model).fit or ())
+
+
 def test_eigen_keeps_all_that_heads_write_where_no_value_reads() -> None:
     model = decoder()
     before = heads_of(model)

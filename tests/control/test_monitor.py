@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import pytest
 import torch
 from control.cases import FORMS, images, vit
@@ -43,6 +45,11 @@ def test_the_log_has_each_layer_and_the_worst() -> None:
         (log["control/saturated/blocks.0.attn"] + log["control/saturated/blocks.1.attn"]) / 2
     )
     assert len(log) == 12
+    log = ControlMonitor(reparametrize(vit(), std=0.5, bound="abs")).read().as_dict("unclipped")
+    for quantity, worst in (("smallest", min), ("largest", max)):
+        each = [log[f"unclipped/{quantity}/blocks.{block}.attn"] for block in (0, 1)]
+        assert each[0] != each[1]
+        assert log[f"unclipped/{quantity}"] == worst(each)
 
 
 @pytest.mark.parametrize("form", ["eigen", "symmetric"])
@@ -57,8 +64,18 @@ def test_a_singular_theta_is_an_error_with_the_name_of_the_layer(form: str) -> N
         ControlMonitor(model).check()
     with pytest.raises(WeightsError, match=match):
         bake(model)
-    condition = ControlMonitor(model).read().condition
-    assert condition.isnan().tolist() == [False, True]
+    reading = ControlMonitor(model).read()
+    assert reading.condition.isnan().tolist() == [False, True]
+    assert isnan(reading.as_dict()["control/condition"])  # not the worst of the layers that are left
+    assert reading.as_dict()["control/largest"] > 0
+
+
+def test_a_theta_that_is_not_finite_has_no_condition_number() -> None:
+    model = reparametrize(vit())
+    with torch.no_grad():
+        control_of(model).theta[0, 3, 2] = torch.inf
+    for exact in (True, False):
+        assert ControlMonitor(model, exact=exact).read().condition.isnan().tolist() == [True, False]
 
 
 def test_a_v_that_is_singular_up_to_rounding_is_an_error_for_the_form_that_inverts_it() -> None:

@@ -176,3 +176,13 @@ def test_a_softmax_with_a_sink_is_refused_before_anything_changes() -> None:
     with pytest.raises(WeightsError, match="layer 0: GptOssAttention adds a sink to its softmax, so the rows"):
         apply_fix(model, "attnscale")
     torch.testing.assert_close(outputs(model, batch), expected, rtol=0, atol=0)
+
+
+def test_a_model_may_leave_the_scale_of_its_scores_to_the_attention() -> None:
+    from transformers import AttentionInterface
+
+    apply_fix(BY_NAME["hf-vit"].model(), "attnscale")  # makes the attention known
+    q, k, v = torch.randn(3, 2, 4, 5, 8)
+    interface = AttentionInterface()
+    ours = interface["unsmooth_fix"](nn.Module(), q, k, v, None)[0]
+    torch.testing.assert_close(ours, interface["sdpa"](nn.Module(), q, k, v, None, is_causal=False)[0])

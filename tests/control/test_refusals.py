@@ -239,3 +239,10 @@ def test_a_value_bias_behind_a_sink_cannot_be_fitted() -> None:
     plain = outputs(model, SINK.inputs())
     reparametrize(model, "smoothing", form="symmetric", init="from_weights")
     torch.testing.assert_close(outputs(model, SINK.inputs()), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_of_several_controlled_parts_has_no_control_of_its_own() -> None:
+    both = nn.ModuleList([reparametrize(vit()), reparametrize(vit())])
+    with pytest.raises(OptionError, match="2 parts of this model are reparametrised: pass one of them"):
+        control_of(both)
+    assert control_of(both[1]) is both[1].spectral_control

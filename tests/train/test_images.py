@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -47,22 +48,26 @@ def test_class_folders_read_the_same_images(tiny_data: Path, tmp_path: Path) -> 
     assert a.class_names == b.class_names
 
 
-def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchvisions_folder_is_read(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pickle
 
     from torchvision.datasets import CIFAR100
 
-    pixels, labels = make_images(PER_CLASS, 0)
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
-    flat = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
-    (folder / "train").write_bytes(pickle.dumps({"data": flat, "fine_labels": labels.tolist()}))
+    for split, (pixels, labels) in {"train": make_images(PER_CLASS, 0), "test": make_images(4, 1)}.items():
+        flat = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
+        (folder / split).write_bytes(pickle.dumps({"data": flat, "fine_labels": labels.tolist()}))
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"class {c}" for c in range(CLASSES)]}))
     with pytest.raises(DataError, match=r"not torchvision's CIFAR-100.*download it again"):
         load_images(tmp_path, "train")
     monkeypatch.setattr(CIFAR100, "_check_integrity", lambda self: True)  # ours are not the published files
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
-    assert len(load_images(tmp_path, "train")) == len(labels)
+    for split, where in product(("train", "test"), (tmp_path, folder)):
+        found, expected = load_images(where, split), load_images(tiny_data, split)
+        assert torch.equal(found.pixels, expected.pixels)
+        assert torch.equal(found.labels, expected.labels)
+        assert found.class_names == expected.class_names
 
 
 def test_the_datasets_library_reads_the_same_images(
