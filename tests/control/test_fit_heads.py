@@ -13,6 +13,7 @@ from reference import clipped_heads
 from torch import Tensor
 
 from unsmooth.control import bake, control_of, reparametrize
+from unsmooth.control.shared_basis import Heads, _direction, best_eigenvalues, descend
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.models import load_model
 
@@ -112,3 +113,25 @@ def test_a_trained_model_of_several_heads_is_fitted(real_models: Path, form: str
     model = load_model("timm:vit_small_patch14_dinov2", weights=str(weights)).model
     reparametrize(model, form=form, layers=[0, 11], init="from_weights")
     assert all(fit.heads < below for fit in control_of(model).fit or ())
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_descent_goes_against_the_gradient_to_a_clearly_better_basis(orthogonal: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    left, right, first = torch.randn(3, 24, 24, generator=rng, dtype=torch.float64)
+    heads = Heads(left, right, 3, lambda values: values.clamp(max=0.0), orthogonal)
+    start = best_eigenvalues(heads, torch.linalg.qr(first)[0] if orthogonal else first)
+    assert descend(heads, start).loss < 1.2 * start.loss < 0
+
+    def loss(e: Tensor) -> Tensor:
+        v = start.v + start.v @ e
+        parts = (v.unflatten(1, (3, -1)).transpose(0, 1) * start.eigenvalues[:, None]) @ v.inverse().unflatten(
+            0, (3, -1)
+        )
+        return (left.unflatten(1, (3, -1)).transpose(0, 1) @ right.unflatten(0, (3, -1)) - parts).square().sum()
+
+    slope = torch.func.grad(loss)(torch.zeros_like(first))
+    slope = slope - slope.mT if orthogonal else slope
+    felt = slope.abs() > 1e-6 * slope.abs().max()
+    assert felt.any()
+    assert torch.equal(_direction(heads, start)[felt].sign(), -slope[felt].sign())

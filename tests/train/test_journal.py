@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from unsmooth.train import Run, journal, train
 from unsmooth.train.journal import Journal, read_log
@@ -69,3 +70,9 @@ def test_a_repository_that_only_holds_the_installed_package_is_not_its_own(
     assert journal.commit() == "abc1234"
     git("add", "journal.py")
     assert journal.commit() not in ("abc1234", "unknown")
+
+
+def test_the_hardware_of_several_processes_says_how_many() -> None:
+    one, two = (journal.hardware(torch.device("cpu"), processes) for processes in (1, 2))
+    assert one.startswith("CPU ")
+    assert two == f"2 × {one}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,17 @@ def test_a_folder_that_another_process_trains_into_is_refused(run: Run, tiny_dat
         assert list(folder.iterdir()) == []
         other.kill()  # SIGKILL: nothing is left to clean up
     assert again(run, tiny_data, folder)[1] == [1, 2]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_a_drive_without_locks_is_trained_into(
+    run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert again(run, tiny_data, tmp_path)[1] == [1, 2]
 
 
 def test_a_run_that_broke_off_lets_its_folder_go(run: Run, tiny_data: Path, tmp_path: Path) -> None:
