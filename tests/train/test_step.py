@@ -67,6 +67,15 @@ def test_the_same_seed_builds_the_same_model(tiny_recipe: Recipe) -> None:
             assert not torch.equal(x, z)
 
 
+def test_paths_are_dropped_as_often_as_the_recipe_says(tiny_recipe: Recipe) -> None:
+    """Stochastic depth rises linearly to the recipe's share in the last block, and only in training."""
+    model, x = build_model(tiny_recipe.override(["drop_path=0.6", "depth=3"]), 0), torch.ones(4000, 1, 1)
+    torch.manual_seed(0)
+    dropped = [(block.drop_path1.train()(x) == 0).float().mean() for block in model.get_submodule("blocks")]
+    assert torch.stack(dropped).tolist() == pytest.approx([0.0, 0.3, 0.6], abs=0.04)
+    assert all(torch.equal(block.drop_path1.eval()(x), x) for block in model.get_submodule("blocks"))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
