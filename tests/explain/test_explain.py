@@ -130,6 +130,20 @@ def test_a_head_verdict_is_the_single_head_dominance(vit: nn.Module) -> None:
         assert row["paper_exponent"] == pytest.approx(float(expected), abs=1e-9)
 
 
+def test_what_is_said_of_attention_is_that_of_its_eigenvalues(vit: nn.Module) -> None:
+    torch.manual_seed(2)
+    batch = torch.randn(1, 3, 48, 48, dtype=torch.float64)
+    seen: dict[int, torch.Tensor] = {}
+    with torch.no_grad(), capture_attention(view(vit), seen.__setitem__):
+        vit.eval()(batch)
+    for row in explain(vit, [batch], spectra=1).head_frame().itertuples():
+        values = torch.linalg.eigvals(seen[row.layer][0, row.head])
+        others = values[(values - 1).abs().argsort()[1:]]  # all but Perron's
+        assert row.gap == pytest.approx(1 - float(others.abs().max()), abs=1e-9)
+        assert row.smallest_real == pytest.approx(float(others.real.min()), abs=1e-9)
+        assert row.complex == pytest.approx(float((values.imag.abs() > 1e-9).double().mean()))
+
+
 def test_spectra_are_limited_to_the_inputs_asked_for(found: Explanation) -> None:
     frame = found.head_frame()
     assert sorted(frame[frame["kind"].notna()]["input"].unique()) == [0, 1]
