@@ -109,14 +109,18 @@ def test_padding_changes_nothing() -> None:
     )
 
 
-def test_a_head_verdict_is_the_single_head_dominance(vit: nn.Module) -> None:
+def attention_of_one(vit: nn.Module) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+    """An input, and the attention of each layer on it."""
     torch.manual_seed(2)
     batch = torch.randn(1, 3, 48, 48, dtype=torch.float64)
     seen: dict[int, torch.Tensor] = {}
-    from unsmooth.models import capture_attention
-
     with torch.no_grad(), capture_attention(view(vit), seen.__setitem__):
         vit.eval()(batch)
+    return batch, seen
+
+
+def test_a_head_verdict_is_the_single_head_dominance(vit: nn.Module) -> None:
+    batch, seen = attention_of_one(vit)
     heads = explain(vit, [batch], spectra=1).head_frame()
     raw = view(vit).layers[1].weights()
     for head in range(3):
@@ -131,11 +135,7 @@ def test_a_head_verdict_is_the_single_head_dominance(vit: nn.Module) -> None:
 
 
 def test_what_is_said_of_attention_is_that_of_its_eigenvalues(vit: nn.Module) -> None:
-    torch.manual_seed(2)
-    batch = torch.randn(1, 3, 48, 48, dtype=torch.float64)
-    seen: dict[int, torch.Tensor] = {}
-    with torch.no_grad(), capture_attention(view(vit), seen.__setitem__):
-        vit.eval()(batch)
+    batch, seen = attention_of_one(vit)
     for row in explain(vit, [batch], spectra=1).head_frame().itertuples():
         values = torch.linalg.eigvals(seen[row.layer][0, row.head])
         others = values[(values - 1).abs().argsort()[1:]]  # all but Perron's

@@ -74,7 +74,7 @@ function spectrumNote(layer, state, outside) {
   const parts = clouds(layer, state).map(({ name, re, condition }) => {
     const share = (test) => re.filter(test).length / re.length;
     const zero = share((value) => value === 0);
-    const beside = zero >= 0.05 ? ` and ${percent(zero)} at it` : "";
+    const beside = zero >= 0.05 /* as findings.py has it */ ? ` and ${percent(zero)} at it` : "";
     return `${name === "raw" ? "Before" : "After"} folding ${percent(share((value) => value < 0))} lie left of zero${beside}${known(condition) ? `, eigenvectors’ condition ${show(condition, 2)}` : ""}.`;
   });
   if (outside) parts.push(`Outside the frame and drawn at its edge: ${outside}.`);

@@ -26,7 +26,7 @@ class Strip:
     columns: int  # of GELU; LayerNorm needs them all
     warps: int
     programs: int = 0  # a multiprocessor; 0: as many as there are tiles
-    stages: int = 1  # rows that are on their way at a time
+    stages: int = 1  # tiles that are on their way from memory at a time
 
     def launched(self, rows: int, device: torch.device, beside: int = 1) -> int:
         """Programs along the rows; `beside` of them lie side by side along the columns."""
