@@ -36,6 +36,25 @@ def test_tensorboard_gets_every_logged_number(tiny_data: Path, tiny_recipe: Reci
     assert [e.step for e in events.Scalars("train_loss")] == [1, 2]
 
 
+@pytest.mark.parametrize("first_epoch", [0, 2])
+def test_tensorboard_shows_an_epoch_once_that_a_kill_made_run_twice(tmp_path: Path, first_epoch: int) -> None:
+    """Killed after the row of epoch 4 and before its checkpoint; with 0, before there was any checkpoint."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    before = Journal(tmp_path)
+    for epoch in range(1, 5):
+        before.add({"epoch": epoch, "train_loss": 1.0})
+    after = Journal(tmp_path, first_epoch)
+    for epoch in range(first_epoch + 1, 7):
+        after.add({"epoch": epoch, "train_loss": 2.0})
+    for journal in (before, after):
+        journal.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("train_loss")] == [1, 2, 3, 4, 5, 6]
+    assert [e.value for e in events.Scalars("train_loss")] == [1.0] * first_epoch + [2.0] * (6 - first_epoch)
+
+
 def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
     started = time.monotonic()
     run = Run(tiny_recipe.override(["epochs=1"]), "smoothing", seed=2, fraction=0.5)

@@ -71,7 +71,8 @@ def _tensorboard(folder: Path, first_epoch: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MissingExtraError.needed("tensorboard", "train", "writing TensorBoard logs") from error
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch + 1 if first_epoch else None)
+    # also from the start: a run killed before its first checkpoint has events already
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch + 1)
 
 
 def _scalars(row: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, float]]:
