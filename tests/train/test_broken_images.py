@@ -76,3 +76,71 @@ def test_a_split_without_images_is_named(tmp_path: Path) -> None:
     (tmp_path / "train" / "a").mkdir(parents=True)
     with pytest.raises(DataError, match=rf"train at {tmp_path} holds no images: expected HF-layout parquet"):
         load_images(tmp_path, "train")
+
+
+def write_class(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / "train" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(PNG)
+    return folder
+
+
+def test_a_folder_named_like_an_image_is_none(tmp_path: Path) -> None:
+    write_class(tmp_path, "a/1.png")
+    (tmp_path / "train" / "a" / "more.png").mkdir()
+    assert len(load_images(tmp_path, "train")) == 1
+
+
+def test_an_image_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    write_class(tmp_path, "a/1.png")
+    (tmp_path / "train" / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"gone.png cannot be read \(No such file.*\): remove it or repair it"):
+        load_images(tmp_path, "train")
+
+
+def test_an_image_of_absurd_size_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 8)
+    write_class(tmp_path, "a/1.png")
+    with pytest.raises(DataError, match=r"1.png is not a readable image .*exceeds limit"):
+        load_images(tmp_path, "train")
+
+
+def test_every_format_that_measuring_reads_is_trained_on(tmp_path: Path) -> None:
+    """A file that is passed over in silence would be a subset nobody asked for."""
+    from PIL import Image
+
+    from unsmooth.data.files import IMAGES
+
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    for number, suffix in enumerate(sorted(IMAGES)):
+        Image.new("RGB", (8, 8)).save(tmp_path / "train" / "a" / f"{number}{suffix.upper()}")
+    assert len(load_images(tmp_path, "train")) == len(IMAGES)
+
+
+def test_class_folders_without_images_say_which_files_would_be_some(tmp_path: Path) -> None:
+    write_class(tmp_path, "a/1.heic")
+    with pytest.raises(DataError, match=r"holds no images: expected .*one folder per class \(files .*\.png.*\.tiff"):
+        load_images(tmp_path, "train")
+
+
+def test_no_name_at_all_is_not_the_folder_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_class(tmp_path, "a/1.png"))
+    with pytest.raises(DataError, match=r"the path of the data is empty: expected HF-layout parquet"):
+        load_images("", "train")
+    assert len(load_images(".", "train")) == 1
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    write_columns(tmp_path, [PNG], [0], {})
+    with pytest.raises(DataError, match=r"train-00000-of-00001.parquet is a file: expected the folder that holds it"):
+        load_images(tmp_path / "train-00000-of-00001.parquet", "train")
+
+
+def test_parquet_of_several_data_sets_is_never_one(tmp_path: Path) -> None:
+    for name in ("cifar10", "cifar100"):
+        (tmp_path / name).mkdir()
+        write_columns(tmp_path / name, [PNG], [0], {})
+    with pytest.raises(DataError, match=r"parquet of several data sets below .*: cifar10, cifar100; name one of them"):
+        load_images(tmp_path, "train")
+    assert len(load_images(tmp_path / "cifar100", "train")) == 1

@@ -63,7 +63,11 @@ def test_torchvisions_folder_is_read(tiny_data: Path, tmp_path: Path, monkeypatc
         load_images(tmp_path, "train")
     monkeypatch.setattr(CIFAR100, "_check_integrity", lambda self: True)  # ours are not the published files
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
-    for split, where in product(("train", "test"), (tmp_path, folder)):
+    renamed = tmp_path / "elsewhere" / "my cifar"
+    renamed.parent.mkdir()
+    renamed.symlink_to(folder)
+    monkeypatch.chdir(folder)
+    for split, where in product(("train", "test"), (tmp_path, folder, renamed, Path())):
         found, expected = load_images(where, split), load_images(tiny_data, split)
         assert torch.equal(found.pixels, expected.pixels)
         assert torch.equal(found.labels, expected.labels)
@@ -127,7 +131,17 @@ def test_data_that_the_recipe_does_not_mean_is_refused(
 def test_a_class_that_is_missing_is_named(missing: int, tiny_data: Path, tiny_recipe: Recipe) -> None:
     images = load_images(tiny_data, "test")
     kept = images.take((images.labels != missing).nonzero()[:, 0])
-    with pytest.raises(DataError, match=rf"expected 4 classes in test, found 3: no image has the label {missing}$"):
+    wanted = rf"expected 4 classes in test, found 3: no image has the label {missing} \(class {missing}\)"
+    with pytest.raises(DataError, match=wanted + "$"):
+        check_images(kept, tiny_recipe, "test")
+    with pytest.raises(DataError, match=rf"no image has the label {missing}$"):
+        check_images(dataclasses.replace(kept, class_names=()), tiny_recipe, "test")
+
+
+def test_one_class_gets_no_advice_that_would_be_refused(tiny_data: Path, tiny_recipe: Recipe) -> None:
+    images = load_images(tiny_data, "test")
+    kept = dataclasses.replace(images.take((images.labels == 0).nonzero()[:, 0]), class_names=("a",))
+    with pytest.raises(DataError, match=r"found 1: no image has the label 1, 2, 3$"):
         check_images(kept, tiny_recipe, "test")
 
 

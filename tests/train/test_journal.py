@@ -47,8 +47,8 @@ def test_tensorboard_shows_an_epoch_once_that_a_kill_made_run_twice(tmp_path: Pa
     after = Journal(tmp_path, first_epoch)
     for epoch in range(first_epoch + 1, 7):
         after.add({"epoch": epoch, "train_loss": 2.0})
-    for journal in (before, after):
-        journal.close()
+    before.close()
+    after.close()
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [e.step for e in events.Scalars("train_loss")] == [1, 2, 3, 4, 5, 6]

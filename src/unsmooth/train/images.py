@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from unsmooth.data.files import IMAGES
 from unsmooth.errors import DataError, MissingExtraError
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
 IMAGE_COLUMNS = ("img", "image")
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm"})
 EXPECTED = (
     "HF-layout parquet (train-*.parquet, test-*.parquet), torchvision's cifar-100-python folder, "
-    "or train/ and test/ folders with one folder per class"
+    f"or train/ and test/ folders with one folder per class (files {', '.join(sorted(IMAGES))})"
 )
 
 
@@ -58,10 +58,14 @@ def load_images(path: str | Path, split: str) -> ImageSet:
     """Read one split (`train` or `test`) from any of the layouts we know, or `hub:NAME` through `datasets`."""
     if str(path).startswith("hub:"):
         return _canonical(_from_hub(str(path).removeprefix("hub:"), split), f"{split} of {path}")
+    if not str(path):  # a shell variable that is not set; as a path it would be the current folder
+        raise DataError(f"the path of the data is empty: expected {EXPECTED}")
     path = Path(path).expanduser()
     if not path.exists():
         raise DataError(f"no data at {path}: expected {EXPECTED}")
-    parquet = sorted(path.glob(f"**/{split}-*.parquet")) or sorted(path.glob(f"**/{split}.parquet"))
+    if path.is_file():
+        raise DataError(f"{path} is a file: expected the folder that holds it, with {EXPECTED}")
+    parquet = _parquet_files(path, split)
     pickled = next(iter(sorted(path.glob(f"**/cifar-100-python/{split}"))), None)
     folder = next((path / name for name in _folder_names(split) if (path / name).is_dir()), None)
     if parquet:
@@ -73,6 +77,15 @@ def load_images(path: str | Path, split: str) -> ImageSet:
     else:
         raise DataError(f"no {split} split at {path}: expected {EXPECTED}")
     return _canonical(found, f"{split} at {path}")
+
+
+def _parquet_files(path: Path, split: str) -> list[Path]:
+    """The shards of one data set, in the folder or somewhere below it."""
+    files = sorted(path.glob(f"**/{split}-*.parquet")) or sorted(path.glob(f"**/{split}.parquet"))
+    folders = sorted({str(file.parent.relative_to(path)) for file in files})
+    if len(folders) > 1:
+        raise DataError(f"parquet of several data sets below {path}: {', '.join(folders)}; name one of them")
+    return files
 
 
 def _folder_names(split: str) -> tuple[str, ...]:
@@ -100,7 +113,7 @@ def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
         raise MissingExtraError.needed("pillow", "train", "reading images") from error
     try:
         return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:  # Pillow's own, by format
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         why = "no format that Pillow knows" if isinstance(error, UnidentifiedImageError) else error
         raise DataError(f"{where} is not a readable image ({why}): remove it or repair it") from error
 
@@ -173,13 +186,17 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
 
 def _from_torchvision(file: Path) -> ImageSet:
     """torchvision keeps CIFAR-100 as pickles; its own loader checks their md5 before unpickling."""
+    home = file.parent.absolute()
     try:
         from torchvision.datasets import CIFAR100
     except ImportError as error:
         raise MissingExtraError.needed("torchvision", "train", "reading torchvision's CIFAR-100") from error
-    root = file.parent.parent if file.parent.name == "cifar-100-python" else file.parent
+
+    class Here(CIFAR100):
+        base_folder = home.name  # cifar-100-python, or whatever the user calls it
+
     try:
-        data = CIFAR100(str(root), train=file.name == "train", download=False)
+        data = Here(str(home.parent), train=file.name == "train", download=False)
     except RuntimeError as error:
         raise DataError(f"{file} is not torchvision's CIFAR-100 ({error}): download it again") from error
     pixels = torch.from_numpy(np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)))
@@ -194,10 +211,18 @@ def _from_folders(folder: Path) -> ImageSet:
     labels: list[int] = []
     for number, path in enumerate(classes):
         for file in _image_files(path):
-            arrays.append(_decode(file.read_bytes(), str(file)))
+            arrays.append(_decode(_read(file), str(file)))
             labels.append(number)
     return _stack(arrays, labels, tuple(p.name for p in classes))
 
 
 def _image_files(folder: Path) -> Iterator[Path]:
-    return (p for p in sorted(folder.iterdir()) if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    found = (p for p in sorted(folder.iterdir()) if p.suffix.lower() in IMAGES and not p.name.startswith("."))
+    return (p for p in found if not p.is_dir())
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error.strerror or error}): remove it or repair it") from error

@@ -65,8 +65,9 @@ def check_images(images: ImageSet, recipe: Recipe, split: str, remedy: bool = Tr
         raise refuse(f"{split} labels in 0…{recipe.classes - 1}", f"{found[0]}…{found[-1]}", advice)
     if len(found) != recipe.classes:
         missing = sorted(set(range(recipe.classes)) - set(found))
-        advice = f"no image has the label {', '.join(map(str, missing[:4]))}{', …' if len(missing) > 4 else ''}"
-        advice += f"; --set classes={len(found)}?" if missing[0] > found[-1] else ""
+        named = [f"{y} ({images.class_names[y]})" if y < len(images.class_names) else str(y) for y in missing]
+        advice = f"no image has the label {', '.join(named[:4])}{', …' if len(named) > 4 else ''}"
+        advice += f"; --set classes={len(found)}?" if missing[0] > found[-1] > 0 else ""  # one class is no task
         raise refuse(f"{recipe.classes} classes in {split}", len(found), advice)
     _check_means(images, recipe, split, refuse)
 
