@@ -36,6 +36,12 @@ def test_tensorboard_gets_every_logged_number(tiny_data: Path, tiny_recipe: Reci
     assert [e.step for e in events.Scalars("train_loss")] == [1, 2]
 
 
+@pytest.mark.parametrize("strange", [b"\xff\xfe\x00", b"[1, 2]", b"{}", b'{"epoch": "2"}', b"2"])
+def test_a_line_that_is_no_row_ends_the_log(strange: bytes, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b'{"epoch": 1}\n' + strange + b'\n{"epoch": 3}\n')
+    assert read_log(tmp_path) == [{"epoch": 1}]
+
+
 @pytest.mark.parametrize("first_epoch", [0, 2])
 def test_tensorboard_shows_an_epoch_once_that_a_kill_made_run_twice(tmp_path: Path, first_epoch: int) -> None:
     """Killed after the row of epoch 4 and before its checkpoint; with 0, before there was any checkpoint."""

@@ -140,6 +140,12 @@ def test_the_command_of_a_run_names_what_differs() -> None:
     )
 
 
+def test_the_command_of_a_recipe_of_ones_own_says_how_it_differs_from_the_papers() -> None:
+    run = Run(Recipe("mine", patch_size=4, lr=0.001))
+    wanted = "unsmooth train cifar100 --variant plain --seed 0 --set patch_size=4 --set lr=0.001 --data PATH"
+    assert command_of(run) == wanted
+
+
 def test_the_command_of_a_run_keeps_every_digit() -> None:
     run = Run(find_recipe("cifar100"), "smoothing", fraction=0.333333333, std=0.123456789)
     assert "--fraction 0.333333333 --std 0.123456789" in command_of(run)

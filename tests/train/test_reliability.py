@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.errors import CheckpointError, OptionError, UnknownModelError
 from unsmooth.train import Run, Trainer, TrainingError, checkpoint, train
 from unsmooth.train.augment import EpochPlan
 from unsmooth.train.recipes import Recipe
@@ -105,6 +105,16 @@ def test_a_foreign_file_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
 
     save_file({"x": torch.zeros(1)}, tmp_path / checkpoint.CURRENT)
     with pytest.raises(CheckpointError, match=r"not ours: expected schema 'unsmooth-checkpoint/1', got None"):
+        checkpoint.read_checkpoint(tmp_path / checkpoint.CURRENT)
+
+
+@pytest.mark.parametrize("state", [None, "{", "[]", "{}"])
+def test_a_checkpoint_that_does_not_say_its_epoch_is_named(state: str | None, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    metadata = {"schema": checkpoint.SCHEMA} | ({} if state is None else {"state": state})
+    save_file({"rng.cpu": torch.get_rng_state()}, tmp_path / checkpoint.CURRENT, metadata)
+    with pytest.raises(CheckpointError, match=r"checkpoint.safetensors is not complete.*remove it to go on from previ"):
         checkpoint.read_checkpoint(tmp_path / checkpoint.CURRENT)
 
 
@@ -199,6 +209,15 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tiny_data: Path, tiny_recipe:
     if kept is not None:
         tensors, _ = checkpoint.read_checkpoint(kept)
         assert all(torch.isfinite(t).all() for name, t in tensors.items() if name.startswith("model."))
+
+
+def test_a_model_that_cannot_be_looked_into_is_refused_before_it_is_trained(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "run_epoch", lambda *_, **__: pytest.fail("trained"))
+    recipe = tiny_recipe.override(["timm_name=cait_xxs24_224"])
+    with pytest.raises(UnknownModelError, match="no family matches timm.models.cait.Cait"):
+        train(Run(recipe), tiny_data, tmp_path, device="cpu", tensorboard=False)
 
 
 def test_too_little_data_for_a_batch_is_refused(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:

@@ -93,6 +93,13 @@ def test_a_folder_that_another_process_trains_into_is_refused(run: Run, tiny_dat
     assert again(run, tiny_data, folder)[1] == [1, 2]
 
 
+def test_a_file_where_the_folder_should_be_is_named(run: Run, tiny_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(CheckpointError, match="run is a file: expected a folder for the run; choose another --out"):
+        again(run, tiny_data, tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "mine"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
 def test_a_drive_without_locks_is_trained_into(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

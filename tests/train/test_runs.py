@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from unsmooth.control import PEERS
+from unsmooth.errors import WeightsError
 from unsmooth.train import Run, TrainingError, runs
 from unsmooth.train.recipes import Recipe
 
@@ -78,17 +79,21 @@ def test_a_run_is_started_while_as_much_time_is_left_as_the_longest_took(
     assert f"{wanted[3].name}: not started, 0 s left" in shown
 
 
+@pytest.mark.parametrize("kind", [TrainingError, WeightsError])
 def test_the_record_of_a_broken_run_keeps_the_epochs_before(
-    tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[Exception], tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A loss that is not a number, or a Θ that control finds singular."""
+
     def train(run: Run, data: Path, folder: Path, **_: object) -> dict[str, Any]:
         folder.mkdir(parents=True)
         (folder / "log.jsonl").write_text('{"epoch": 1, "train_loss": 2.5}\n')
-        raise TrainingError("the loss is nan")
+        raise kind("it is nan")
 
     monkeypatch.setattr(runs, "train", train)
     run = Run(tiny_recipe)
     runs.run_all([run], tmp_path, tmp_path / "runs", tmp_path / "records", minutes=10)
     failure = json.loads((tmp_path / "records" / f"{run.name}.failed.json").read_text())
+    assert failure["failed"] == "it is nan"
     assert failure["epochs"] == [{"epoch": 1, "train_loss": 2.5}]
     assert failure["command"].startswith("unsmooth train cifar100-fast --variant plain")

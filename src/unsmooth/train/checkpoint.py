@@ -19,6 +19,7 @@ from unsmooth.files import write_atomically
 
 SCHEMA = "unsmooth-checkpoint/1"
 CURRENT, PREVIOUS = "checkpoint.safetensors", "previous.safetensors"
+REMEDY = f"remove it to go on from {PREVIOUS}, if there is one, or from the start"
 
 
 def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
@@ -94,13 +95,22 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is truncated or not a checkpoint ({error}): remove it to go on from {PREVIOUS}, "
-            "if there is one, or from the start"
-        ) from error
+        raise CheckpointError(f"{path} is truncated or not a checkpoint ({error}): {REMEDY}") from error
     if metadata.get("schema") != SCHEMA:
         raise CheckpointError(f"{path} is not ours: expected schema {SCHEMA!r}, got {metadata.get('schema')!r}")
-    return tensors, json.loads(metadata["state"])
+    state = _object(metadata.get("state", ""))
+    if "epoch" not in state or "rng.cpu" not in tensors:
+        raise CheckpointError(f"{path} is not complete, it lacks its epoch or random state: {REMEDY}")
+    return tensors, state
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object in a text; an empty one where there is none."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @torch.no_grad()

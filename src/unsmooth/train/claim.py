@@ -14,6 +14,8 @@ from unsmooth.train.checkpoint import writing
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Hold the folder, or refuse. The claim ends with its process, however that ends, and leaves no file behind."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file: expected a folder for the run; choose another --out")
     try:
         import fcntl
     except ImportError:  # Windows: nothing of the kind for folders

@@ -53,16 +53,19 @@ class Journal:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's log; a line that a kill cut short is dropped."""
+    """The rows of a run's log, up to the first line that is none: a kill or a full disk cut it short."""
     path = folder / LOG
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not (isinstance(row, dict) and isinstance(row.get("epoch"), int)):
+            break
+        rows.append(row)
     return rows
 
 

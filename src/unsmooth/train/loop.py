@@ -16,6 +16,7 @@ import torch
 
 from unsmooth.control import parameter_groups
 from unsmooth.errors import OptionError, UnsmoothError
+from unsmooth.models import view
 from unsmooth.train import journal
 from unsmooth.train.augment import EpochPlan, draw_epoch
 from unsmooth.train.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
@@ -24,7 +25,7 @@ from unsmooth.train.evaluate import evaluate
 from unsmooth.train.images import ImageSet
 from unsmooth.train.model import build_model, save_model
 from unsmooth.train.observe import observe
-from unsmooth.train.recipes import Recipe
+from unsmooth.train.recipes import RECIPES, Recipe
 from unsmooth.train.resume import OURS, finished, resume
 from unsmooth.train.schedule import learning_rates
 from unsmooth.train.step import Speed, Trainer
@@ -155,6 +156,7 @@ def _make_trainer(run: Run, images: ImageSet, device: torch.device, speed: Speed
     if len(images) < recipe.batch_size:
         raise OptionError(f"{len(images)} images do not fill one batch of {recipe.batch_size}: --set batch_size=…")
     model = apply_variant(build_model(recipe, run.seed), run.variant, run.std, run.seed).to(device)
+    view(model)  # `observe` needs it: better refused now than after the first epochs
     rates = learning_rates(recipe, len(images) // recipe.batch_size, run.epochs)
     groups = parameter_groups(model, recipe.weight_decay)
     return Trainer(model, groups, images.pixels.to(device), images.labels.to(device), recipe, rates, speed, world)
@@ -198,16 +200,14 @@ def _finish(
 
 def command_of(run: Run) -> str:
     """The command line that repeats this run."""
-    from unsmooth.train.recipes import find_recipe
-
-    words = ["unsmooth", "train", run.recipe.name, "--variant", run.variant, "--seed", str(run.seed)]
+    standard = RECIPES.get(run.recipe.name, RECIPES["cifar100"])  # a recipe of one's own: changes of the paper's
+    words = ["unsmooth", "train", standard.name, "--variant", run.variant, "--seed", str(run.seed)]
     words += ["--fraction", str(run.fraction)] if run.fraction != 1 else []
     words += ["--same-steps"] if run.same_steps else []
     words += ["--std", str(run.std)] if run.std is not None else []
-    standard = find_recipe(run.recipe.name)
     for item in dataclasses.fields(run.recipe):
         value = getattr(run.recipe, item.name)
-        if value != getattr(standard, item.name):
+        if item.name != "name" and value != getattr(standard, item.name):
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             words += ["--set", f"{item.name}={text}"]
     return shlex.join([*words, "--data", "PATH"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unsmooth.control import PEERS
-from unsmooth.errors import OptionError
+from unsmooth.errors import OptionError, WeightsError
 from unsmooth.files import write_atomically
 from unsmooth.train.journal import FAILURE_SCHEMA, RECORD, read_log, write_record
 from unsmooth.train.loop import Run, TrainingError, command_of, train
@@ -62,7 +62,7 @@ def run_all(runs: list[Run], data: Path, out: Path, records: Path, minutes: floa
         folder = out / run.name
         try:
             record = train(run, data, folder, progress=_say, tensorboard=False, **options)
-        except TrainingError as error:  # that training breaks is a result too; the other runs go on
+        except (TrainingError, WeightsError) as error:  # that training breaks is a result too; the other runs go on
             failure = {"run": run.name, "command": command_of(run), "failed": str(error), "epochs": read_log(folder)}
             write_record(records / f"{run.name}.failed.json", failure, FAILURE_SCHEMA)
             print(f"{run.name}: {error}", flush=True)
