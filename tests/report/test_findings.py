@@ -70,10 +70,22 @@ def test_a_metric_that_takes_no_part_in_the_verdict_is_named() -> None:
     assert "not clear" not in findings([Subject("x", measured(SMOOTHER))])[0].html
 
 
+def test_one_clear_metric_of_three_is_named_and_makes_no_verdict() -> None:
+    found = measured({"hfc_lfc": 0.001, "cosine_similarity": 0.001, "effective_rank": -1.0})
+    assert verdict(found, PAPER, "all") == "steady"
+    said = findings([Subject("x", found)])[0].html
+    assert "does not clearly change" in said
+    assert said.endswith("; only the change of effective rank is clear.")
+    assert verdict(found, PAPER[1:], "all") == "smooths"  # one of two is enough
+
+
 def test_metrics_that_disagree_are_said_to() -> None:
     found = measured({"hfc_lfc": -1.0, "cosine_similarity": -1.0, "effective_rank": -1.0})
     assert verdict(found, PAPER, "all") == "mixed"
     assert "different directions" in findings([Subject("x", found)])[0].html
+    found = measured({"hfc_lfc": -1.0, "cosine_similarity": -1.0, "effective_rank": 0.001})
+    assert "directions (" in (said := findings([Subject("x", found)])[0].html)
+    assert said.endswith("; the change of effective rank is not clear.")
 
 
 def test_a_change_smaller_than_its_interval_is_no_verdict() -> None:
@@ -82,6 +94,14 @@ def test_a_change_smaller_than_its_interval_is_no_verdict() -> None:
     assert [vote(found, metric, "all") for metric in PAPER] == [0, 0, 0]
     said = " ".join(finding.html for finding in findings([Subject("x", found)]))
     assert "attention does not clearly change HFC/LFC (" in said
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_what_changes_nothing_at_all_neither_raises_nor_lowers(count: int) -> None:
+    found = measured(SMOOTHER, count=count)
+    found.changes[Change("residual", "Attention", "hfc_lfc", "all")] = moments(0.0, 0.0, count)
+    said = " ".join(finding.html for finding in findings([Subject("x", found)]))
+    assert "attention does not clearly change HFC/LFC (0); the MLP lowers it (" in said
 
 
 def test_the_layer_that_moves_most_and_the_mover_are_named() -> None:
@@ -112,6 +132,8 @@ def test_outlier_tokens_that_hide_smoothing_are_found_among_the_leading_metric_o
     found.about["definitions"]["tokens"]["no-outliers"] = ""
     found.cells[Cell("blocks.0.attn", "hfc_lfc", "all")] = moments(1.0, 0.01)
     factors = {"blocks.0.attn": 99.0, "blocks.0.mid": 2.0, "blocks.1.pre": 0.0, "blocks.1.mid": 0.8}
+    for cell in found.cells:
+        found.cells[cell].mean /= 10  # a ratio of small values counts as well
     for cell, value in list(found.cells.items()):
         factor = factors.get(cell.point, 1.0) if cell.metric == "hfc_lfc" else 50.0
         found.cells[cell._replace(tokens="no-outliers")] = moments(value.mean * factor, 0.0)
@@ -221,6 +243,13 @@ def test_a_layer_that_changes_nothing_neither_smooths_nor_sharpens(change: float
     assert said.endswith(f"layers that smooth them: {smoothing} of 2.")
 
 
+def test_layers_of_small_values_are_counted_too() -> None:
+    found = measured({"hfc_lfc": -1.0})
+    for value in found.cells.values():
+        value.mean /= 10
+    assert findings([Subject("x", found)])[1].html.endswith("layers that smooth them: 2 of 2.")
+
+
 def test_layers_without_a_factor_are_not_counted() -> None:
     found = measured({"hfc_lfc": -1.0}, layers=5)
     for point in ("blocks.0.pre", "blocks.1.post"):
@@ -250,42 +279,6 @@ def test_smoothing_is_never_judged(subjects: list[Subject]) -> None:
         r"\b(bad|good|worse|poor|suffer|problem|fail|harm|unfortunately|healthy)", said.split("<b>")[0]
     )
     assert not re.search(r"\b(bad|poor|suffers?|problem|harmful|unfortunately|healthy|degrad)", said)
-
-
-def test_a_step_too_long_for_a_negative_eigenvalue_is_named() -> None:
-    rows = [{"layer": i, "input": 0, "step": 2.0, "exponent": -1.0, "measured_ratio": 1.0} for i in range(3)]
-    spectra = [
-        {"layer": i, "folded": True, "layer_values": torch.tensor([low, 0.1 + 0j]), "head_values": torch.zeros(1, 2)}
-        for i, low in enumerate((-1.2, -1.6, -0.4))
-    ]
-    subject = Subject("x", measured({"hfc_lfc": 1.0}, layers=3), Explanation(rows, [], [], spectra, {}))
-    (found,) = (f for f in findings([subject]) if "s·λ" in f.html)
-    assert found.section == "spectra"
-    assert "2 of 3 layers (down to −3.2)" in found.html
-
-
-def test_what_theory_says_is_counted_beside_what_guessing_would_score() -> None:
-    signs = [(1.0, 1.0), (1.0, -1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, -1.0)]
-    rows = [
-        {"layer": i, "input": 0, "step": 1.0, "exponent": predicted, "measured_ratio": measured_}
-        for i, (predicted, measured_) in enumerate(signs)
-    ]
-    kinds = ["sharpening", "smoothing", "mixed", "sharpening", "sharpening"]
-    heads = [
-        {"layer": 0, "head": h, "input": 0, "paper_kind": k, "paper_endpoint": "largest"} for h, k in enumerate(kinds)
-    ]
-    values = {False: torch.full((4,), -1 + 0j), True: torch.tensor([-1.0 + 0j, 1.0, 1.0, 1.0])}
-    spectra = [
-        {"layer": i, "folded": folded, "layer_values": v, "head_values": v[None]}
-        for i in range(5)
-        for folded, v in values.items()
-    ]
-    subject = Subject("x", measured(SMOOTHER), Explanation(rows, heads, [], spectra, {}))
-    said = {finding.section: finding.html.replace("\N{NO-BREAK SPACE}", " ") for finding in findings([subject])}
-    assert said["histograms"].endswith("the sharpening side, is 25 %.")
-    assert "the sharpening type dominates in 60 % of cases (95 % interval 8 % to 96 %)." in said["shares"]
-    assert said["exponents"].endswith("in 60 % of 5 cases (the commoner sign alone: 80 %).")
-    assert "spectra" not in said
 
 
 def test_numbers_read_as_text() -> None:

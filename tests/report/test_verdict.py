@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
 from report.test_findings import measured, moments
 
-from unsmooth.measure.measurement import Change
+import unsmooth
+from unsmooth.measure.measurement import Cell, Change
+from unsmooth.measure.per_sample import PerSample
 from unsmooth.report.verdict import vote
 
 
@@ -21,3 +29,33 @@ def test_without_both_changes_the_ends_decide() -> None:
     found.changes.clear()
     found.changes[Change("residual", "Attention", "hfc_lfc", "all")] = moments(9.0, 0.01)
     assert vote(found, "hfc_lfc", "all") == 1
+
+
+def test_the_change_of_each_sample_decides_where_samples_were_kept() -> None:
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, embed_dim=24, num_heads=2, depth=2)
+    found = unsmooth.measure(model, [torch.randn(8, 3, 32, 32)])
+    votes = []
+    for metric, smoother in (("hfc_lfc", -1), ("cosine_similarity", 1), ("effective_rank", -1)):
+        first, last = (found.per_sample[Cell(p, metric, "all")] for p in ("blocks.0.pre", "blocks.1.post"))  # type: ignore[index]
+        clear = scipy.stats.ttest_rel(last, first).pvalue < 0.05
+        votes.append(int(clear * np.sign((last - first).mean())) * smoother)
+        assert vote(found, metric, "all") == votes[-1]
+    assert any(votes)
+
+
+@pytest.mark.parametrize("count", [3, 16])
+def test_what_all_samples_do_alike_is_clear_however_much_they_differ(count: int) -> None:
+    found = measured({"hfc_lfc": -1.0}, spread=50.0, count=count)
+    assert vote(found, "hfc_lfc", "all") == 0
+    start = np.linspace(-50, 50, count)
+    cells = tuple(found.cells)
+    table = np.stack([start - (cell.point == "blocks.1.post") + 0.01 * np.cos(start) for cell in cells])
+    table[cells.index(Cell("blocks.1.post", "hfc_lfc", "all")), 0] += 0.01
+    kept = dataclasses.replace(found, per_sample=PerSample(cells, np.arange(count), table))
+    assert vote(kept, "hfc_lfc", "all") == 1
+    table[:, 0] = np.inf  # a sample without a value at either end is left out
+    assert vote(kept, "hfc_lfc", "all") == 1
+    table[:] = np.nan
+    assert vote(kept, "hfc_lfc", "all") == 0

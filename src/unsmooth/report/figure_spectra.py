@@ -6,10 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unsmooth.report.drawing import MODEL_COLOURS, SHARP, SMOOTH, SOFT, ZERO, Drawing, Panel, span
+from unsmooth.report.drawing import INK, MODEL_COLOURS, SHARP, SMOOTH, SOFT, ZERO, Drawing, Panel, span
 from unsmooth.report.words import percent_text
 
+AT_ZERO = "zero: a direction that H takes away"
+# in the order of drawing: what lies at zero lies on top
+SIDES = {"left of zero": SHARP, "right of zero": SMOOTH, "outside the frame, drawn at its edge": INK, AT_ZERO: ZERO}
 Indexed = list[tuple[int, dict[str, Any]]]
 SERIES = (
     ("measured", "measured", "#1c1d20", ""),
@@ -23,30 +27,46 @@ def spectra_figure(model: dict[str, Any]) -> Drawing:
     """Eigenvalues of Σ_h H_h of every layer, as they act: folded where that is known."""
     layers = model["explain"]["spectra"]
     across = min(4, len(layers))
-    rows = math.ceil(len(layers) / across)
-    drawing = Drawing(20 + 220 * across, 40 + 222 * rows)
+    bottom = 40 + 222 * math.ceil(len(layers) / across)
+    drawing = Drawing(20 + 220 * across, bottom)
     drawing.text(20, 20, f"{model['name']}: eigenvalues of H by layer", size=13, weight="bold", colour="#1c1d20")
+    there: set[str] = set()
     for i, layer in enumerate(layers):
         values = layer.get("folded", layer["raw"])["layer"]
-        re, im = np.array(values["re"]), np.array(values["im"])
-        sizes = np.hypot(re, im)  # one far eigenvalue does not push the others into one spot
-        most = float(min(sizes.max(), 4 * np.quantile(sizes, 0.98))) * 1.15 or 1.0
-        panel = Panel(
-            drawing, 50 + 220 * (i % across), 56 + 222 * (i // across), 160, 160, (-most, most), (-most, most)
-        )
-        drawing.rect(panel.x(0), panel.top, panel.width / 2, panel.height, SMOOTH, 0.08)
-        panel.axes(f"layer {layer['layer']}")
-        drawing.line([(panel.x(0), panel.top), (panel.x(0), panel.top + panel.height)], SOFT)
-        # Corollary 3: [−1, 0) sharpens, (0, ∞) smooths
-        for colour, ends in ((SHARP, (max(-1.0, -most), 0.0)), (SMOOTH, (0.0, most))):
-            drawing.line([(panel.x(end), panel.y(0)) for end in ends], colour, 2.5)
-        circle = [(math.cos(turn) - 1, math.sin(turn)) for turn in np.linspace(0, 2 * math.pi, 121)]
-        drawing.line([(panel.x(a), panel.y(b)) for a, b in circle], SHARP, 1, "3 3", inside=panel)
-        inside = (np.abs(re) <= most) & (np.abs(im) <= most)
-        for colour, chosen in ((SHARP, re < 0), (SMOOTH, re >= 0)):
-            kept = inside & chosen
-            drawing.dots([(panel.x(a), panel.y(b)) for a, b in zip(re[kept], im[kept], strict=True)], colour, 3)
+        where = (50 + 220 * (i % across), 56 + 222 * (i // across))
+        there |= _plane(drawing, where, np.array(values["re"]), np.array(values["im"]), f"layer {layer['layer']}")
+    for row, side in enumerate(side for side in SIDES if side in there):
+        drawing.height = bottom + 16 * (row + 1)
+        drawing.dots([(25, drawing.height - 14)], SIDES[side], 7, 1)
+        drawing.text(35, drawing.height - 10, side)
     return drawing
+
+
+def _plane(
+    drawing: Drawing, where: tuple[float, float], re: NDArray[np.float64], im: NDArray[np.float64], title: str
+) -> set[str]:
+    """One layer's eigenvalues with the regime's regions; returns the sides on which there are any."""
+    sizes = np.hypot(re, im)  # one far eigenvalue does not push the others into one spot
+    most = float(min(sizes.max(), 4 * np.quantile(sizes, 0.98))) * 1.15 or 1.0
+    panel = Panel(drawing, *where, 160, 160, (-most, most), (-most, most))
+    drawing.rect(panel.x(0), panel.top, panel.width / 2, panel.height, SMOOTH, 0.08)
+    panel.axes(title)
+    drawing.line([(panel.x(0), panel.top), (panel.x(0), panel.top + panel.height)], SOFT)
+    # Corollary 3: [−1, 0) sharpens, (0, ∞) smooths
+    for colour, ends in ((SHARP, (max(-1.0, -most), 0.0)), (SMOOTH, (0.0, most))):
+        drawing.line([(panel.x(end), panel.y(0)) for end in ends], colour, 2.5)
+    circle = [(math.cos(turn) - 1, math.sin(turn)) for turn in np.linspace(0, 2 * math.pi, 121)]
+    drawing.line([(panel.x(a), panel.y(b)) for a, b in circle], SHARP, 1, "3 3", inside=panel)
+    far, zero = (np.abs(re) > most) | (np.abs(im) > most), sizes == 0
+    near = ~far & ~zero
+    drawn = dict(zip(SIDES, (near & (re < 0), near & (re >= 0), far, zero), strict=True))
+    for side, chosen in drawn.items():
+        points = zip(np.clip(re[chosen], -most, most), np.clip(im[chosen], -most, most), strict=True)
+        if side == AT_ZERO:  # many in one spot: larger, with a rim
+            drawing.dots([(panel.x(0), panel.y(0))] if chosen.any() else [], INK, 8, 1)
+        size, opacity = (6.5, 1.0) if side == AT_ZERO else (3, 0.7)
+        drawing.dots([(panel.x(a), panel.y(b)) for a, b in points], SIDES[side], size, opacity)
+    return {side for side, chosen in drawn.items() if chosen.any()}
 
 
 def histograms_figure(models: Indexed) -> Drawing:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
-
-import numpy as np
-import torch
 
 from unsmooth.measure.changes import TOGETHER
 from unsmooth.measure.comparison import welch_half_width
@@ -17,10 +13,10 @@ from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.moments import Moments
 from unsmooth.measure.pairing import pair
 from unsmooth.measure.registry import METRICS
+from unsmooth.report.findings_explain import agreement_found, eigenvalues_found, overshoot_found, types_found
 from unsmooth.report.page_data import SMOOTHER, shared_policies
-from unsmooth.report.verdict import end_cells, ends, leading_metrics, verdict, vote
-from unsmooth.report.words import SHARPENS, SMOOTHS, counted, listed, number_text, percent_text, signed_text
-from unsmooth.tolerance import is_zero
+from unsmooth.report.verdict import difference, end_cells, ends, leading_metrics, verdict, vote
+from unsmooth.report.words import SHARPENS, SMOOTHS, counted, listed, named, number_text, signed_text, within
 
 if TYPE_CHECKING:
     from unsmooth.report.subject import Subject
@@ -28,50 +24,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence as HTML (names escaped) and the section it is read from."""
+    """One sentence as HTML (names escaped), the section it is read from, and what to choose in its figure."""
 
     html: str
     section: str
+    view: str = ""
 
 
 _STREAM = (".pre", ".mid", ".post")
+_VIEWS = {"histograms": "after, Σ heads"}  # the figure opens on another count, the paper's
 _OUTLIERS_MATTER = 1.5  # a factor between the metric with and without outlier tokens
-_MANY_ZEROS = 0.05  # of H's eigenvalues: centring makes one of a layer 0, value heads that are shared make many
 Subjects = Sequence["Subject"]
 
 
 def findings(subjects: Subjects) -> list[Finding]:
     """How models differ, where features smooth, where they sharpen, what drives it, and how sure that is."""
     metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
-    explained = [subject for subject in subjects if subject.explanation is not None]
     found = [
         ("depth", _order(subjects, metrics[0], policy)),
         ("depth", _direction(subjects, metrics, policy)),
         ("depth", _outliers(subjects, metrics[0], policy)),
         ("steps", _where(subjects, metrics[0], policy)),
         ("steps", _driver(subjects, metrics[0], policy)),
-        ("histograms", _spectrum(explained, len(subjects))),
-        ("shares", _types(explained, len(subjects))),
-        ("exponents", _agreement(explained, len(subjects))),
-        ("spectra", _overshoot(explained, len(subjects))),
+        ("histograms", eigenvalues_found(subjects)),
+        ("shares", types_found(subjects)),
+        ("exponents", agreement_found(subjects)),
+        ("spectra", overshoot_found(subjects)),
         ("provenance", _certainty(subjects)),
     ]
-    return [Finding(text[0].upper() + text[1:] + ".", section) for section, text in found if text]
-
-
-def _named(subject: Subject) -> str:
-    return f"<b>{escape(subject.name)}</b>"
-
-
-def _within(subject: Subject, count: int) -> str:
-    """`in NAME` where there is more than one model."""
-    return f" in {_named(subject)}" if count > 1 else ""
+    return [
+        Finding(text[0].upper() + text[1:] + ".", section, _VIEWS.get(section, "")) for section, text in found if text
+    ]
 
 
 def _order(subjects: Subjects, metric: str, policy: str) -> str:
-    """Models by how far apart their tokens are after the last layer."""
-    if len(subjects) < 2:
-        return ""
+    """Models by how far apart their tokens are after the last layer; one model has no order."""
     known = [(subject, ends(subject.measurement, metric, policy)[1]) for subject in subjects]
     ranked = sorted(
         ((s, end) for s, end in known if math.isfinite(end.mean)), key=lambda f: f[1].mean * SMOOTHER[metric]
@@ -80,9 +67,9 @@ def _order(subjects: Subjects, metric: str, policy: str) -> str:
         return ""
     title = METRICS[metric].title
     (first, far), *between, (last, near) = ranked
-    said = f"after the last layer, tokens are farthest apart in {_named(first)} ({title} {number_text(far.mean)}), "
-    said += "".join(f"then {_named(subject)} ({number_text(end.mean)}), " for subject, end in between)
-    said += f"and closest together in {_named(last)} ({number_text(near.mean)})"
+    said = f"after the last layer, tokens are farthest apart in {named(first.name)} ({title} {number_text(far.mean)}), "
+    said += "".join(f"then {named(subject.name)} ({number_text(end.mean)}), " for subject, end in between)
+    said += f"and closest together in {named(last.name)} ({number_text(near.mean)})"
     gap, half = abs(far.mean - near.mean), _margin(first, last, metric, policy)
     if math.isnan(half):
         return said
@@ -98,10 +85,7 @@ def _margin(a: Subject, b: Subject, metric: str, policy: str) -> float:
     places = pair(left, right).places
     if places is None or left.per_sample is None or right.per_sample is None:
         return welch_half_width(left.cells[here], right.cells[there])
-    differences = left.per_sample[here][places[0]] - right.per_sample[there][places[1]]
-    moments = Moments()
-    moments.update(torch.from_numpy(differences[np.isfinite(differences)]))
-    return moments.half_width
+    return difference(left.per_sample[here][places[0]], right.per_sample[there][places[1]]).half_width
 
 
 def _direction(subjects: Subjects, metrics: Sequence[str], policy: str) -> str:
@@ -120,15 +104,19 @@ def _direction(subjects: Subjects, metrics: Sequence[str], policy: str) -> str:
         groups.setdefault(verdict(subject.measurement, metrics, policy), []).append(subject)
     if len(subjects) > 1:
         return opening + "; ".join(
-            f"{listed([_named(s) for s in group])} {words[kind][len(group) > 1]}" for kind, group in groups.items()
+            f"{listed([named(s.name) for s in group])} {words[kind][len(group) > 1]}" for kind, group in groups.items()
         )
     (kind,) = groups
-    values, unclear = [], []
+    values, doubt = [], ""
+    clear: dict[bool, list[str]] = {True: [], False: []}
     for metric in metrics:
         start, end = ends(subjects[0].measurement, metric, policy)
         values.append(f"{METRICS[metric].title} {number_text(start.mean)} → {number_text(end.mean)}")
-        unclear += [METRICS[metric].title] if vote(subjects[0].measurement, metric, policy) == 0 else []
-    doubt = f"; the change of {listed(unclear)} is not clear" if unclear and kind in ("smooths", "sharpens") else ""
+        clear[vote(subjects[0].measurement, metric, policy) != 0].append(METRICS[metric].title)
+    if kind == "steady" and clear[True]:
+        doubt = f"; only the change of {listed(clear[True])} is clear"
+    elif kind != "steady" and clear[False]:
+        doubt = f"; the change of {listed(clear[False])} is not clear"
     return f"{opening}the model {words[kind][0]} ({', '.join(values)}){doubt}"
 
 
@@ -138,7 +126,9 @@ def _outliers(subjects: Subjects, metric: str, policy: str) -> str:
     for subject in subjects:
         factor, point = _outlier_factor(subject, metric, policy)
         if abs(math.log(factor)) >= math.log(_OUTLIERS_MATTER):
-            said.append(f"{number_text(factor)} times what it is without at {point}{_within(subject, len(subjects))}")
+            said.append(
+                f"{number_text(factor)} times what it is without at {point}{within(subject.name, len(subjects))}"
+            )
     if not said:
         return ""
     return (
@@ -172,9 +162,9 @@ def _where(subjects: Subjects, metric: str, policy: str) -> str:
         for said, (factor, layer), sign in ((sharp, ordered[0], -1), (smooth, ordered[-1], 1)):
             if (factor > 1) == (sign * SMOOTHER[metric] > 0) and factor != 1:
                 title = "" if sharp or smooth else METRICS[metric].title + " "
-                said.append(f"layer {layer}{_within(subject, many)} ({title}×{number_text(factor)})")
+                said.append(f"layer {layer}{within(subject.name, many)} ({title}×{number_text(factor)})")
         smoothing = sum((factor > 1) == (SMOOTHER[metric] > 0) and factor != 1 for factor, _ in factors)
-        counts.append(f"{smoothing} of {len(factors)}{_within(subject, many)}")
+        counts.append(f"{smoothing} of {len(factors)}{within(subject.name, many)}")
     said = [f"{SHARPENS.format('sharpen')} most in {listed(sharp)}"] if sharp else []
     said += [f"{SMOOTHS.format('smooth')} most in {listed(smooth)}"] if smooth else []
     return f"features {'; they '.join(said)}; layers that smooth them: {listed(counts)}" if said else ""
@@ -197,7 +187,7 @@ def _driver(subjects: Subjects, metric: str, policy: str) -> str:
         for subject in subjects:
             change = subject.measurement.changes.get(Change("residual", kind, metric, policy))
             if change is not None:
-                name = f"{_named(subject)} " if len(subjects) > 1 else ""
+                name = f"{named(subject.name)} " if len(subjects) > 1 else ""
                 groups.setdefault(_act(change), []).append(f"{name}({signed_text(change.mean)})")
         acts: list[str] = []
         for act, values in groups.items():
@@ -208,70 +198,10 @@ def _driver(subjects: Subjects, metric: str, policy: str) -> str:
 
 
 def _act(change: Moments) -> str:
-    low, high = change.interval
-    if not math.isnan(low) and low <= 0 <= high:
+    low, high = (change.mean if math.isnan(end) else end for end in change.interval)  # one sample has no interval
+    if low <= 0 <= high:
         return "does not clearly change"
     return "raises" if change.mean > 0 else "lowers"
-
-
-def _spectrum(explained: Subjects, many: int) -> str:
-    said = []
-    for subject in explained:
-        spectra = subject.explanation.spectra if subject.explanation else []
-        folded = max(row["folded"] for row in spectra)
-        layers = [(v, is_zero(v)) for v in (row["layer_values"] for row in spectra if row["folded"] == folded)]
-        count = sum(len(v) for v, _ in layers)
-        negative = sum(int(((v.real < 0) & ~zero).sum()) for v, zero in layers) / count
-        nothing = sum(int(zero.sum()) for _, zero in layers) / count
-        beside = f" ({percent_text(nothing)} are zero)" if nothing >= _MANY_ZEROS else ""
-        said.append(percent_text(negative) + beside + _within(subject, many))
-    if not said:
-        return ""
-    opening = "with the normalisation folded in, the share of H’s eigenvalues left of zero, the sharpening side, is "
-    return opening + listed(said)
-
-
-def _types(explained: Subjects, many: int) -> str:
-    said = []
-    for subject in explained:
-        if subject.explanation is None or "paper_kind" not in subject.explanation.head_frame():
-            continue
-        table = subject.explanation.type_shares("paper_kind").set_index("kind")
-        low, high, share = (float(table[name].astype(float)["sharpening"]) for name in ("low", "high", "share"))
-        interval = f"95\N{NO-BREAK SPACE}% interval {percent_text(low)} to {percent_text(high)}"
-        said.append(f"{percent_text(share)} of cases{_within(subject, many)} ({interval})")
-    return f"head by head, as the paper counts, the sharpening type dominates in {listed(said)}" if said else ""
-
-
-def _agreement(explained: Subjects, many: int) -> str:
-    said = []
-    for subject in explained:
-        found = subject.agreements["exponent"]
-        if not found.count:
-            continue
-        alone = f"the commoner sign alone: {percent_text(found.majority)}"
-        said.append(
-            f"{percent_text(found.accuracy)} of {counted(found.count, 'case')}{_within(subject, many)} ({alone})"
-        )
-    return f"the predicted exponent γ has the sign of the measured step in {listed(said)}" if said else ""
-
-
-def _overshoot(explained: Subjects, many: int) -> str:
-    """Why γ may say smoothing where every measured step sharpens."""
-    said = []
-    for subject in explained:
-        over = subject.explanation.overshooting() if subject.explanation else {}
-        if over:
-            layers = subject.measurement.about["model"]["layers"]
-            low = number_text(min(over.values()), 2)
-            said.append(f"{len(over)} of {layers} layers{_within(subject, many)} (down to {low})")
-    if not said:
-        return ""
-    opening = "the step s is too long for the strongest negative eigenvalue, s·λ < −2, in "
-    return (
-        opening
-        + f"{listed(said)}: repeated for ever, such a layer turns and enlarges the mean token; one pass need not"
-    )
 
 
 def _certainty(subjects: Subjects) -> str:

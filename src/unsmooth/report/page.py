@@ -115,7 +115,8 @@ def _masthead(title: str, subjects: Sequence[Subject], sections: Sequence[Sectio
 
 def _linked(finding: Finding, numbers: dict[str, str]) -> str:
     label = numbers.get(finding.section)
-    return finding.html + (f' <a href="#{finding.section}">{label}</a>' if label else "")
+    view = f" ({finding.view})" if finding.view else ""
+    return finding.html + (f' <a href="#{finding.section}">{label}{view}</a>' if label else "")
 
 
 def _section(section: Section, number: int) -> str:

@@ -6,6 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from unsmooth.measure import Measurement
 from unsmooth.measure.changes import KINDS, TOGETHER
 from unsmooth.measure.measurement import Cell, Change
@@ -39,26 +43,47 @@ def end_cells(measurement: Measurement, metric: str, policy: str) -> tuple[Cell,
 def vote(measurement: Measurement, metric: str, policy: str) -> int:
     """+1 smoother at the end than at the start, −1 sharper, 0 where the 95 % interval of the change holds 0.
 
-    The change of a sample is the sum of what attention and MLP change, so the half-widths of the two intervals,
-    added, bound the half-width for the sum whatever their correlation is; a parallel block has one change for both.
     One sample has no interval: its sign is taken as it is, and the page says that there was one sample.
     """
-    changes = {kind: measurement.changes.get(Change("residual", kind, metric, policy)) for kind in KINDS}
-    known = [change for change in changes.values() if change is not None]
-    if len(known) == 2 or changes[TOGETHER] is not None:
-        change, half = sum(part.mean for part in known), sum(_half(part) for part in known)
-    else:
-        start, end = ends(measurement, metric, policy)
-        change, half = end.mean - start.mean, _half(start) + _half(end)
+    change, half = _change(measurement, metric, policy)
     return 0 if not abs(change) > half else int(math.copysign(1, change)) * SMOOTHER[metric]
 
 
+def _change(measurement: Measurement, metric: str, policy: str) -> tuple[float, float]:
+    """From the first layer to the last, with half of its interval: sample by sample where samples were kept.
+
+    Else per layer: the change of a sample is the sum of what attention and MLP change, so the half-widths of the two
+    intervals, added, bound the half-width for the sum whatever their correlation is; a parallel block has one change.
+    """
+    if measurement.per_sample is not None:
+        first, last = end_cells(measurement, metric, policy)
+        moments = difference(measurement.per_sample[last], measurement.per_sample[first])
+        return moments.mean, _half(moments)
+    changes = {kind: measurement.changes.get(Change("residual", kind, metric, policy)) for kind in KINDS}
+    known = [change for change in changes.values() if change is not None]
+    if len(known) == 2 or changes[TOGETHER] is not None:
+        return sum(part.mean for part in known), sum(_half(part) for part in known)
+    start, end = ends(measurement, metric, policy)
+    return end.mean - start.mean, _half(start) + _half(end)
+
+
 def verdict(measurement: Measurement, metrics: Sequence[str], policy: str) -> str:
-    """`smooths`, `sharpens`, `mixed` (the metrics disagree) or `steady` (no clear change)."""
-    votes = {vote(measurement, metric, policy) for metric in metrics} - {0}
-    return {frozenset(): "steady", frozenset({1}): "smooths", frozenset({-1}): "sharpens"}.get(
-        frozenset(votes), "mixed"
-    )
+    """`smooths`, `sharpens`, `mixed` (the metrics disagree) or `steady` (fewer than half of them change clearly)."""
+    votes = [found for metric in metrics if (found := vote(measurement, metric, policy))]
+    if len(set(votes)) == 2:
+        return "mixed"
+    if not votes or 2 * len(votes) < len(metrics):
+        return "steady"
+    return "smooths" if votes[0] > 0 else "sharpens"
+
+
+def difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> Moments:
+    """Of a − b, sample by sample, where that is a number."""
+    with np.errstate(invalid="ignore"):  # inf − inf
+        values = a - b
+    found = Moments()
+    found.update(torch.from_numpy(values[np.isfinite(values)]))
+    return found
 
 
 def _half(moments: Moments) -> float:

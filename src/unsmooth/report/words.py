@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from html import escape
 
 SMOOTHS = '<span class="smooth-word">{}</span>'
 SHARPENS = '<span class="sharp-word">{}</span>'
@@ -32,12 +33,12 @@ def signed_text(value: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    """A share for prose; the space does not break.
+    """A share for prose, a half rounded up as the page's script does it; the space does not break.
 
     >>> percent_text(0.125)
-    '12\\xa0%'
+    '13\\xa0%'
     """
-    return f"{share * 100:.0f}\N{NO-BREAK SPACE}%" if math.isfinite(share) else "undefined"
+    return f"{math.floor(share * 100 + 0.5)}\N{NO-BREAK SPACE}%" if math.isfinite(share) else "undefined"
 
 
 def listed(items: Sequence[object]) -> str:
@@ -57,3 +58,21 @@ def counted(count: int, what: str) -> str:
     ('1 sample', '8 samples')
     """
     return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def named(name: str) -> str:
+    """A model's name as HTML.
+
+    >>> named("a<b")
+    '<b>a&lt;b</b>'
+    """
+    return f"<b>{escape(name)}</b>"
+
+
+def within(name: str, count: int) -> str:
+    """`in NAME` where there is more than one model.
+
+    >>> within("a", 2), within("a", 1)
+    (' in <b>a</b>', '')
+    """
+    return f" in {named(name)}" if count > 1 else ""

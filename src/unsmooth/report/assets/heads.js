@@ -13,7 +13,7 @@ function headsSection(root) {
     const most = quantile(all.map(Math.abs), 0.98) || 1;
     const colour = state.view === "exponent" ? (value) => diverging(value, most) : (value) => sequential(value);
     scale.replaceChildren(state.view === "exponent"
-      ? colourBar(DIVERGING, `smooths, ${signed(-most)}`, `${signed(most)}, sharpens`, "0")
+      ? colourBar(DIVERGING, `smooths, ${all.some((value) => value < -most) ? "≤ " : ""}${signed(-most)}`, `${all.some((value) => value > most) ? "≥ " : ""}${signed(most)}, sharpens`, "0")
       : colourBar(SEQUENTIAL, "0: one token", "1: all tokens alike"));
     return panels(width, explained(), 230, (model, each) => heatMap(model, view, colour, each));
   });

@@ -10,7 +10,7 @@ function show(value, digits = 3) {
 }
 
 const signed = (value, digits = 3) => (known(value) && value > 0 ? "+" : "") + show(value, digits);
-const percent = (value) => (known(value) ? `${Math.round(value * 100)} %` : "–");
+const percent = (value) => (known(value) ? `${Math.round(value * 100)}\u00a0%` : "–");
 
 function niceStep(span, count, whole) {
   const rough = Math.max(span / Math.max(1, count), whole ? 1 : 0);

@@ -16,13 +16,14 @@ function sharesSection(root) {
 }
 
 function shareRow(model, types, width) {
-  const [tall, top, height] = [20, 19, 46];
+  const top = narrow() ? 35 : 19; // a narrow screen has two lines above the bar
+  const [tall, height] = [20, top + 27];
   const said = TYPES.map(([kind, text]) => `${percent(types.share[kind])} ${text}`).join(", ");
   const svg = s("svg", { class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${model.name}: ${said}` });
   const [low, high] = types.interval || [];
   append(svg, [
     s("text", { class: "chart-title", x: 0, y: 12 }, short(model.name, narrow() ? width : width / 2)),
-    !narrow() && s("text", { x: width, y: 12, "text-anchor": "end" }, `type (2) in ${percent(types.share.sharpening)} of ${types.count} cases${known(low) ? `, 95 % interval ${percent(low)} to ${percent(high)}` : ""}`),
+    s("text", narrow() ? { x: 0, y: 28 } : { x: width, y: 12, "text-anchor": "end" }, `type (2) in ${percent(types.share.sharpening)} of ${types.count} cases${known(low) ? `, 95 % interval ${percent(low)} to ${percent(high)}` : ""}`),
   ]);
   let from = 0;
   for (const [kind, text, fill] of TYPES) {

@@ -5,7 +5,7 @@ function spectraSection(root) {
   const box = h("div", { class: "figure-body", id: "spectra-charts" });
   const redraw = responsive(box, (width) => {
     const most = planeSize(state);
-    return panels(width, explained(), 300, (model, each) => spectrumPanel(model, each, state, most));
+    return [panels(width, explained(), 300, (model, each) => spectrumPanel(model, each, state, most)), sidesKey(state)];
   });
   const set = (name) => (value) => { state[name] = value; redraw(); };
   append(root, [
@@ -22,6 +22,16 @@ function spectraSection(root) {
 const clouds = (layer, state) => ["raw", "folded"]
   .filter((name) => layer && layer[name] && (state.folding === "both" || state.folding === name))
   .map((name) => ({ name, condition: layer[name].condition, ...layer[name][state.of] }));
+
+const SIDES = [["sharp", "left of zero"], ["zero", "zero: a direction that H takes away"], ["smooth", "right of zero"]];
+const sideOf = (re, im) => (re === 0 && im === 0 ? "zero" : re < 0 ? "sharp" : "smooth");
+const sidesIn = ({ re, im }) => re.map((value, i) => sideOf(value, im[i]));
+
+// The colours that are there: H has zeros where value heads are shared.
+function sidesKey(state) {
+  const there = new Set(explained().flatMap((model) => clouds(model.explain.spectra[state.layer], state).flatMap(sidesIn)));
+  return h("p", { class: "key" }, SIDES.filter(([side]) => there.has(side)).map(([side, text]) => h("span", {}, h("i", { class: `swatch fill-${side}` }), text)));
+}
 
 // The same frame for all models; a few far eigenvalues do not push the others into one spot.
 function planeSize(state) {
@@ -58,24 +68,26 @@ function drawRegions({ x, y, plot, marks }, most) {
 
 function drawCloud({ x, y, marks }, { name, re, im }, most) {
   const edge = most * 0.995;
-  const dots = { sharp: "", smooth: "", far: "" };
+  const dots = { sharp: "", smooth: "", far: "", zero: "" }; // the last lies on top
   let outside = 0;
   re.forEach((value, i) => {
     const far = Math.abs(value) > most || Math.abs(im[i]) > most;
     outside += far;
     // A line of no length with round ends is a dot: thousands of them in one element.
-    dots[far ? "far" : value < 0 ? "sharp" : "smooth"] += `M${x(clamp(value, -edge, edge)).toFixed(1)} ${y(clamp(im[i], -edge, edge)).toFixed(1)}h0`;
+    dots[far ? "far" : sideOf(value, im[i])] += `M${x(clamp(value, -edge, edge)).toFixed(1)} ${y(clamp(im[i], -edge, edge)).toFixed(1)}h0`;
   });
   marks.append(s("g", { class: `cloud ${name}` }, Object.entries(dots).filter(([, d]) => d).map(([kind, d]) => s("path", { class: kind, d }))));
   return outside;
 }
 
+const manyZeros = (share) => share >= 0.05; // as findings.py has it
+
 function spectrumNote(layer, state, outside) {
-  const parts = clouds(layer, state).map(({ name, re, condition }) => {
-    const share = (test) => re.filter(test).length / re.length;
-    const zero = share((value) => value === 0);
-    const beside = zero >= 0.05 /* as findings.py has it */ ? ` and ${percent(zero)} at it` : "";
-    return `${name === "raw" ? "Before" : "After"} folding ${percent(share((value) => value < 0))} lie left of zero${beside}${known(condition) ? `, eigenvectors’ condition ${show(condition, 2)}` : ""}.`;
+  const parts = clouds(layer, state).map(({ name, condition, ...values }) => {
+    const sides = sidesIn(values);
+    const share = (wanted) => sides.filter((side) => side === wanted).length / sides.length;
+    const beside = manyZeros(share("zero")) ? ` and ${percent(share("zero"))} at it` : "";
+    return `${name === "raw" ? "Before" : "After"} folding ${percent(share("sharp"))} lie left of zero${beside}${known(condition) ? `, eigenvectors’ condition ${show(condition, 2)}` : ""}.`;
   });
   if (outside) parts.push(`Outside the frame and drawn at its edge: ${outside}.`);
   return h("p", { class: "reading" }, parts.join(" "));
