@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,15 @@ def test_within_is_exit_code_0(cli: Callable[..., Any], run_file: Path) -> None:
         "--min", "effective_rank=1@blocks.*.post",
     )  # fmt: skip
     assert done.stdout == "within 2 limits (3 samples)\n"
+
+
+def test_one_limit_and_one_sample_are_no_plural(cli: Callable[..., Any], run_file: Path, tmp_path: Path) -> None:
+    assert cli("check", run_file, "--min", "effective_rank=1").stdout == "within 1 limit (3 samples)\n"
+    measurement = unsmooth.load_measurement(run_file)
+    for moments in measurement.cells.values():
+        moments.count = 1
+    path = dataclasses.replace(measurement, per_sample=None).save(tmp_path / "one.json")
+    assert cli("check", path, "--min", "effective_rank=1").stdout == "within 1 limit (1 sample)\n"
 
 
 def test_crossed_is_exit_code_1_and_lists_what_crossed(cli: Callable[..., Any], run_file: Path) -> None:

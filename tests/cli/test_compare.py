@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import unsmooth
+import unsmooth.data
 from unsmooth.report.comparison import comparison_page, finding
 
 pytest.importorskip("timm")
@@ -129,6 +130,23 @@ def test_models_are_measured_first(cli: Callable[..., Any], tiny: list[str], tmp
     done = cli("compare", model, model, *options, "--data", "bundled", "--limit", 3, "--out", page)
     assert f"written to {page}" in done.stdout
     assert "vit_tiny_patch16_224 against timm:vit_tiny" in page.read_text()
+
+
+def test_what_to_read_reaches_the_data_of_both(
+    cli: Callable[..., Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, *options = tiny
+    seen = []
+
+    def opened(path: str, loaded: Any, **wanted: Any) -> Any:
+        seen.append((path, wanted))
+        return opens(path, loaded, **wanted)
+
+    opens = unsmooth.data.open_data
+    monkeypatch.setattr("unsmooth.data.open_data", opened)
+    wanted = ("--limit", 2, "--batch-size", 1, "--column", "picture", "--max-length", 9)
+    cli("compare", model, model, *options, "--data", "bundled", *wanted, "--json")
+    assert seen == 2 * [("bundled", {"limit": 2, "batch_size": 1, "column": "picture", "max_length": 9})]
 
 
 def test_a_page_that_cannot_be_written_is_refused_first(cli: Callable[..., Any], tmp_path: Path) -> None:

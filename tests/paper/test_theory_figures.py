@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from unsmooth.paper import Context, find_item
 
@@ -22,6 +23,28 @@ def test_no_definition_of_oversmoothing_always_holds_and_iterating_agrees(seed: 
         assert (ratio < 1e-6) == (inputs == "yes")
         assert (cosine > 1 - 1e-6) == (angles == "yes")
         assert (effective < 1.001) == (rank == "yes")
+
+
+def test_the_examples_of_figure_1_are_what_their_names_say() -> None:
+    from unsmooth.paper.fig1 import _examples
+
+    found = _examples(torch.Generator().manual_seed(3))
+    assert [residual for _, _, residual in found.values()] == [True, True, False, True]
+    low, high = zip(*(torch.aminmax(torch.linalg.eigvalsh(h)) for h, _, _ in found.values()), strict=True)
+    assert 0 < low[0] <= high[0]
+    assert all(-1 <= low[i] <= high[i] < 0 for i in (1, 2, 3))
+    for _, a, _ in found.values():
+        torch.testing.assert_close(a.sum(-1), torch.ones(len(a), dtype=torch.float64))
+    a = found["λ_H > 0: type (1) dominates"][1]
+    assert not torch.allclose(a, a.mT)
+
+
+def test_figure_1_depends_on_its_seed_and_nothing_else() -> None:
+    first = find_item("fig1").run(Context(seed=1))
+    torch.rand(7)
+    again, other = (find_item("fig1").run(Context(seed=seed)) for seed in (1, 2))
+    assert first.tables[0].rows == again.tables[0].rows != other.tables[0].rows
+    assert (first.about["tokens"], first.about["dim"]) == (12, 6)
 
 
 def test_negative_weights_turn_pre_norm_around_and_leave_post_norm_alone() -> None:
@@ -47,8 +70,6 @@ def test_figure_3_can_start_from_an_image(tmp_path: Path) -> None:
 
 def test_shares_of_figure_5_are_those_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    import torch
-
     from unsmooth.models import load_model
     from unsmooth.paper.depth import RANDOM
 

@@ -285,4 +285,6 @@ def test_numbers_read_as_text() -> None:
     assert number_text(0.00001234) == "1.23e−05"
     assert number_text(-1500.0) == "−1500"
     assert number_text(float("inf")) == "∞"
+    assert number_text(float("-inf")) == "−∞"
+    assert number_text(float("nan")) == "undefined"
     assert number_text(0.0) == "0"

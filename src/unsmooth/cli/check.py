@@ -11,6 +11,7 @@ import typer
 
 from unsmooth.cli import options
 from unsmooth.errors import OptionError, UnsmoothError
+from unsmooth.report.words import counted
 
 if TYPE_CHECKING:
     from unsmooth.watch import Crossing, Limit
@@ -46,7 +47,7 @@ def command(
         for crossing in crossed:
             typer.echo(f"crossed: {crossing}")
         if not crossed:
-            typer.echo(f"within {len(limits)} limit{'s' if len(limits) > 1 else ''} ({samples} samples)")
+            typer.echo(f"within {counted(len(limits), 'limit')} ({counted(samples, 'sample')})")
     if crossed:
         raise typer.Exit(1)
 
