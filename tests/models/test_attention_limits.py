@@ -1,0 +1,133 @@
+"""Attention that cannot be rebuilt says why; rows that see nothing and weights that are zero are no errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from model_cases import CASES, TOKENS, Case, D, _encoder
+from torch import Tensor, nn
+
+from unsmooth.errors import PointError, WeightsError
+from unsmooth.forward import call
+from unsmooth.models import Maps, ModelView, capture_attention, check_attention, hook_points, into, out, view
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+def with_maps(name: str, maps: Maps) -> tuple[ModelView, Case]:
+    """A view that takes its matrices from elsewhere."""
+    case = BY_NAME[name]
+    v = view(case.model())
+    assert v.family.attention is not None
+    family = replace(v.family, attention=replace(v.family.attention, maps=maps))
+    return replace(v, family=family, layers=tuple(replace(layer, family=family) for layer in v.layers)), case
+
+
+def test_the_error_is_the_largest_of_all_layers() -> None:
+    case = BY_NAME["timm-vit"]
+    exact, rounded = (check_attention(view(case.model(t)), case.inputs(t)) for t in (torch.float64, torch.float32))
+    assert exact < 1e-14 < rounded
+    model: Any = case.model()
+    for block in model.blocks[1:]:
+        block.attn.proj.weight.data.zero_()
+        block.attn.proj.bias.data.zero_()
+    first_only = check_attention(view(model), case.inputs())
+    assert first_only > 0  # the last two layers are exact
+
+
+def test_attention_that_is_zero_is_exact() -> None:
+    case = BY_NAME["llama"]
+    model: Any = case.model()
+    for block in model.layers:
+        block.self_attn.v_proj.weight.data.zero_()
+    assert check_attention(view(model), case.inputs()) == 0.0
+
+
+def test_a_sequence_that_may_see_nothing_is_undefined_on_both_sides() -> None:
+    model = _encoder(False, True)().eval()
+    mask = torch.zeros(2, TOKENS, dtype=torch.bool)
+    mask[1] = True
+    maps: list[Tensor] = []
+    batch = {"src": torch.randn(2, TOKENS, D), "src_key_padding_mask": mask}
+    v = view(model)
+    with capture_attention(v, lambda i, a: maps.append(a)):
+        call(model, batch)
+    assert maps[0][1].isnan().all()
+    assert check_attention(v, batch) < 1e-5
+
+
+def test_a_module_that_is_undefined_elsewhere_is_an_error() -> None:
+    case = BY_NAME["timm-vit"]
+    model: Any = case.model()
+
+    def spoil(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        output[0, 0, 0] = float("nan")
+        return output
+
+    model.blocks[1].attn.register_forward_hook(spoil)
+    with pytest.raises(WeightsError, match="layer 1: the attention's output and its reconstruction are NaN in diff"):
+        check_attention(view(model), case.inputs())
+
+
+def test_extra_keys_are_refused() -> None:
+    model: Any = _encoder(True, True)().eval()
+    for layer in model.layers:
+        layer.self_attn.add_zero_attn = True
+    with pytest.raises(WeightsError, match=r"\(2, 4, 7, 8\) does not fit its input of 7 tokens \(a cache, or extra"):
+        check_attention(view(model), torch.randn(2, TOKENS, D))
+
+
+def test_unbatched_features_cannot_be_checked() -> None:
+    model = _encoder(True, True)().eval()
+    with pytest.raises(WeightsError, match=r"expected attention features of shape .* got \(7, 32\)"):
+        check_attention(view(model), torch.randn(TOKENS, D))
+
+
+@pytest.mark.parametrize(
+    ("maps", "message"),
+    [
+        (Maps(into("attn.softmax")), "layer 0 of family 'timm-vit' has nowhere to take its matrices from"),
+        (Maps(out("norm1")), r"expected attention matrices of shape \(batch, 4 heads.* got \(2, 17, 32\)"),
+        (Maps(out("norm1", item=1)), "got none"),
+    ],
+)
+def test_matrices_that_are_not_there_are_an_error(maps: Maps, message: str) -> None:
+    v, case = with_maps("timm-vit", maps)
+    with pytest.raises(WeightsError, match=message), capture_attention(v, lambda i, a: None):
+        call(v.model, case.inputs())
+
+
+@pytest.mark.parametrize("layer", [-1, 3])
+def test_layers_are_counted_from_zero_to_the_last(layer: int) -> None:
+    with pytest.raises(WeightsError, match=f"expected layers 0 to 2 of timm-vit, got {layer}"):
+        capture_attention(view(BY_NAME["timm-vit"].model()), print, layers=[layer]).__enter__()
+
+
+def test_a_layer_without_an_output_projection_says_so() -> None:
+    model: Any = BY_NAME["timm-vit"].model()
+    layer = view(model).layers[1]
+    model.blocks[1].attn.proj = nn.Identity()
+    with pytest.raises(WeightsError, match="layer 1 of family 'timm-vit' has no output projection"):
+        _ = layer.key_dim
+
+
+def test_heads_that_do_not_divide_the_projections_are_refused() -> None:
+    layer = view(BY_NAME["timm-vit"].model()).layers[0]
+    layer.attention.num_heads = 5  # type: ignore[assignment]
+    with pytest.raises(WeightsError, match=r"5 heads and 5 key-value heads do not divide .* \(32, 32\) and \(32, 32\)"):
+        layer.weights()
+
+
+def test_a_point_at_which_no_tensor_passes_is_an_error() -> None:
+    case = BY_NAME["timm-vit"]
+    v = view(case.model())
+    family = replace(v.family, points={**v.family.points, "attn": out("attn", item=1)})
+    odd = replace(v, family=family, layers=tuple(replace(layer, family=family) for layer in v.layers))
+    with (
+        pytest.raises(PointError, match=r"'blocks\.2\.attn': expected features of shape .* got no tensor"),
+        hook_points(odd, ["blocks.2.attn"], lambda point, x: None),
+    ):
+        call(odd.model, case.inputs())
