@@ -33,9 +33,10 @@ SECTIONS = (
     ),
     Section(
         "spectra", "Spectra", "Eigenvalues of H",
-        "H = (W<sub>V</sub>W<sub>proj</sub>)<sup>⊤</sup> acts on features. On the real axis, the orange interval "
-        "[−1, 0) guarantees sharpening and the blue half-line (0, ∞) smoothing for a single head (Corollary 3). Inside "
-        "the dashed circle, |1 + λ| &lt; 1, the mean token shrinks; right of zero it grows. Small dots are the bare "
+        "H = (W<sub>V</sub>W<sub>proj</sub>)<sup>⊤</sup> acts on features. A single head sharpens if all its "
+        "eigenvalues lie in the orange interval [−1, 0) of the real axis, and smooths if all lie on its blue half-line "
+        "(0, ∞) (Corollary 3). Inside the dashed circle, |1 + λ| &lt; 1, the mean token shrinks along the "
+        "eigenvector; outside, and so everywhere right of zero, it grows. Small dots are the bare "
         "weights; large ones are what acts, with the normalisation’s weight, centring and step and any LayerScale "
         "folded in. Where the two clouds differ, the bare weights mislead.",
         "explain",
