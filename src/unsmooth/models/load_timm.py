@@ -30,7 +30,7 @@ def load_timm(
     elif weights is not None:
         state = read_state(weights)
         model = create(name, {**_inferred(name, options, state), **options})
-        load_state(model, _converted(model, state), str(weights))
+        load_state(model, _converted(model, state, str(weights)), str(weights))
     else:
         model = _from_hub(timm, name, options)
     return model, image_input(model)
@@ -121,7 +121,13 @@ def _outline(name: str, options: Mapping[str, Any]) -> nn.Module:
         return create(name, options)
 
 
-def _converted(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+def _converted(model: nn.Module, state: dict[str, Tensor], source: str) -> dict[str, Tensor]:
     """timm's own conversion of foreign names and of positions for another image size, where it has one."""
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-    return dict(convert(state, model)) if convert is not None else state
+    try:
+        return dict(convert(state, model)) if convert is not None else state
+    except Exception as error:  # it trusts names and shapes
+        raise CheckpointError(
+            f"{source} does not fit {type(model).__name__}: timm cannot convert it ({type(error).__name__}: {error}). "
+            "Check the model's name, and its options (img_size, num_classes, …)"
+        ) from error

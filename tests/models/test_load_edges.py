@@ -1,0 +1,163 @@
+"""Models by reference, at the edges: configurations alone, nested and foreign weights, and what is left as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_cases import TEXT, VISION, hf
+from safetensors.torch import save_file
+
+from unsmooth.errors import CheckpointError, UnknownModelError
+from unsmooth.models import LoadedModel, load_model, view
+from unsmooth.models.load import zoo_folder
+from unsmooth.models.state_files import read_state
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 3, "depth": 2}
+TINY = "timm:vit_tiny_patch16_224"
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    """A bare BERT as save_pretrained writes it."""
+    hf("Bert", **TEXT)().save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+@pytest.mark.parametrize("nested", ["state_dict_ema", "model_ema", "state_dict", "model", "teacher"])
+def test_weights_are_found_under_the_names_that_trainers_use(nested: str, tmp_path: Path) -> None:
+    torch.save({"epoch": 3, nested: {"module.a": torch.ones(2), "b": 1}}, tmp_path / "a.pth")
+    state = read_state(tmp_path / "a.pth")
+    assert list(state) == ["a"]
+    assert torch.equal(state["a"], torch.ones(2))
+
+
+def test_averaged_weights_come_before_the_last_ones(tmp_path: Path) -> None:
+    weights = {"state_dict": {"a": torch.zeros(1)}, "state_dict_ema": {"a": torch.ones(1)}}
+    torch.save(weights, tmp_path / "a.pth")
+    assert read_state(tmp_path / "a.pth")["a"].item() == 1
+
+
+def test_weights_for_which_there_is_no_place_are_refused(tmp_path: Path) -> None:
+    state = load_model(TINY, random_init=True, options=SMALL).model.state_dict()
+    save_file({**state, **{f"extra.{i}": torch.ones(1) for i in range(4)}}, tmp_path / "more.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"4 weights this model has no place for \(extra\.0, extra\.1, extra\.2, …\)\. Check"
+    ):
+        load_model(TINY, weights=tmp_path / "more.safetensors", options=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 8, 24), r"does not fit VisionTransformer: 1 of another shape \(pos_embed\)"),  # seven patches
+        (
+            (1, 1, 24),
+            r"does not fit VisionTransformer: timm cannot convert it \(RuntimeError: .*Check the model's name",
+        ),
+        ((17, 24), r"does not fit VisionTransformer: timm cannot convert it"),
+    ],
+)
+def test_positions_that_are_no_square_are_not_taken_for_an_image_size(
+    shape: tuple[int, ...], message: str, tmp_path: Path
+) -> None:
+    state = dict(load_model(TINY, random_init=True, options=SMALL).model.state_dict())
+    state["pos_embed"] = torch.zeros(shape)
+    save_file(state, tmp_path / "odd.safetensors")
+    options = {key: value for key, value in SMALL.items() if key != "img_size"}
+    with pytest.raises(CheckpointError, match=message):
+        load_model(TINY, weights=tmp_path / "odd.safetensors", options=options)
+
+
+def test_a_headless_file_makes_a_headless_model(tmp_path: Path) -> None:
+    state = load_model(TINY, random_init=True, options={**SMALL, "num_classes": 0}).model.state_dict()
+    save_file(dict(state), tmp_path / "bare.safetensors")
+    loaded = load_model(TINY, weights=tmp_path / "bare.safetensors", options=SMALL)
+    assert loaded.model(torch.zeros(1, 3, 32, 32)).shape == (1, 24)
+
+
+def test_a_name_like_no_other_points_to_the_list() -> None:
+    with pytest.raises(UnknownModelError, match=r"has no model '0+'; see timm\.list_models\(\)"):
+        load_model("timm:" + "0" * 60)
+
+
+def test_hugging_face_weights_from_a_file(bert: Path, tmp_path: Path) -> None:
+    save_file(
+        {name: torch.full_like(t, 0.5) for name, t in hf("Bert", **TEXT)().state_dict().items()},
+        tmp_path / "half.safetensors",
+    )
+    loaded = load_model(f"hf:{bert}", weights=tmp_path / "half.safetensors")
+    assert type(loaded.model).__name__ == "BertModel"
+    assert all((p == 0.5).all() for p in loaded.model.parameters())
+
+
+def test_a_configuration_of_a_pair_gives_its_vision_tower(tmp_path: Path) -> None:
+    pair = hf("CLIP", text_config={**TEXT, "hidden_size": 16}, vision_config=VISION)()
+    pair.config.save_pretrained(tmp_path)
+    v = view(load_model(f"hf:{tmp_path}", random_init=True).model)
+    assert (v.family.name, v.width, len(v.layers)) == ("hf-clip-vision", 32, 3)
+
+
+def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "abacus"}))
+    with pytest.raises(CheckpointError, match="cannot be read as a Hugging Face model"):
+        load_model(f"hf:{tmp_path}")
+
+
+@pytest.mark.parametrize("changes", [{"library": "other"}, {"name": None}, {"arguments": None}])
+def test_a_trained_folder_must_say_which_model_it_holds(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = {"schema": "unsmooth-model/1", "library": "timm", "name": TINY[5:], "arguments": SMALL, **changes}
+    kept = {key: value for key, value in config.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    with pytest.raises(CheckpointError, match="expected a timm model's name and arguments"):
+        load_model(tmp_path)
+
+
+def test_the_zoo_is_the_projects_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSMOOTH_ZOO", raising=False)
+    assert zoo_folder().name == "zoo"
+    assert list(zoo_folder().glob("*/config.json"))
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
+    assert zoo_folder() == tmp_path
+
+
+@pytest.mark.parametrize("bars", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_transformers_speaks_as_before_afterwards(bars: bool, fails: bool, bert: Path) -> None:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_info()
+    (logging.enable_progress_bar if bars else logging.disable_progress_bar)()
+    if fails:
+        (bert / "model.safetensors").write_bytes(b"cut")
+    try:
+        if fails:
+            with pytest.raises(CheckpointError):
+                load_model(f"hf:{bert}")
+        else:
+            load_model(f"hf:{bert}")
+        assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (logging.INFO, bars)
+    finally:
+        logging.set_verbosity(before[0])
+        (logging.enable_progress_bar if before[1] else logging.disable_progress_bar)()
+
+
+class _Tokenizer:
+    def __init__(self, pad: int | None, eos: int) -> None:
+        self.pad_token_id, self.eos_token_id = pad, eos
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "own", "expected"),
+    [(_Tokenizer(7, 9), 3, 7), (_Tokenizer(None, 9), 3, 3), (_Tokenizer(None, 9), None, 9), (None, None, 0)],
+)
+def test_the_padding_is_the_tokenizers_else_the_models_else_the_end(
+    tokenizer: Any, own: int | None, expected: int
+) -> None:
+    model = hf("Bert", **TEXT)()
+    model.config.pad_token_id = own  # type: ignore[union-attr]
+    assert LoadedModel(model, "hf:x", "text", tokenizer).padding_id == expected
