@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
+import unsmooth
 from unsmooth.cli import main
 
 
@@ -35,3 +38,20 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def tiny() -> list[str]:
     """A small random model as arguments."""
     return ["timm:vit_tiny_patch16_224", "--random-init", "--model-option", "depth=2", "--model-option", "img_size=64"]
+
+
+def small(depth: int, seed: int) -> torch.nn.Module:
+    import timm
+
+    torch.manual_seed(seed)
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_heads": 2, "depth": depth}
+    return timm.create_model("vit_tiny_patch16_224", **sizes)
+
+
+@pytest.fixture(scope="session")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two models on the same images, a long name of a point among them."""
+    folder = tmp_path_factory.mktemp("twins")
+    images = [torch.randn(6, 3, 32, 32)]
+    a, b = (unsmooth.measure(small(depth=11, seed=seed), images) for seed in range(2))
+    return a.save(folder / "a.json"), b.save(folder / "b.json")

@@ -10,20 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from cli.conftest import small
 
 import unsmooth
 import unsmooth.data
 from unsmooth.report.comparison import comparison_page, finding
 
 pytest.importorskip("timm")
-
-
-def small(depth: int, seed: int) -> torch.nn.Module:
-    import timm
-
-    torch.manual_seed(seed)
-    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_heads": 2, "depth": depth}
-    return timm.create_model("vit_tiny_patch16_224", **sizes)
 
 
 def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
@@ -63,15 +56,6 @@ def test_the_interval_is_welchs_for_few_and_unequal_samples() -> None:
     assert (b.mean - a.mean - half, b.mean - a.mean + half) == pytest.approx((expected.low, expected.high), rel=1e-4)
 
 
-@pytest.fixture(scope="module")
-def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two models on the same images, a long name of a point among them."""
-    folder = tmp_path_factory.mktemp("twins")
-    images = [torch.randn(6, 3, 32, 32)]
-    a, b = (unsmooth.measure(small(depth=11, seed=seed), images) for seed in range(2))
-    return a.save(folder / "a.json"), b.save(folder / "b.json")
-
-
 def test_the_same_inputs_are_paired_and_it_is_said(cli: Callable[..., Any], twins: tuple[Path, Path]) -> None:
     shown = cli("compare", *twins).stdout
     assert "paired (Student's t): the same 6 inputs in both" in shown
@@ -103,17 +87,6 @@ def test_samples_that_are_left_out_are_noted(cli: Callable[..., Any], twins: tup
     said = "1 of 3 numbers leave out samples without a finite value on one side, up to 2 of 6"
     assert f"note: {said}" in shown
     assert said in page.read_text()
-
-
-@pytest.mark.parametrize("columns", [80, 100, 130, 200])
-def test_no_name_and_no_number_is_cut_off(
-    cli: Callable[..., Any], twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    shown = cli("compare", *twins).stdout
-    assert "…" not in shown
-    assert "blocks.10.post" in shown
-    assert max(map(len, shown.splitlines())) <= columns
 
 
 def test_points_choose_what_is_shown(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
