@@ -162,7 +162,8 @@ def _figure(rows: pd.DataFrame, title: str, width: int = 900, height: int = 220)
             f'<g><title>{said}</title><line class="bar" x1="{x(number):.1f}" x2="{x(number):.1f}" y1="{y(low):.1f}" '
             f'y2="{y(high):.1f}"/><circle class="{kind}" cx="{x(number):.1f}" cy="{y(middle):.1f}" r="4"/></g>'
         )
-    for number, anchor in dict.fromkeys(((0, "start"), (len(drawn) - 1, "end"))):
+    anchors = {0: "start", len(drawn) - 1: "end"} if len(drawn) > 1 else {0: "middle"}
+    for number, anchor in anchors.items():
         point = escape(drawn[number]["point"])
         marks.append(f'<text x="{x(number):.1f}" y="{height - 5}" text-anchor="{anchor}">{point}</text>')
     label = escape(f"Difference in {title} along the forward pass")
