@@ -89,3 +89,13 @@ def test_a_label_does_not_lie_on_that_of_zero_and_nothing_is_drawn_of_nothing() 
     assert re.findall(r'text-anchor="end">([+−\d.]+)<', flat) == ["0"]
     assert re.findall(r'text-anchor="(\w+)">p<', flat) == ["middle"]
     assert figure(("p", NAN, NAN, NAN, False)) == "<p>No finite difference to draw.</p>"
+
+
+def test_a_hostile_name_is_harmless_where_the_two_differ() -> None:
+    a, b = measured(), measured(seed=1)
+    for moments in b.cells.values():
+        moments.mean += 100
+    b.per_sample = None
+    page = comparison_page(a, b, ("<i>a</i>", "<i>b</i>"))
+    assert page.count("&lt;i&gt;b&lt;/i&gt; differs from &lt;i&gt;a&lt;/i&gt; at") == 3
+    assert "<i>" not in page
