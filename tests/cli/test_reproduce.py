@@ -74,6 +74,11 @@ def test_one_failure_is_one_message(cli: Callable[..., Any], tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("two")
+def test_a_device_that_is_not_there_is_named(cli: Callable[..., Any]) -> None:
+    assert "device 'warp' cannot be used here" in cli("reproduce", "fine", "--device", "warp", code=1).stderr
+
+
 def test_an_unknown_name_gets_the_list_and_the_nearest(cli: Callable[..., Any]) -> None:
     done = cli("reproduce", "fgi4", code=1)
     assert "unknown figure or table 'fgi4': expected one of " in done.stderr

@@ -73,6 +73,7 @@ def command(
         return
     if out is not None:
         check_writable(out)
+    device = device if device == "auto" else str(options.device_named(device))
     context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed, recompute)
     results, failed = _run(wanted, context, keep_going=name == "all")
     if figures is not None:

@@ -11,7 +11,7 @@ from unsmooth.errors import DataError, UnsmoothError
 from unsmooth.paper.depth import about, data_names, measured_models, shipped_models
 from unsmooth.paper.item import Context, Result, Table, Value
 from unsmooth.paper.published import cifar100_column, published
-from unsmooth.paper.records import TITLES, VARIANTS, Summary, percent, share_of
+from unsmooth.paper.records import OTHER_VARIANT, TITLES, VARIANTS, Summary, percent, share_of
 
 if TYPE_CHECKING:
     from unsmooth.measure import Measurement
@@ -22,7 +22,6 @@ FORMS = (
     "form: the paper's reparametrised models have several heads, so footnote 2's `split` form; ours without a form in "
     "their name have the poster's `symmetric` one"
 )
-_OTHER = "of a variant that the table does not have"
 _ONE_SUM = "as their blocks add attention and MLP in one sum, which gives neither a change of its own"
 CLEARLY = 0.8  # a mean gap below this share of the other one's is clearly smaller
 
@@ -58,7 +57,7 @@ def run_table(name: str, metric: str, context: Context) -> Result:
     members, left_out = grouped(found)
     if not members:
         known = "no model of a known variant: its name must contain plain, sharpening or smoothing"
-        raise DataError(known if _OTHER in left_out else f"no model is left: all are left out, {_ONE_SUM}")
+        raise DataError(known if OTHER_VARIANT in left_out else f"no model is left: all are left out, {_ONE_SUM}")
     groups = {group: summarised(measurements, metric) for group, measurements in members.items()}
     columns = ["model", "trained on", "reading", "kind", "ours", "published (100 %)", "note"]
     notes = [better_reading(name, groups)]
@@ -84,7 +83,7 @@ def grouped(found: dict[str, Measurement]) -> tuple[dict[Group, list[Measurement
         about_model = measurement.about["model"]
         told = described(model, str(about_model.get("reference", "")))
         if told["variant"] is None:
-            left_out.setdefault(_OTHER, []).append(model)
+            left_out.setdefault(OTHER_VARIANT, []).append(model)
         elif about_model["placement"].startswith("parallel"):
             left_out.setdefault(_ONE_SUM, []).append(model)
         else:
@@ -110,7 +109,8 @@ def variant_of(name: str) -> str | None:
     >>> variant_of("cifar100-10pct-sharpening-seed1"), variant_of("smoothing-eigen"), variant_of("sharpening@:6")
     ('sharpening', 'smoothing-eigen', None)
     """
-    found = re.search(r"(plain|(?:sharpening|smoothing)(?:-eigen|-split)?)", name)
+    word = r"(?<![a-z])(plain|(?:sharpening|smoothing)(?:-eigen|-split)?)(?![a-z])"
+    found = re.search(word, name)
     return found[0] if found and "@" not in name else None
 
 

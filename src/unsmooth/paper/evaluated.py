@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from unsmooth.errors import DataError
-from unsmooth.paper.depth import device_of, shipped_models
+from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context
+from unsmooth.paper.records import variant_in_tables
 from unsmooth.train.trained import evaluate_trained
 
 
@@ -23,11 +24,12 @@ def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, A
     models = context.models or shipped_models()
     if not models:
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
-    references = [text.partition("=")[2] or text for text in models]
+    references = all_named(models)
+    data = spread(context.data, len(references))
     options: dict[str, Any] = {"limit": context.limit, "seed": context.seed, "metric_images": 1}
     return [
-        evaluate_trained(r, context.data[0], corruptions=corruptions, device=device_of(context), **options)
-        for r in references
+        variant_in_tables(evaluate_trained(r, path, corruptions=corruptions, device=device_of(context), **options))
+        for (_, r), path in zip(references, data, strict=True)
     ]
 
 

@@ -6,9 +6,22 @@ from typing import Any
 
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
-from unsmooth.paper.records import TITLES, VARIANTS, Summary, beside, json_files, percent, records_folder, share_of
+from unsmooth.paper.records import (
+    OTHER_VARIANT,
+    TITLES,
+    VARIANTS,
+    Summary,
+    beside,
+    json_files,
+    percent,
+    records_folder,
+    share_of,
+    variant_in_tables,
+    whole,
+)
 
 PATTERN = "*.corruptions.json"
+RESULT = {"model": str, "variant": str, "clean": dict, "corruptions": dict}
 
 
 def run(context: Context) -> Result:
@@ -20,6 +33,8 @@ def run(context: Context) -> Result:
     unknown = [e["model"] for e in found if share_of(e) is None]
     if unknown:
         notes.append(f"left out, since nothing says how much data they were trained on: {', '.join(unknown)}")
+    if other := [e["model"] for e in found if e["variant"] not in VARIANTS]:
+        notes.append(f"left out, {OTHER_VARIANT}: {', '.join(other)}")
     shares = sorted({share for e in found if (share := share_of(e)) is not None}, reverse=True) or [1.0]
     rounded = any(e.get("precision") == "bf16" for e in found)
     names = ", ".join(e["model"] for e in found) or "no model yet"
@@ -58,9 +73,15 @@ def table_of(share: float, found: list[dict[str, Any]]) -> Table:
 
 
 def _read(context: Context, notes: list[str]) -> list[dict[str, Any]]:
-    """Results that `unsmooth evaluate --corruptions --out` wrote, each model once."""
-    found = (e for e in json_files(records_folder(context), PATTERN, notes) if "corruptions" in e)
-    return list({(e.get("run") or e["model"], e["corruptions"]["seed"]): e for e in found}.values())
+    """Results that `unsmooth evaluate --corruptions --out` wrote, each model and seed of the corruptions once."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for name, content in json_files(records_folder(context), PATTERN, notes):
+        corruptions = content.get("corruptions")
+        if isinstance(corruptions, dict) and not corruptions.keys() >= {"seed", "mean"}:
+            del content["corruptions"]
+        if whole(content, RESULT, name, notes):
+            found[content.get("run") or content["model"], content["corruptions"]["seed"]] = variant_in_tables(content)
+    return list(found.values())
 
 
 def _accuracy(evaluation: dict[str, Any], severity: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,10 @@ RECORD_SCHEMA = "unsmooth-record/1"
 FAILURE_SCHEMA = "unsmooth-failure/1"
 VARIANTS = ("plain", "smoothing", "sharpening")
 TITLES = {"plain": "ViT-Ti", "smoothing": "ViT-Ti⁺ (smoothing)", "sharpening": "ViT-Ti⁻ (sharpening)"}
+OTHER_VARIANT = "of a variant that the table does not have"
+RECORD = {"run": str, "recipe": dict, "variant": str, "fraction": float | int, "seed": int, "same_steps": bool,
+          "final": dict}  # fmt: skip
+FAILURE = {"run": str, "failed": str}
 LOGGING = frozenset({"every", "metric_images"})  # how often a run looked at itself does not change what it trained
 
 
@@ -30,16 +34,29 @@ def records_folder(context: Context) -> Path:
     return folder
 
 
-def json_files(folder: Path, pattern: str, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """The objects in these files; a file that is cut short is named in the notes and left out."""
+def json_files(folder: Path, pattern: str, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of these files and the objects in them; a file that is cut short is named in the notes and left out."""
     for path in sorted(folder.glob(f"**/{pattern}")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError):
+        except (json.JSONDecodeError, UnicodeDecodeError, OSError):
             notes.append(f"left out, not readable as JSON: {path.name}")
             continue
         if isinstance(content, dict):
-            yield content
+            yield path.name, content
+
+
+def whole(content: dict[str, Any], needed: Mapping[str, Any], name: str, notes: list[str]) -> bool:
+    """Whether everything needed is there, of its type; a file that lacks something is named in the notes."""
+    lacking = [key for key, kind in needed.items() if not isinstance(content.get(key), kind)]
+    if lacking:
+        notes.append(f"left out, not a whole record (no {', '.join(lacking)}): {name}")
+    return not lacking
+
+
+def variant_in_tables(content: dict[str, Any]) -> dict[str, Any]:
+    """The same with the poster's form under its short name: `sharpening` and `sharpening-symmetric` are one."""
+    return {**content, "variant": str(content["variant"]).removesuffix("-symmetric")}
 
 
 def load_records(context: Context, notes: list[str], recipe: str = "cifar100") -> list[dict[str, Any]]:
@@ -49,16 +66,20 @@ def load_records(context: Context, notes: list[str], recipe: str = "cifar100") -
     standard = find_recipe(recipe).as_dict()
     found: dict[str, dict[str, Any]] = {}
     changed = 0
-    for content in json_files(records_folder(context), "*.json", notes):
-        if content.get("schema") == FAILURE_SCHEMA:
+    for name, content in json_files(records_folder(context), "*.json", notes):
+        if content.get("schema") == FAILURE_SCHEMA and whole(content, FAILURE, name, notes):
             notes.append(f"the run {content['run']} broke: {content['failed']}")
-        if content.get("schema") != RECORD_SCHEMA or content["recipe"].get("name") != recipe:
+        if content.get("schema") != RECORD_SCHEMA or not whole(content, RECORD, name, notes):
+            continue
+        if content["recipe"].get("name") != recipe:
             continue
         differs = [k for k, v in content["recipe"].items() if k not in LOGGING and standard.get(k) != v]
-        if differs or content["same_steps"] or content["std"] is not None:
+        if differs or content["same_steps"] or content.get("std") is not None:
             changed += 1
             continue
-        found.setdefault(content["run"], content)  # a run's folder and its copy in zoo/records count once
+        found.setdefault(
+            content["run"], variant_in_tables(content)
+        )  # a run's folder and its copy in zoo/records count once
     if changed:
         notes.append(f"{changed} records of changed recipes (--set, --std, --same-steps) are left out")
     return list(found.values())
