@@ -194,6 +194,15 @@ def test_plasma_fills_zero_to_one() -> None:
     torch.testing.assert_close(field.amax((1, 2)), torch.ones(5, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("size", [2, 31, 48])
+def test_plasma_of_any_size_is_cut_from_the_next_power_of_two(size: int) -> None:
+    """Halving another number's steps would leave rows that nothing fills; ImageNet-C cuts 224 from 256 so."""
+    field = plasma(3, size, 2.0, torch.Generator().manual_seed(0))
+    whole = plasma(3, 1 << (size - 1).bit_length(), 2.0, torch.Generator().manual_seed(0))
+    assert torch.equal(field, whole[:, :size, :size])
+    assert all(len(image.unique()) > 0.99 * size * size for image in whole)
+
+
 def test_brightness_keeps_hue_and_saturation(pixels: torch.Tensor) -> None:
     import colorsys
 

@@ -117,9 +117,13 @@ def zoom(x: Images, factor: float) -> Images:
 
 
 def plasma(count: int, size: int, decay: float, rng: torch.Generator) -> Float64[Tensor, "image size size"]:
-    """CIFAR-C's diamond-square height map in [0, 1], all images at once; its wibble enters squared there."""
-    field = torch.zeros(count, size, size, dtype=torch.float64)
-    step, wibble = size, 100.0
+    """CIFAR-C's diamond-square height map in [0, 1], all images at once; its wibble enters squared there.
+
+    Halving needs a power of two: a map of another size is cut from the next one, as ImageNet-C does.
+    """
+    side = 1 << (size - 1).bit_length()
+    field = torch.zeros(count, side, side, dtype=torch.float64)
+    step, wibble = side, 100.0
 
     def wibbled(total: Float[Tensor, "image h w"]) -> Tensor:
         noise = torch.rand(total.shape, generator=rng, dtype=torch.float64) * 2 - 1
@@ -137,7 +141,7 @@ def plasma(count: int, size: int, decay: float, rng: torch.Generator) -> Float64
         field[:, half::step, ::step] = wibbled(down)
         step, wibble = half, wibble / decay
     field -= field.amin((1, 2), keepdim=True)
-    return field / field.amax((1, 2), keepdim=True)
+    return (field / field.amax((1, 2), keepdim=True))[:, :size, :size]
 
 
 def uniform(rng: torch.Generator, low: float, high: float, *shape: int) -> Float64[Tensor, ...]:
