@@ -1,0 +1,93 @@
+"""Tables of an explanation for people, cell by cell."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cli.test_tables import rows, text
+from small_models import images, vit
+
+from unsmooth.cli import tables_explain
+from unsmooth.cli.tables import written
+from unsmooth.explain import Explanation, explain
+from unsmooth.explain.tables import eigenvalue_table
+
+
+@pytest.fixture(scope="module")
+def explained() -> Explanation:
+    torch.manual_seed(0)
+    return explain(vit(depth=2), images(2), spectra=2)
+
+
+def test_predictions_of_a_layer_are_means_over_inputs(explained: Explanation) -> None:
+    shown = rows(tables_explain.by_layer(explained, tables_explain._PREDICTED, "title"))
+    frame = explained.by_layer()
+    assert shown[0] == ["layer", "γ", "γ small step", "measured Δlog HFC/LFC", "sign agrees", "log ρ_H",
+                        "measured log HFC gain"]  # fmt: skip
+    for row, (_, known) in zip(shown[1:], frame.iterrows(), strict=True):
+        assert row == [
+            f"{known['layer']:.0f}",
+            *(written(known[name], spec) for name, _, spec in tables_explain._PREDICTED),
+        ]
+
+
+def test_without_spectra_of_attention_their_columns_are_left_out() -> None:
+    none = explain(vit(depth=1), images(1), spectra=0)
+    assert rows(tables_explain.by_layer(none, tables_explain._HEADS, "t"))[0] == ["layer", "entropy/log n", "alignment"]
+
+
+def test_eigenvalues_of_a_layer_before_and_after_folding(explained: Explanation) -> None:
+    heading, *shown = rows(tables_explain.eigenvalues(explained))
+    frame = eigenvalue_table(explained)
+    assert heading == list(tables_explain._EIGENVALUES)
+    assert [row[:2] for row in shown] == [["0", "bare"], ["0", "folded"], ["1", "bare"], ["1", "folded"]]
+    for row, known in zip(shown, frame.to_dict("records"), strict=True):
+        shares = [f"{known[name]:.0%}" for name in ("re_negative", "re_positive", "re_outside", "complex")]
+        ends = [f"{known['max_real']:+.3f}", f"{known['min_real']:+.3f}"]
+        assert row[2:] == [*shares, *ends, f"{known['condition']:.2g}", f"{known['departure']:.2f}"]
+
+
+@pytest.mark.parametrize(("kind", "how"), [("paper_kind", "as on the poster"), ("kind", "folded H, step s")])
+def test_types_are_counted_over_heads_and_inputs(explained: Explanation, kind: str, how: str) -> None:
+    table = tables_explain.types(explained, kind)
+    heads = explained.head_frame()
+    heads = heads[heads[kind].notna()]  # of the inputs whose spectra were computed
+    assert how in str(table.title)
+    assert f"{len(heads)} heads × inputs, 2 inputs" in str(table.title)
+    for row in rows(table)[1:]:
+        name = row[0].rpartition(" ")[2]
+        assert row[1] == f"{(heads[kind] == name).mean():.2%}"
+        low, high = (float(end.strip(" %")) / 100 for end in row[2].split("–"))
+        assert low <= (heads[kind] == name).mean() + 1e-3
+        assert high >= (heads[kind] == name).mean() - 1e-3
+
+
+def test_predictors_are_shown_beside_what_they_predict(explained: Explanation) -> None:
+    frame = explained.predictions().set_index("predictor")
+    heading, *shown = rows(tables_explain.predictions(explained, "measured_hfc"))
+    assert [row[0] for row in shown] == list(frame[frame["measured"] == "measured_hfc"].index)
+    assert heading[5:8] == ["right", "majority", "Spearman"]
+    for row in shown:
+        known = frame.loc[row[0]]
+        names = ("both_up", "only_predicted_up", "only_measured_up", "both_down")
+        assert row[1:5] == [str(known[name]) for name in names]
+        assert row[5:8] == [f"{known['accuracy']:.0%}", f"{known['majority']:.0%}", written(known["spearman"], "+.2f")]
+
+
+def test_footnotes_name_layers_that_overshoot_notes_and_interruptions(explained: Explanation) -> None:
+    assert "overshoot" not in text(tables_explain.footnotes(explained))
+    assert "4 inputs; means over inputs" in text(tables_explain.footnotes(explained))
+    spectra = [{**row, "layer_values": row["layer_values"] - 1e3} for row in explained.spectra]
+    far = Explanation(
+        explained.layers,
+        explained.heads,
+        explained.weights,
+        spectra,
+        explained.about,
+        partial=True,
+        notes=["mind this"],
+    )
+    shown = text(tables_explain.footnotes(far))
+    assert f"note: 2 layers overshoot (s·λ down to {min(far.overshooting().values()):.2g}, below −2)" in shown
+    assert "note: mind this" in shown
+    assert "PARTIAL" in shown
