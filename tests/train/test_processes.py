@@ -78,6 +78,28 @@ def test_when_one_process_fails_the_other_does_not_wait(tiny_data: Path, tiny_re
 def test_a_batch_that_does_not_divide_is_refused(
     tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "3")
+    for name, value in (("WORLD_SIZE", "3"), ("RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
     with pytest.raises(OptionError, match="batch_size 8 does not divide into pairs among 3 processes"):
         launch(Run(tiny_recipe), tiny_data, tmp_path)
+
+
+@pytest.mark.parametrize("size", ["2", "many"])
+def test_a_number_of_processes_that_no_launcher_set_is_named(
+    size: str, tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some clusters set it for whatever runs there."""
+    monkeypatch.setenv("WORLD_SIZE", size)
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    said = rf"WORLD_SIZE is '{size}', but no launcher started this process \(RANK, MASTER_ADDR, MASTER_PORT are"
+    with pytest.raises(OptionError, match=said + r" not set\): unset it, or use `accelerate launch`"):
+        launch(Run(tiny_recipe), tiny_data, tmp_path)
+
+
+def test_an_empty_number_of_processes_is_one(
+    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "")
+    run = Run(tiny_recipe.override(["epochs=1"]))
+    assert launch(run, tiny_data, tmp_path, device="cpu", tensorboard=False)["speed"]["processes"] == 1

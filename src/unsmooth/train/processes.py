@@ -29,7 +29,7 @@ def launch(
     gradient is that of one process with the whole batch. The first process logs, checkpoints and returns
     the record; the others return an empty one.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = _world_size()
     if world == 1:
         return train(run, data, out, device=device, speed=speed, progress=progress, tensorboard=tensorboard)
     if run.recipe.batch_size % (2 * world):
@@ -56,3 +56,15 @@ def launch(
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     return record
+
+
+def _world_size() -> int:
+    """How many processes a launcher started; one, if none did."""
+    text = os.environ.get("WORLD_SIZE") or "1"
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if text == "1" or (text.isdecimal() and not missing):
+        return int(text)
+    said = f" ({', '.join(missing)} are not set)" if missing else ""
+    raise OptionError(
+        f"WORLD_SIZE is {text!r}, but no launcher started this process{said}: unset it, or use `accelerate launch`"
+    )
