@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from unsmooth.explain.patches import image_patches
+from unsmooth.explain.scenario import log10_table
 from unsmooth.paper import Context, find_item
 
 
@@ -65,7 +68,51 @@ def test_figure_3_can_start_from_an_image(tmp_path: Path) -> None:
     path = tmp_path / "grey.png"
     image.effect_noise((64, 64), 50).save(path)
     result = find_item("fig3").run(Context(limit=1, data=(str(path),)))
-    assert str(path) in result.label
+    assert f"on the patches of {path}, 1 seed, 128 iterations" in result.label
+    assert result.about["start"] == f"the patches of {path}"
+    assert {row[5] for row in result.tables[0].rows} == {None}  # one seed has no deviation
+    again = log10_table([0], x=image_patches(path))
+    assert [row[4] for row in result.tables[0].rows] == [pytest.approx(float(v[0])) for v in again.values()]
+
+
+def test_figure_3_holds_mean_deviation_and_share_of_its_seeds() -> None:
+    result = find_item("fig3").run(Context(limit=2, seed=5))
+    assert result.about == {"seeds": [5, 6], "start": "random tokens (n = 64, d = 32)"}
+    for row, (scenario, values) in zip(result.tables[0].rows, log10_table([5, 6]).items(), strict=True):
+        assert row[:3] == [
+            scenario.form,
+            {None: "none", "pre": "Pre-LN", "post": "Post-LN"}[scenario.norm],
+            scenario.mode,
+        ]
+        assert row[3] == ("" if scenario.norm is None else {1: "+", -1: "−"}[scenario.sign])
+        assert row[4:6] == [pytest.approx(float(values.mean())), pytest.approx(float(values.std()))]
+        assert row[6] == f"{sum(v < 0 for v in values.tolist()) / 2:.0%}"
+
+
+def test_figure_5_names_its_models_and_shows_them_before_and_after_folding(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    from safetensors.torch import save_file
+
+    arguments = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "num_heads": 2, "depth": 2, "num_classes": 4}
+    config = {"schema": "unsmooth-model/1", "library": "timm", "name": "vit_tiny_patch16_224", "arguments": arguments}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "mean": [0.5] * 3, "std": [0.5] * 3}))
+    model = timm.create_model("vit_tiny_patch16_224", **arguments)
+    for block in model.blocks:  # the norm turns every eigenvalue around
+        block.norm1.weight.data.fill_(-1)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    result = find_item("fig5").run(Context(models=(f"Mine={tmp_path}",), seed=3))
+    assert "with models that you named" in result.label
+    assert result.about == {"models": [f"Mine={tmp_path}"], "seed": 3}
+    bare, folded = result.tables[0].rows
+    assert (bare[:2], folded[:2]) == (["Mine", "bare"], ["Mine", "folded"])
+    assert bare[6] == folded[6] == 2 * 16
+    centred = torch.eye(16, dtype=torch.float64) - 1 / 16
+    for row, around in ((bare, torch.eye(16, dtype=torch.float64)), (folded, -centred)):
+        maps = [(b.attn.proj.weight @ b.attn.qkv.weight[-16:]).detach().double() @ around for b in model.blocks]
+        values = torch.cat([torch.linalg.eigvals(h) for h in maps]).real
+        assert row[5] == pytest.approx(float(values.quantile(0.5)), abs=1e-4 * float(values.abs().max()))
+        assert sum(row[2:5]) == pytest.approx(100)
+        assert row[2] == pytest.approx(100 * float(((values >= -1) & (values < 0)).double().mean()), abs=7)
 
 
 def test_shares_of_figure_5_are_those_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

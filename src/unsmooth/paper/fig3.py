@@ -6,6 +6,7 @@ from typing import Any
 
 from unsmooth.errors import MissingExtraError
 from unsmooth.paper.item import Context, Item, Result, Table
+from unsmooth.report.words import counted
 
 _SEEDS, _LAYERS = 20, 128
 
@@ -27,8 +28,8 @@ def run(context: Context) -> Result:
     columns = ["H", "LayerNorm", "mode", "its weights", "log10 HFC/LFC", "std", "seeds below 1"]
     origin = f"the patches of {context.data[0]}" if context.data else "random tokens (n = 64, d = 32)"
     return Result(
-        label=f"Figure 3's setting on {origin}, {len(seeds)} seeds, {_LAYERS} iterations; the paper shows one image "
-        "and does not give its sampling",
+        label=f"Figure 3's setting on {origin}, {counted(len(seeds), 'seed')}, {_LAYERS} iterations; the paper "
+        "shows one image and does not give its sampling",
         tables=[Table(f"After {_LAYERS} iterations", columns, rows, digits=3)],
         figures={"fig3": _figure(seeds, start)},
         notes=[
