@@ -60,6 +60,33 @@ def test_a_wrong_value_is_refused(change: str, message: str) -> None:
         find_recipe("cifar100").override([change])
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"lr": "3e-4"}, r"lr='3e-4' is not of the right type: expected float, as in 0.000125"),
+        ({"lr": float("nan")}, r"lr=nan is not of the right type: expected float"),
+        ({"lr": True}, r"lr=True is not of the right type"),
+        ({"epochs": 2.0}, r"epochs=2.0 is not of the right type: expected int, as in 300"),
+        ({"epochs": True}, r"epochs=True is not of the right type"),
+        ({"flip": 1}, r"flip=1 is not of the right type: expected bool"),
+        ({"mean": "x"}, r"mean='x' is not of the right type: expected 3 numbers a,b,c"),
+        ({"std": (0.5, 0.5)}, r"std=\(0.5, 0.5\) is not of the right type: expected 3 numbers"),
+        ({"mean": (0.5, 0.5, float("inf"))}, r"expected 3 numbers"),
+    ],
+)
+def test_a_recipe_made_in_python_is_as_strict(values: dict[str, object], message: str) -> None:
+    """Not after an epoch, and not when a configuration that somebody edited is read again."""
+    with pytest.raises(OptionError, match=message):
+        Recipe("mine", **values)
+    with pytest.raises(OptionError, match=message):
+        Recipe.from_dict({**find_recipe("cifar100").as_dict(), **values})
+
+
+def test_whole_numbers_are_numbers_and_of_two_changes_the_later_counts() -> None:
+    assert Recipe("mine", lr=1, mean=(0, 1, 0)).lr == 1
+    assert find_recipe("cifar100").override(["lr=1e-3", "lr=2e-3"]).lr == 2e-3
+
+
 LEAST = {
     **dict.fromkeys(("image_size", "patch_size", "depth", "width", "heads", "epochs", "every"), 1),
     "classes": 2,

@@ -69,6 +69,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
+            if item.default is not dataclasses.MISSING and not _fits(getattr(self, item.name), item.default):
+                raise _wrong_type(item.name, getattr(self, item.name), item.default)
             choices = item.metadata.get("choices")
             if choices and getattr(self, item.name) not in choices:
                 raise OptionError.unknown(item.name, getattr(self, item.name), choices)
@@ -82,6 +84,8 @@ class Recipe:
 
     def override(self, changes: Mapping[str, str] | Iterable[str]) -> Recipe:
         """The same recipe with `key=value` changes; an unknown key or a value of another type is an error.
+
+        Of two changes of one key the later one counts.
 
         >>> RECIPES["cifar100"].override(["lr=3e-4"]).lr
         0.0003
@@ -109,6 +113,20 @@ class Recipe:
             raise OptionError(f"a recipe needs its name: got only {', '.join(sorted(values)) or 'nothing'}")
         plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
         return cls(**plain)
+
+
+def _fits(value: Any, standard: Any) -> bool:
+    """Whether a value has the type of the standard one; whole numbers are numbers, infinity and truth are none."""
+    if isinstance(standard, tuple):
+        return isinstance(value, tuple) and len(value) == len(standard) and all(map(_fits, value, standard))
+    if isinstance(standard, float):
+        return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) is type(standard)
+
+
+def _wrong_type(key: str, value: Any, standard: Any) -> OptionError:
+    wanted = f"{len(standard)} numbers a,b,c" if isinstance(standard, tuple) else type(standard).__name__
+    return OptionError(f"{key}={value!r} is not of the right type: expected {wanted}, as in {standard!r}")
 
 
 def _check_range(key: str, value: Any) -> None:
@@ -150,8 +168,7 @@ def _parse(key: str, text: str, old: Any) -> Any:
             raise ValueError
         return kind(number)
     except (KeyError, ValueError):
-        wanted = f"{len(old)} numbers a,b,c" if kind is tuple else kind.__name__
-        raise OptionError(f"{key}={text!r} is not of the right type: expected {wanted}, as in {old!r}") from None
+        raise _wrong_type(key, text, old) from None
 
 
 def cifar100() -> Recipe:
