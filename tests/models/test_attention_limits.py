@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import CASES, TOKENS, Case, D, _encoder
+from model_cases import CASES, HEADS, LAYERS, TOKENS, VOCAB, Case, D, _encoder, hf, padded
 from torch import Tensor, nn
 
-from unsmooth.errors import PointError, WeightsError
+from unsmooth.errors import PointError, UnknownModelError, WeightsError
 from unsmooth.forward import call
 from unsmooth.models import Maps, ModelView, capture_attention, check_attention, hook_points, into, out, view
 
@@ -44,6 +44,16 @@ def test_attention_that_is_zero_is_exact() -> None:
     for block in model.layers:
         block.self_attn.v_proj.weight.data.zero_()
     assert check_attention(view(model), case.inputs()) == 0.0
+
+
+def test_xglm_is_checked_though_it_knows_no_float64() -> None:
+    shapes = {"d_model": D, "num_layers": LAYERS, "attention_heads": HEADS, "ffn_dim": 2 * D, "vocab_size": VOCAB}
+    v = view(hf("XGLM", **shapes)())
+    assert (v.family.name, v.causal, v.width, len(v.layers)) == ("hf-xglm", True, D, LAYERS)
+    assert check_attention(v, padded()) < 1e-5
+    with_cross_attention = hf("XGLM", add_cross_attention=True, **shapes)()
+    with pytest.raises(UnknownModelError, match="expected encoder_attn = None"):
+        view(with_cross_attention)
 
 
 def test_a_sequence_that_may_see_nothing_is_undefined_on_both_sides() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -155,8 +156,47 @@ def test_blocks_without_an_attention_output_are_refused_by_name(block: str, opti
     kind = getattr(vision_transformer, block, None)
     if kind is None or not set(options) <= set(inspect.signature(kind).parameters):
         pytest.skip(f"this timm has no {block} with {options}")
-    with pytest.raises(UnknownModelError, match=rf"VisionTransformer is not supported: {block} .*{why}"):
+    with pytest.raises(
+        UnknownModelError, match=rf"VisionTransformer is not supported: {block} \(at 'blocks\.0'\) .*{why}"
+    ):
         view(_timm(block_fn=partial(kind, **options))())
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "mvitv2_tiny", "pvt_v2_b0", "hiera_tiny_224"])
+def test_models_that_merge_tokens_are_refused_with_the_reason(name: str) -> None:
+    import timm
+
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    with pytest.raises(UnknownModelError, match=rf"^{type(model).__name__} is not supported: .* merges tokens .*ViT"):
+        view(model)
+
+
+def test_a_merging_part_is_refused_with_its_place() -> None:
+    swin = hf("Swin", embed_dim=8, depths=[1, 1], num_heads=[2, 2], image_size=16, patch_size=4, window_size=2)()
+    with pytest.raises(UnknownModelError, match=r"Sequential is not supported: SwinModel \(at '0'\) merges tokens"):
+        view(nn.Sequential(swin))
+
+
+def test_values_that_are_turned_by_their_position_are_refused() -> None:
+    from model_cases import TEXT
+
+    model = hf("RoFormer", rotary_value=True, **TEXT)()
+    with pytest.raises(
+        UnknownModelError, match=r"found RoFormerLayer, expected .*attention\.self\.rotary_value = False"
+    ):
+        view(model)
+
+
+def test_a_family_that_says_no_width_and_has_no_weights_is_refused() -> None:
+    register_family(Family(name="toy", classes=(Toy,), blocks="block", passes="depth", width="config.size"))
+    try:
+        with pytest.raises(UnknownModelError, match="family 'toy' gives no width: .*at 'config.size' of Toy"):
+            view(Toy())
+        register_family(replace(TOY, width="config.size"))
+        assert view(Toy()).width == 6  # the weights tell
+    finally:
+        unregister_family("toy")
 
 
 def test_a_variant_that_no_row_describes_is_refused_with_what_was_expected() -> None:

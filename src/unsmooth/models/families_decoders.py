@@ -74,6 +74,15 @@ _OPT_POST = replace(  # OPT-350m alone
     attention=replace(_OPT.attention, norm=(), post_norm="self_attn_layer_norm"),
 )
 
+_XGLM = replace(
+    WHISPER_ENCODER,
+    name="hf-xglm",
+    classes=("transformers.XGLMModel", "transformers.BioGptModel"),
+    when={"encoder_attn": None},
+    width=Family.width,
+    causal=True,
+)
+
 LLAMA = Family(
     name="hf-llama",
     classes=(
@@ -95,6 +104,9 @@ LLAMA = Family(
         "transformers.HunYuanDenseV1Model",
         "transformers.MinistralModel",
         "transformers.Ministral3Model",
+        "transformers.MiniMaxM2Model",
+        "transformers.CwmModel",
+        "transformers.Jais2Model",
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -234,22 +246,6 @@ _GEMMA2 = replace(
 )
 
 FAMILIES: tuple[Family, ...] = (
-    GPT2,
-    _GPT_NEO,
-    _OPT,
-    _OPT_POST,
-    LLAMA,
-    _QWEN,
-    _NEMOTRON,
-    _OLMO,
-    _GRANITE,
-    _APERTUS,
-    _LLAMA4,
-    _GPT_OSS,
-    _DEEPSEEK,
-    _BITNET,
-    _GLM4,
-    _OLMO2,
-    _GEMMA,
-    _GEMMA2,
-)
+    GPT2, _GPT_NEO, _OPT, _OPT_POST, _XGLM, LLAMA, _QWEN, _NEMOTRON, _OLMO, _GRANITE, _APERTUS, _LLAMA4, _GPT_OSS,
+    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _GEMMA, _GEMMA2,
+)  # fmt: skip

@@ -34,12 +34,17 @@ assert WHISPER_ENCODER.attention is not None
 _MBART_ENCODER = replace(
     WHISPER_ENCODER,
     name="hf-mbart-encoder",
-    classes=("transformers.MBartEncoder", "transformers.PegasusEncoder", "transformers.M2M100Encoder"),
+    classes=(
+        "transformers.MBartEncoder",
+        "transformers.PegasusEncoder",
+        "transformers.M2M100Encoder",
+        "transformers.BlenderbotEncoder",
+    ),
 )
 _BART_ENCODER = replace(
     WHISPER_ENCODER,
     name="hf-bart-encoder",
-    classes=("transformers.BartEncoder", "transformers.MarianEncoder"),
+    classes=("transformers.BartEncoder", "transformers.MarianEncoder", "transformers.BlenderbotSmallEncoder"),
     placement="post",
     points={
         "attn": out("self_attn"),

@@ -9,7 +9,13 @@ from unsmooth.models.taps import into, out
 
 _BERT = Family(
     name="hf-bert",
-    classes=("transformers.BertModel",),
+    classes=(
+        "transformers.BertModel",
+        "transformers.BertGenerationEncoder",
+        "transformers.ErnieModel",
+        "transformers.LayoutLMModel",
+        "transformers.MarkupLMModel",
+    ),
     placement="post",
     blocks="encoder.layer",
     embed=out("embeddings"),
@@ -35,13 +41,24 @@ _BERT = Family(
 _ROBERTA = replace(
     _BERT,
     name="hf-roberta",
-    classes=("transformers.RobertaModel", "transformers.XLMRobertaModel", "transformers.CamembertModel"),
+    classes=(
+        "transformers.RobertaModel",
+        "transformers.XLMRobertaModel",
+        "transformers.CamembertModel",
+        "transformers.Data2VecTextModel",
+    ),
 )
 _ELECTRA = replace(
     _BERT,
     name="hf-electra",
     classes=("transformers.ElectraModel",),
     embed=(out("embeddings_project"), out("embeddings")),
+)
+_ROFORMER = replace(
+    _ELECTRA,
+    name="hf-roformer",
+    classes=("transformers.RoFormerModel",),
+    when={**_BERT.when, "attention.self.rotary_value": False},  # else a value is turned by its position
 )
 assert _BERT.attention is not None
 _DEBERTA_V2 = replace(
@@ -191,6 +208,7 @@ FAMILIES: tuple[Family, ...] = (
     _BERT,
     _ROBERTA,
     _ELECTRA,
+    _ROFORMER,
     _DEBERTA_V2,
     _DEBERTA,
     _ESM,

@@ -33,6 +33,7 @@ _HF_VIT = Family(
 )
 
 _HF_DEIT = replace(_HF_VIT, name="hf-deit", classes=("transformers.DeiTModel",), prefix=(2,))
+_HF_IJEPA = replace(_HF_VIT, name="hf-ijepa", classes=("transformers.IJepaModel",), prefix=())
 
 assert _HF_VIT.attention is not None
 _HF_DINOV2 = replace(
@@ -77,7 +78,13 @@ _HF_DINOV3 = replace(
 
 _HF_CLIP_VISION = Family(
     name="hf-clip-vision",
-    classes=("transformers.CLIPVisionModel", "transformers.CLIPVisionTransformer"),
+    classes=(
+        "transformers.CLIPVisionModel",
+        "transformers.CLIPVisionTransformer",
+        "transformers.ChineseCLIPVisionModel",
+        "transformers.MetaClip2VisionModel",
+        "transformers.MLCDVisionModel",
+    ),
     blocks=("encoder.layers", "vision_model.encoder.layers"),
     embed=(out("pre_layrnorm"), out("vision_model.pre_layrnorm")),
     points={
@@ -115,7 +122,7 @@ _HF_SIGLIP_VISION = replace(
 _HF_CLIP_TEXT = replace(
     _HF_CLIP_VISION,
     name="hf-clip-text",
-    classes=("transformers.CLIPTextModel", "transformers.CLIPTextTransformer"),
+    classes=("transformers.CLIPTextModel", "transformers.CLIPTextTransformer", "transformers.MetaClip2TextModel"),
     blocks=("encoder.layers", "text_model.encoder.layers"),
     embed=(out("embeddings"), out("text_model.embeddings")),
     final_norm=(out("final_layer_norm"), out("text_model.final_layer_norm")),
@@ -137,6 +144,7 @@ _HF_SIGLIP_TEXT = replace(
 FAMILIES: tuple[Family, ...] = (
     _HF_VIT,
     _HF_DEIT,
+    _HF_IJEPA,
     _HF_BEIT,
     _HF_DINOV2,
     _HF_DINOV2_REGISTERS,
