@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.explain import dominance
 from unsmooth.explain.patches import image_patches, patches_of
 from unsmooth.explain.phase import phase_grid
@@ -120,3 +122,16 @@ def test_cells_hold_mean_deviation_and_share_of_their_seeds() -> None:
         assert (cell.mean, cell.std) == (pytest.approx(float(mine.mean())), pytest.approx(float(mine.std())))
         assert cell.smoothed == pytest.approx(sum(v < 0 for v in mine.tolist()) / 3)
     assert {cell.std for cell in section5_table([0], 2, tokens=8, dim=4)} == {0.0}
+
+
+def test_unknown_forms_and_modes_are_listed() -> None:
+    with pytest.raises(OptionError, match="unknown form 'x': expected one of 'symmetric', 'general'"):
+        random_h(3, "x", "smoothing", torch.Generator())  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="unknown mode 'x': expected one of 'sharpening', 'smoothing'"):
+        random_h(3, "general", "x", torch.Generator())  # type: ignore[arg-type]
+
+
+def test_an_image_without_pillow_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtraError, match=r"reading images needs pillow.*unsmooth\[vision\]"):
+        image_patches(tmp_path / "x.png")
