@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unsmooth.errors import PointError, UnknownModelError, WeightsError
 from unsmooth.forward import call
 from unsmooth.models import Maps, ModelView, capture_attention, check_attention, hook_points, into, out, view
+from unsmooth.models.taps import Tap, tensor_out
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -129,6 +130,16 @@ def test_heads_that_do_not_divide_the_projections_are_refused() -> None:
     layer.attention.num_heads = 5  # type: ignore[assignment]
     with pytest.raises(WeightsError, match=r"5 heads and 5 key-value heads do not divide .* \(32, 32\) and \(32, 32\)"):
         layer.weights()
+
+
+def test_of_a_modules_outputs_only_tensors_are_taken() -> None:
+    x, y = torch.ones(1), torch.zeros(1)
+    assert tensor_out((x, y), 1) is y
+    assert tensor_out(x, 0) is x
+    for output, item in ((x, 1), ((x,), 1), ((x, None), 1), (None, 0), ({"x": x}, 0)):
+        assert tensor_out(output, item) is None
+    assert out("x") == Tap("x")
+    assert into("x") == Tap("x", "in")
 
 
 def test_a_point_at_which_no_tensor_passes_is_an_error() -> None:

@@ -72,6 +72,8 @@ def test_an_unknown_point_is_refused_with_near_and_valid_ones() -> None:
         watch(v, ["blocks.1.atn"])
     with pytest.raises(PointError, match=r"blocks\.\{0\.\.2\}\.\{pre, norm1, attn, mid, norm2, mlp, post\}"):
         select_points(v, "blocks.9.attn")
+    with pytest.raises(PointError, match=r"has no point '0000'\. It has embed"):
+        select_points(v, "0000")
 
 
 def test_a_post_norm_family_has_no_norm1() -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 from model_cases import TEXT, VISION, hf
 from safetensors.torch import save_file
+from torch import nn
 
-from unsmooth.errors import CheckpointError, UnknownModelError
-from unsmooth.models import LoadedModel, load_model, view
+from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
+from unsmooth.models import ImageInput, LoadedModel, load_model, view
 from unsmooth.models.load import zoo_folder
 from unsmooth.models.state_files import read_state
 
@@ -79,6 +80,14 @@ def test_a_headless_file_makes_a_headless_model(tmp_path: Path) -> None:
     assert loaded.model(torch.zeros(1, 3, 32, 32)).shape == (1, 24)
 
 
+def test_weights_without_positions_need_no_image_size(tmp_path: Path) -> None:
+    relative = "timm:vit_relpos_small_patch16_224"
+    state = load_model(relative, random_init=True, options=SMALL).model.state_dict()
+    save_file({name: t.contiguous() for name, t in state.items()}, tmp_path / "relative.safetensors")
+    loaded = load_model(relative, weights=tmp_path / "relative.safetensors", options=SMALL)
+    assert all(torch.equal(state[name], t) for name, t in loaded.model.state_dict().items())
+
+
 def test_a_name_like_no_other_points_to_the_list() -> None:
     with pytest.raises(UnknownModelError, match=r"has no model '0+'; see timm\.list_models\(\)"):
         load_model("timm:" + "0" * 60)
@@ -99,6 +108,61 @@ def test_a_configuration_of_a_pair_gives_its_vision_tower(tmp_path: Path) -> Non
     pair.config.save_pretrained(tmp_path)
     v = view(load_model(f"hf:{tmp_path}", random_init=True).model)
     assert (v.family.name, v.width, len(v.layers)) == ("hf-clip-vision", 32, 3)
+
+
+def test_what_lacks_outside_the_blocks_is_left_random(tmp_path: Path) -> None:
+    """A masked language model's config with the weights of its blocks only: neither head nor pooler is measured."""
+    import transformers
+
+    config = transformers.BertConfig(**TEXT, architectures=["BertForMaskedLM"])
+    bare = transformers.BertModel(config, add_pooling_layer=False)
+    bare.save_pretrained(tmp_path)
+    text = (tmp_path / "config.json").read_text().replace('"BertModel"', '"BertForMaskedLM"')
+    (tmp_path / "config.json").write_text(text)
+    model = load_model(f"hf:{tmp_path}").model
+    assert type(model).__name__ == "BertModel"
+    own = model.state_dict()
+    assert all(torch.equal(t, own[name]) for name, t in bare.state_dict().items())
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_without_a_preprocessor_the_size_is_the_configurations(
+    offline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers.utils
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError("no connection")
+
+    hf("ViT", **VISION)().save_pretrained(tmp_path)
+    if offline:
+        monkeypatch.setattr(transformers.utils, "cached_file", fail)
+    assert load_model(f"hf:{tmp_path}").images == ImageInput(16)
+
+
+def test_imagenets_statistics_are_timms() -> None:
+    import timm.data
+
+    images = ImageInput(16)
+    assert (images.mean, images.std) == (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
+
+
+def test_a_text_model_that_tells_no_vocabulary_is_an_error() -> None:
+    with pytest.raises(DataError, match="x takes text, not token ids"):
+        _ = LoadedModel(nn.Linear(1, 1), "x", "text").vocabulary
+
+
+@pytest.mark.parametrize("scheme", ["timm", "hf", "zoo"])
+def test_a_scheme_alone_is_no_reference(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=f"got '{scheme}', and there is no such path"):
+        load_model(scheme)
+
+
+def test_a_configuration_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes('{"model_type": "é"}'.encode("latin-1"))
+    with pytest.raises(OptionError, match="is a Hugging Face folder"):
+        load_model(tmp_path)
 
 
 def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:

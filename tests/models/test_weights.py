@@ -40,7 +40,7 @@ def test_grouped_queries_are_expanded_in_order() -> None:
 def test_gemmas_norm_weight_is_one_plus_its_parameter() -> None:
     layer = view(BY_NAME["gemma2"].model()).layers[0]
     w, block = layer.weights(), layer.block
-    assert layer.key_dim == 12
+    assert (layer.key_dim, layer.width) == (12, 32)
     assert torch.equal(w.norm.weight, 1 + block.input_layernorm.weight)
     assert torch.equal(w.out_norm.weight, 1 + block.post_attention_layernorm.weight)
     assert w.norm.kind == "rms"

@@ -117,7 +117,7 @@ def _refuse(model: nn.Module) -> None:
 def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
     rows = [row for row in _FAMILIES if is_one_of(backbone, row.classes)]
     kinds = sorted({type(block).__name__ for row in rows for block in blocks_of(row, backbone)})
-    nearly = [row for row in rows if row.when and _classes_fit(row, backbone)]
+    nearly = [row for row in rows if _classes_fit(row, backbone)]  # so it is their `when` that does not hold
     return (
         f"{type(backbone).__name__}{f' at {path!r}' if path else ''} looks like "
         f"{' or '.join(row.name for row in rows)}, but its blocks do not: "
