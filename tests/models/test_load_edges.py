@@ -1,4 +1,4 @@
-"""Models by reference, at the edges: configurations alone, nested and foreign weights, and what is left as it was."""
+"""Models by reference, at the edges: nested and foreign weights, odd positions, trained folders, the zoo."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import TEXT, VISION, hf
 from safetensors.torch import save_file
 from torch import nn
 
 from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
-from unsmooth.models import ImageInput, LoadedModel, load_model, view
+from unsmooth.models import ImageInput, LoadedModel, load_model, load_timm
 from unsmooth.models.load import zoo_folder
 from unsmooth.models.state_files import read_state
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 3, "depth": 2}
 TINY = "timm:vit_tiny_patch16_224"
-
-
-@pytest.fixture
-def bert(tmp_path: Path) -> Path:
-    """A bare BERT as save_pretrained writes it."""
-    hf("Bert", **TEXT)().save_pretrained(tmp_path / "bert")
-    return tmp_path / "bert"
 
 
 @pytest.mark.parametrize("nested", ["state_dict_ema", "model_ema", "state_dict", "model", "teacher"])
@@ -93,53 +85,6 @@ def test_a_name_like_no_other_points_to_the_list() -> None:
         load_model("timm:" + "0" * 60)
 
 
-def test_hugging_face_weights_from_a_file(bert: Path, tmp_path: Path) -> None:
-    save_file(
-        {name: torch.full_like(t, 0.5) for name, t in hf("Bert", **TEXT)().state_dict().items()},
-        tmp_path / "half.safetensors",
-    )
-    loaded = load_model(f"hf:{bert}", weights=tmp_path / "half.safetensors")
-    assert type(loaded.model).__name__ == "BertModel"
-    assert all((p == 0.5).all() for p in loaded.model.parameters())
-
-
-def test_a_configuration_of_a_pair_gives_its_vision_tower(tmp_path: Path) -> None:
-    pair = hf("CLIP", text_config={**TEXT, "hidden_size": 16}, vision_config=VISION)()
-    pair.config.save_pretrained(tmp_path)
-    v = view(load_model(f"hf:{tmp_path}", random_init=True).model)
-    assert (v.family.name, v.width, len(v.layers)) == ("hf-clip-vision", 32, 3)
-
-
-def test_what_lacks_outside_the_blocks_is_left_random(tmp_path: Path) -> None:
-    """A masked language model's config with the weights of its blocks only: neither head nor pooler is measured."""
-    import transformers
-
-    config = transformers.BertConfig(**TEXT, architectures=["BertForMaskedLM"])
-    bare = transformers.BertModel(config, add_pooling_layer=False)
-    bare.save_pretrained(tmp_path)
-    text = (tmp_path / "config.json").read_text().replace('"BertModel"', '"BertForMaskedLM"')
-    (tmp_path / "config.json").write_text(text)
-    model = load_model(f"hf:{tmp_path}").model
-    assert type(model).__name__ == "BertModel"
-    own = model.state_dict()
-    assert all(torch.equal(t, own[name]) for name, t in bare.state_dict().items())
-
-
-@pytest.mark.parametrize("offline", [True, False])
-def test_without_a_preprocessor_the_size_is_the_configurations(
-    offline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import transformers.utils
-
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise OSError("no connection")
-
-    hf("ViT", **VISION)().save_pretrained(tmp_path)
-    if offline:
-        monkeypatch.setattr(transformers.utils, "cached_file", fail)
-    assert load_model(f"hf:{tmp_path}").images == ImageInput(16)
-
-
 def test_imagenets_statistics_are_timms() -> None:
     import timm.data
 
@@ -165,12 +110,6 @@ def test_a_configuration_in_another_encoding_is_refused(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
-def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "abacus"}))
-    with pytest.raises(CheckpointError, match="cannot be read as a Hugging Face model"):
-        load_model(f"hf:{tmp_path}")
-
-
 @pytest.mark.parametrize("changes", [{"library": "other"}, {"name": None}, {"arguments": None}])
 def test_a_trained_folder_must_say_which_model_it_holds(changes: dict[str, Any], tmp_path: Path) -> None:
     config = {"schema": "unsmooth-model/1", "library": "timm", "name": TINY[5:], "arguments": SMALL, **changes}
@@ -180,48 +119,33 @@ def test_a_trained_folder_must_say_which_model_it_holds(changes: dict[str, Any],
         load_model(tmp_path)
 
 
+def test_a_trained_model_is_found_by_its_weights_too(tmp_path: Path) -> None:
+    state = load_model(TINY, random_init=True, options=SMALL).model.state_dict()
+    save_file(dict(state), tmp_path / "model.safetensors")
+    config = {"library": "timm", "name": TINY[5:], "arguments": SMALL, "mean": [0.5] * 3, "std": [0.2] * 3}
+    (tmp_path / "config.json").write_text(json.dumps({"schema": "unsmooth-model/1", **config}))
+    by_file = load_model(tmp_path / "model.safetensors")
+    assert by_file.weights_hash == load_model(tmp_path).weights_hash
+
+
+def test_a_timm_model_that_cannot_be_outlined_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some models compute with their weights while they are built, which the meta device cannot."""
+    state = load_model(TINY, random_init=True, options={**SMALL, "num_classes": 7}).model.state_dict()
+    save_file(dict(state), tmp_path / "vit.safetensors")
+    create = load_timm.create
+
+    def needs_values(name: str, options: Any) -> nn.Module:
+        if torch.empty(0).is_meta:
+            raise NotImplementedError("no values on meta")
+        return create(name, options)
+
+    monkeypatch.setattr(load_timm, "create", needs_values)
+    assert load_model(TINY, weights=tmp_path / "vit.safetensors", options=SMALL).model.head.out_features == 7
+
+
 def test_the_zoo_is_the_projects_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNSMOOTH_ZOO", raising=False)
     assert zoo_folder().name == "zoo"
     assert list(zoo_folder().glob("*/config.json"))
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
     assert zoo_folder() == tmp_path
-
-
-@pytest.mark.parametrize("bars", [True, False])
-@pytest.mark.parametrize("fails", [True, False])
-def test_transformers_speaks_as_before_afterwards(bars: bool, fails: bool, bert: Path) -> None:
-    from transformers.utils import logging
-
-    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_info()
-    (logging.enable_progress_bar if bars else logging.disable_progress_bar)()
-    if fails:
-        (bert / "model.safetensors").write_bytes(b"cut")
-    try:
-        if fails:
-            with pytest.raises(CheckpointError):
-                load_model(f"hf:{bert}")
-        else:
-            load_model(f"hf:{bert}")
-        assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (logging.INFO, bars)
-    finally:
-        logging.set_verbosity(before[0])
-        (logging.enable_progress_bar if before[1] else logging.disable_progress_bar)()
-
-
-class _Tokenizer:
-    def __init__(self, pad: int | None, eos: int) -> None:
-        self.pad_token_id, self.eos_token_id = pad, eos
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "own", "expected"),
-    [(_Tokenizer(7, 9), 3, 7), (_Tokenizer(None, 9), 3, 3), (_Tokenizer(None, 9), None, 9), (None, None, 0)],
-)
-def test_the_padding_is_the_tokenizers_else_the_models_else_the_end(
-    tokenizer: Any, own: int | None, expected: int
-) -> None:
-    model = hf("Bert", **TEXT)()
-    model.config.pad_token_id = own  # type: ignore[union-attr]
-    assert LoadedModel(model, "hf:x", "text", tokenizer).padding_id == expected

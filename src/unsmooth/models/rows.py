@@ -30,8 +30,6 @@ class Rows:
         >>> Rows(2, 1, 3).read(torch.arange(6))  # two groups of three
         tensor([1, 2, 4, 5])
         """
-        if self.groups == 1:
-            return whole[self.start : self.stop]
         return whole.unflatten(0, (self.groups, -1))[:, self.start : self.stop].flatten(0, 1)
 
     def rest(self, whole: Shaped[Tensor, "all ..."]) -> Shaped[Tensor, "other ..."]:
