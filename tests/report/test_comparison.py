@@ -88,6 +88,7 @@ def test_a_label_does_not_lie_on_that_of_zero_and_nothing_is_drawn_of_nothing() 
     flat = figure(("p", 0.0, 0.0, 0.0, False))
     assert re.findall(r'text-anchor="end">([+−\d.]+)<', flat) == ["0"]
     assert re.findall(r'text-anchor="(\w+)">p<', flat) == ["middle"]
+    assert "nan" not in figure(("p", 1.0, NAN, NAN, False), ("q", 2.0, 1.0, 3.0, True))
     assert figure(("p", NAN, NAN, NAN, False)) == "<p>No finite difference to draw.</p>"
 
 
