@@ -69,6 +69,13 @@ def test_without_a_preprocessor_the_size_is_the_configurations(
     assert load_model(f"hf:{tmp_path}").images == ImageInput(16)
 
 
+def test_a_cut_that_is_turned_off_is_not_made(tmp_path: Path) -> None:
+    hf("ViT", **VISION)().save_pretrained(tmp_path)
+    found = {"size": {"height": 16, "width": 16}, "crop_size": {"height": 12, "width": 12}, "do_center_crop": False}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(found))
+    assert load_model(f"hf:{tmp_path}").images == ImageInput(16, squash=True)
+
+
 def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "abacus"}))
     with pytest.raises(CheckpointError, match="cannot be read as a Hugging Face model"):
