@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 from cli.test_tables import rows, text
+from rich.console import Console
 from small_models import images, vit
 
 from unsmooth.cli import tables_explain
@@ -54,8 +57,13 @@ def test_types_are_counted_over_heads_and_inputs(explained: Explanation, kind: s
     heads = heads[heads[kind].notna()]  # of the inputs whose spectra were computed
     assert how in str(table.title)
     assert f"{len(heads)} heads × inputs, 2 inputs" in str(table.title)
-    for row in rows(table)[1:]:
+    endpoint = heads["endpoint" if kind == "kind" else "paper_endpoint"]
+    heading, *shown = rows(table)
+    assert heading == ["", "share", "95 % interval", "neither endpoint"]
+    assert [row[0] for row in shown] == ["type (1) smoothing", "type (2) sharpening", "both tie mixed"]
+    for row in shown:
         name = row[0].rpartition(" ")[2]
+        assert row[3] == f"{((heads[kind] == name) & (endpoint == 'neither')).mean():.2%}"
         assert row[1] == f"{(heads[kind] == name).mean():.2%}"
         low, high = (float(end.strip(" %")) / 100 for end in row[2].split("–"))
         assert low <= (heads[kind] == name).mean() + 1e-3
@@ -91,3 +99,21 @@ def test_footnotes_name_layers_that_overshoot_notes_and_interruptions(explained:
     assert f"note: 2 layers overshoot (s·λ down to {min(far.overshooting().values()):.2g}, below −2)" in shown
     assert "note: mind this" in shown
     assert "PARTIAL" in shown
+
+
+def test_everything_is_shown_in_order_and_types_only_where_spectra_are_known(explained: Explanation) -> None:
+    def shown(found: Explanation) -> list[str]:
+        console = Console(file=io.StringIO(), width=200)
+        tables_explain.show(found, console)
+        said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+        wanted = ("VisionTransformer on data, ", "Heads, attention and tokens", "Eigenvalues of H", "as on the poster",
+                  "zero eigenvalues counted", "Predicted against measured_ratio", "Predicted against measured_hfc",
+                  "; means over inputs")  # fmt: skip
+        places = {words: said.index(words) for words in wanted if words in said}
+        assert sorted(places, key=lambda words: places[words]) == list(places)
+        return list(places)
+
+    assert len(shown(explained)) == 8
+    without = shown(explain(vit(depth=1), images(1), spectra=0))
+    assert len(without) == 6
+    assert "as on the poster" not in without

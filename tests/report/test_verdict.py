@@ -13,7 +13,7 @@ from report.test_findings import measured, moments
 import unsmooth
 from unsmooth.measure.measurement import Cell, Change
 from unsmooth.measure.per_sample import PerSample
-from unsmooth.report.verdict import vote
+from unsmooth.report.verdict import end_cells, vote
 
 
 def test_clear_changes_decide_where_the_ends_overlap() -> None:
@@ -59,3 +59,15 @@ def test_what_all_samples_do_alike_is_clear_however_much_they_differ(count: int)
     assert vote(kept, "hfc_lfc", "all") == 1
     table[:] = np.nan
     assert vote(kept, "hfc_lfc", "all") == 0
+
+
+def test_where_the_last_output_was_not_measured_the_last_point_of_that_metric_stands_for_it() -> None:
+    found = measured({"hfc_lfc": -1.0, "cosine_similarity": 1.0}, layers=3)
+    for point in ("blocks.2.post", "blocks.2.mid"):
+        del found.cells[Cell(point, "hfc_lfc", "all")]
+    found.cells[Cell("blocks.2.mid", "hfc_lfc", "patches")] = moments(9.0, 0.1)
+    assert [cell.point for cell in end_cells(found, "hfc_lfc", "all")] == ["blocks.0.pre", "blocks.2.pre"]
+    assert [cell.point for cell in end_cells(found, "cosine_similarity", "all")] == ["blocks.0.pre", "blocks.2.post"]
+    for metric in ("hfc_lfc", "cosine_similarity"):
+        del found.cells[Cell("blocks.0.pre", metric, "all")]
+    assert end_cells(found, "hfc_lfc", "all")[0].point == "blocks.0.mid"
