@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from unsmooth.cli import evaluate as evaluate_verb
 from unsmooth.cli import train as train_verb
-from unsmooth.errors import CheckpointError, OptionError, UnsmoothError
+from unsmooth.errors import CheckpointError, DataError, OptionError, UnsmoothError
 from unsmooth.train import evaluate_trained, runs
 from unsmooth.train.recipes import Recipe
 from unsmooth.train.trained import command_of_evaluation
@@ -239,3 +240,20 @@ def test_the_lists_are_those_of_the_plan() -> None:
     assert len(runs.run_list("forms")) == 12
     with pytest.raises(OptionError, match="unknown list of runs 'everything'.*'ten-percent'"):
         runs.run_list("everything")
+
+
+def test_data_with_classes_in_another_order_is_refused(trained: Path, tiny_data: Path, tmp_path: Path) -> None:
+    config = json.loads((trained / "config.json").read_text())
+    names = [f"class {number}" for number in range(4)]
+    assert config["class_names"] == names
+    shutil.copytree(trained, tmp_path / "run")
+    for written, said in (
+        (names[::-1], r"the model and the data number their classes differently: .* class 3, class 2, .* was expected"),
+        (["apple", *names[1:]], r"the model and the data name different classes \(apple, class 0\)"),
+    ):
+        (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "class_names": written}))
+        with pytest.raises(DataError, match=said):
+            evaluate_trained(str(tmp_path / "run"), tiny_data)
+    del config["class_names"]  # older models and data without names: nothing is known
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    assert evaluate_trained(str(tmp_path / "run"), tiny_data)["clean"]["images"] == 16

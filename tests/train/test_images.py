@@ -16,7 +16,7 @@ from train.conftest import CLASSES, PER_CLASS, make_images, write_parquet
 from unsmooth.errors import DataError, OptionError
 from unsmooth.train.images import ImageSet, load_images
 from unsmooth.train.recipes import Recipe
-from unsmooth.train.subset import check_images, data_hash, keep_fraction, load_splits, write_subset
+from unsmooth.train.subset import check_images, data_hash, keep_fraction, load_splits
 
 
 def test_parquet_gives_every_image_with_its_label(tiny_data: Path) -> None:
@@ -211,19 +211,6 @@ def test_fractions_outside_the_data_are_refused(tiny_data: Path) -> None:
     images = load_images(tiny_data, "train")
     with pytest.raises(OptionError, match=r"fraction must lie in \(0, 1\], got 1.5"):
         keep_fraction(images, 1.5)
-    with pytest.raises(DataError, match=r"hold 0.1 of the data set, fewer than the 0.5 asked for"):
-        keep_fraction(dataclasses.replace(images, fraction=0.1), 0.5)
-
-
-def test_a_written_subset_loads_as_the_same_images(tiny_data: Path, tmp_path: Path, tiny_recipe: Recipe) -> None:
-    assert write_subset(tiny_data, tmp_path / "train-00000-of-00001.parquet", 0.5) == 24
-    write_parquet(tmp_path, "test", *make_images(4, 1))
-    half, _ = load_splits(tmp_path, tiny_recipe, 0.5)
-    quarter, _ = load_splits(tmp_path, tiny_recipe, 0.25)
-    for found, fraction in ((half, 0.5), (quarter, 0.25)):
-        wanted, _ = load_splits(tiny_data, tiny_recipe, fraction)
-        assert torch.equal(found.pixels, wanted.pixels)
-        assert torch.equal(found.labels, wanted.labels)
 
 
 def test_columns_may_have_their_other_names(tiny_data: Path, tmp_path: Path) -> None:
@@ -234,9 +221,6 @@ def test_columns_may_have_their_other_names(tiny_data: Path, tmp_path: Path) -> 
     a, b = load_images(tiny_data, "train"), load_images(tmp_path, "train")
     assert torch.equal(a.pixels, b.pixels)
     assert torch.equal(a.labels, b.labels)
-    assert write_subset(tmp_path, tmp_path / "half" / "train-0.parquet", 0.5) == 24
-    half = load_images(tmp_path / "half", "train")
-    assert torch.equal(half.pixels, keep_fraction(a, 0.5).pixels)
 
 
 @pytest.mark.shared

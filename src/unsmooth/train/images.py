@@ -33,14 +33,13 @@ class ImageSet:
     pixels: UInt8[Tensor, "image channel height width"]
     labels: Int64[Tensor, image]
     class_names: tuple[str, ...] = ()
-    fraction: float = 1.0  # of the full split, when the files hold a subset of it
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, index: Int64[Tensor, chosen]) -> ImageSet:
         """These images only, in this order."""
-        return ImageSet(self.pixels[index], self.labels[index], self.class_names, self.fraction)
+        return ImageSet(self.pixels[index], self.labels[index], self.class_names)
 
     def channel_means(self) -> tuple[float, ...]:
         """Mean of each channel in [0, 1]."""
@@ -118,14 +117,14 @@ def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
         raise DataError(f"{where} is not a readable image ({why}): remove it or repair it") from error
 
 
-def _stack(arrays: list[Any], labels: list[Any], names: tuple[str, ...], fraction: float = 1.0) -> ImageSet:
+def _stack(arrays: list[Any], labels: list[Any], names: tuple[str, ...]) -> ImageSet:
     if strange := [y for y in labels if not isinstance(y, int)]:
         raise DataError(f"labels must be whole numbers 0, 1, 2, …; found {strange[0]!r}: number the classes")
     sizes = {a.shape for a in arrays}
     if len(sizes) > 1:
         raise DataError(f"all images of a split must have one size; found {sorted(sizes)[:4]}: resize them first")
     pixels = torch.from_numpy(np.stack(arrays)) if arrays else torch.zeros(0, 3, 1, 1, dtype=torch.uint8)
-    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), names, fraction)
+    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), names)
 
 
 def _from_parquet(files: list[Path]) -> ImageSet:
@@ -137,21 +136,18 @@ def _from_parquet(files: list[Path]) -> ImageSet:
     arrays: list[Any] = []
     labels: list[int] = []
     names: tuple[str, ...] = ()
-    fraction = 1.0
     for file in files:
         try:
             table = pq.read_table(file)
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{file} is truncated or not parquet ({error}): download or write it again") from error
         image, label = (_pick(table.column_names, c, file) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
-        metadata = table.schema.metadata or {}
-        names = names or _class_names(metadata, label)
-        fraction = json.loads(metadata.get(b"unsmooth", b"{}")).get("fraction", 1.0)
+        names = names or _class_names(table.schema.metadata or {}, label)
         for row, value in enumerate(table.column(image).to_pylist()):
             blob = value.get("bytes") if isinstance(value, dict) else value
             arrays.append(_decode(blob, f"{file}, row {row}"))
         labels += table.column(label).to_pylist()
-    return _stack(arrays, labels, names, fraction)
+    return _stack(arrays, labels, names)
 
 
 def _from_hub(name: str, split: str) -> ImageSet:

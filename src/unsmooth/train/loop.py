@@ -194,7 +194,8 @@ def _finish(
         "epochs": log.rows,
     }
     with writing(folder):
-        save_model(plain, folder, run.recipe, {**about, "metrics": final})
+        classes = {"class_names": list(test.class_names)} if test.class_names else {}
+        save_model(plain, folder, run.recipe, {**about, **classes, "metrics": final})
         return journal.write_record(folder / journal.RECORD, record)
 
 

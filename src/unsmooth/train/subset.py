@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from unsmooth.errors import DataError, OptionError
-from unsmooth.train.images import IMAGE_COLUMNS, LABEL_COLUMNS, ImageSet, _decode, load_images
+from unsmooth.train.images import ImageSet, load_images
 from unsmooth.train.recipes import Recipe
 
 MEAN_TOLERANCE = 0.02  # a wrong channel order or another data set moves a mean by more
@@ -24,17 +22,13 @@ def keep_fraction(images: ImageSet, fraction: float) -> ImageSet:
     """
     if not 0 < fraction <= 1:
         raise OptionError(f"fraction must lie in (0, 1], got {fraction}")
-    if fraction > images.fraction + 1e-9:
-        raise DataError(f"the files hold {images.fraction:g} of the data set, fewer than the {fraction:g} asked for")
-    share = fraction / images.fraction
-    if share > 1 - 1e-9:
+    if fraction == 1:
         return images
     kept = []
     for label in images.labels.unique().tolist():
         members = (images.labels == label).nonzero()[:, 0]
-        kept.append(members[: max(1, round(share * len(members)))])
-    chosen = images.take(torch.cat(kept).sort().values)
-    return ImageSet(chosen.pixels, chosen.labels, chosen.class_names, fraction)
+        kept.append(members[: max(1, round(fraction * len(members)))])
+    return images.take(torch.cat(kept).sort().values)
 
 
 def check_images(images: ImageSet, recipe: Recipe, split: str, remedy: bool = True) -> None:
@@ -48,7 +42,6 @@ def check_images(images: ImageSet, recipe: Recipe, split: str, remedy: bool = Tr
         return DataError(f"expected {expected}, found {found}: {hint}")
 
     wanted = recipe.train_images if split == "train" else recipe.test_images
-    wanted = round(wanted * images.fraction)
     if wanted and len(images) != wanted:
         advice = f"is a shard missing? (--set {split}_images=0 takes any number)"
         raise refuse(f"{wanted} {split} images", len(images), advice)
@@ -87,12 +80,17 @@ def load_splits(path: str | Path, recipe: Recipe, fraction: float = 1.0) -> tupl
     train, test = load_images(path, "train"), load_images(path, "test")
     for images, split in ((train, "train"), (test, "test")):
         check_images(images, recipe, split)
-    if train.class_names and test.class_names and train.class_names != test.class_names:
-        strange = sorted(set(train.class_names) ^ set(test.class_names))
-        raise DataError(
-            f"train and test name different classes ({', '.join(strange[:4])}): their labels would not mean the same"
-        )
+    same_classes(train.class_names, test.class_names, "train and test")
     return keep_fraction(train, fraction), test
+
+
+def same_classes(names: Sequence[str], others: Sequence[str], both: str) -> None:
+    """Refuse labels that would not mean the same; where either side has no names, nothing is known."""
+    if not (names and others) or tuple(names) == tuple(others):
+        return
+    strange = sorted(set(names) ^ set(others))
+    differ = f"name different classes ({', '.join(strange[:4])})" if strange else "number their classes differently"
+    raise DataError(f"{both} {differ}: their labels would not mean the same; {', '.join(names[:4])}, … was expected")
 
 
 def data_hash(*splits: ImageSet) -> str:
@@ -102,31 +100,3 @@ def data_hash(*splits: ImageSet) -> str:
         digest.update(images.pixels.numpy().tobytes())
         digest.update(images.labels.numpy().tobytes())
     return digest.hexdigest()
-
-
-def write_subset(source: str | Path, target: str | Path, fraction: float) -> int:
-    """Write the fraction's rows of HF-layout training parquet to one file that loads as the same subset."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    files = sorted(Path(source).glob("train-*.parquet"))
-    if not files:
-        raise DataError(f"no train-*.parquet in {source}")
-    table = pa.concat_tables([pq.read_table(file) for file in files])
-    image = next(c for c in IMAGE_COLUMNS if c in table.column_names)
-    label = next(c for c in LABEL_COLUMNS if c in table.column_names)
-    subset = keep_fraction(load_images(source, "train"), fraction)
-    # CIFAR-100 holds a few images twice: count them, so that exactly as many rows are written as were chosen
-    wanted = Counter((p.numpy().tobytes(), y) for p, y in zip(subset.pixels, subset.labels.tolist(), strict=True))
-    rows = []
-    for row, (value, y) in enumerate(
-        zip(table.column(image).to_pylist(), table.column(label).to_pylist(), strict=True)
-    ):
-        key = (_decode(value["bytes"], f"row {row}").tobytes(), y)
-        if wanted[key] > 0:
-            wanted[key] -= 1
-            rows.append(row)
-    metadata = {**(table.schema.metadata or {}), b"unsmooth": json.dumps({"fraction": fraction}).encode()}
-    Path(target).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.take(rows).replace_schema_metadata(metadata), target)
-    return len(rows)

@@ -21,7 +21,7 @@ from unsmooth.train.journal import circumstances
 from unsmooth.train.model import CONFIG, load_trained
 from unsmooth.train.observe import smoothing_by_depth
 from unsmooth.train.recipes import PRECISIONS, Recipe
-from unsmooth.train.subset import check_images
+from unsmooth.train.subset import check_images, same_classes
 
 NAME = "regenerated CIFAR-100-C"
 DEFINITION = "After each block: Frobenius HFC/LFC, signed cosine over pairs, effective rank from σ; all tokens"
@@ -75,6 +75,7 @@ def evaluate_trained(
     model = model.to(device)
     test = load_images(data, "test")
     check_images(test, recipe, "test", remedy=False)
+    same_classes(config.get("class_names", ()), test.class_names, "the model and the data")
     if limit is not None:
         test = test.take(torch.arange(min(limit, len(test))))
     clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision)
