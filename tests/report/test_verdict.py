@@ -71,3 +71,22 @@ def test_where_the_last_output_was_not_measured_the_last_point_of_that_metric_st
     for metric in ("hfc_lfc", "cosine_similarity"):
         del found.cells[Cell("blocks.0.pre", metric, "all")]
     assert end_cells(found, "hfc_lfc", "all")[0].point == "blocks.0.mid"
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.05, 1), (0.95, 0)])
+def test_a_change_is_clear_beyond_half_of_its_interval(factor: float, expected: int) -> None:
+    found = measured({"hfc_lfc": 0.0})
+    noise = np.linspace(-1, 1, 16)
+    half = float(scipy.stats.t.ppf(0.975, 15) * noise.std(ddof=1) / 4)
+    cells = tuple(found.cells)
+    table = np.zeros((len(cells), 16))
+    table[cells.index(Cell("blocks.1.post", "hfc_lfc", "all"))] = noise - factor * half
+    kept = dataclasses.replace(found, per_sample=PerSample(cells, np.arange(16), table))
+    assert vote(kept, "hfc_lfc", "all") == expected
+    for kind in ("Attention", "MLP"):  # without samples: the sum of both halves is a bound
+        found.changes[Change("residual", kind, "hfc_lfc", "all")] = moments(-factor * half, 1.0)
+    assert vote(found, "hfc_lfc", "all") == expected
+
+
+def test_the_sign_of_one_sample_is_taken_as_it_is() -> None:
+    assert vote(measured({"hfc_lfc": -0.1}, count=1), "hfc_lfc", "all") == 1

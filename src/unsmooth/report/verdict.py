@@ -87,5 +87,4 @@ def difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> Moments:
 
 
 def _half(moments: Moments) -> float:
-    low, high = moments.interval
-    return (high - low) / 2 if math.isfinite(high - low) else 0.0
+    return moments.half_width if math.isfinite(moments.half_width) else 0.0
