@@ -10,8 +10,10 @@ from model_builders import (
     TEXT,
     VISION,
     Case,
+    _timm,
     hf,
     ids,
+    images,
     padded,
     pixels,
 )
@@ -24,6 +26,7 @@ def _with_targets() -> dict[str, Tensor]:
 
 RELATIVE_CASES = [
     Case("bert-generation", "hf-bert", hf("BertGeneration", wrap="BertGenerationEncoder", **TEXT), padded),
+    Case("xlm-roberta", "hf-roberta", hf("XLMRoberta", **TEXT), padded),
     Case("ernie", "hf-bert", hf("Ernie", **TEXT), padded),
     Case("layoutlm", "hf-bert", hf("LayoutLM", **TEXT), padded),
     Case("markuplm", "hf-bert", hf("MarkupLM", **TEXT), padded),
@@ -33,6 +36,7 @@ RELATIVE_CASES = [
     Case("blenderbot", "hf-mbart-encoder", hf("Blenderbot", **_ENCODER_DECODER), _with_targets),
     Case("blenderbot-small", "hf-bart-encoder", hf("BlenderbotSmall", **_ENCODER_DECODER), _with_targets),
     Case("biogpt", "hf-xglm", hf("BioGpt", **TEXT), padded, causal=True),
+    Case("timm-eva-postnorm", "timm-eva-postnorm", _timm("eva02_enormous_patch14_clip_224"), images, prefix=1),
     Case("ijepa", "hf-ijepa", hf("IJepa", **VISION), pixels),
     *(
         Case(name.lower(), "hf-clip-vision", hf(name, **VISION), pixels, prefix=1)

@@ -132,6 +132,17 @@ def test_heads_that_do_not_divide_the_projections_are_refused() -> None:
         layer.weights()
 
 
+def test_a_backbone_may_be_called_after_the_whole_model() -> None:
+    case = BY_NAME["bert-mlm"]
+    v = view(case.model())
+    fired: list[str] = []
+    with hook_points(v, ["embed"], lambda point, x: fired.append(point)):
+        call(v.model, case.inputs())
+        call(v.backbone, case.inputs())
+        call(v.backbone, case.inputs())
+    assert len(fired) == 3
+
+
 def test_of_a_modules_outputs_only_tensors_are_taken() -> None:
     x, y = torch.ones(1), torch.zeros(1)
     assert tensor_out((x, y), 1) is y

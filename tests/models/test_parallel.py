@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import CASES, hf
+from model_cases import CASES, DECODER, hf
 from model_cases_decoders import FALCON_RW
 from torch import Tensor
 
@@ -109,6 +109,9 @@ def test_alibi_falcon_is_measured_but_shows_matrices_only_where_they_are_its_own
 def test_a_clipped_value_is_no_longer_linear() -> None:
     model = hf("Mpt", n_layers=1, d_model=32, n_heads=4, vocab_size=50, attn_config={"clip_qkv": 0.5})()
     with pytest.raises(WeightsError, match=r"attn\.clip_qkv \(float\) stands between"):
+        view(model).layers[0].weights()
+    model = hf("Olmo", clip_qkv=0.5, **DECODER)()
+    with pytest.raises(WeightsError, match=r"self_attn\.config\.clip_qkv \(float\) stands between"):
         view(model).layers[0].weights()
 
 

@@ -110,6 +110,14 @@ def test_registering_again_replaces_and_comes_first(toy: Family) -> None:
     assert [f.name for f in families()].count("toy") == 1
 
 
+def test_of_two_families_that_fit_the_last_registered_is_taken(toy: Family) -> None:
+    other = register_family(replace(TOY, name="other-toy"))
+    try:
+        assert view(Toy()).family is other
+    finally:
+        unregister_family("other-toy")
+
+
 def test_a_family_without_attention_says_so() -> None:
     register_family(Family(name="toy", classes=(Toy,), blocks="block", passes="depth"))
     try:
@@ -162,22 +170,6 @@ def test_blocks_without_an_attention_output_are_refused_by_name(block: str, opti
         UnknownModelError, match=rf"VisionTransformer is not supported: {block} \(at 'blocks\.0'\) .*{why}"
     ):
         view(_timm(block_fn=partial(kind, **options))())
-
-
-@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "mvitv2_tiny", "pvt_v2_b0", "hiera_tiny_224"])
-def test_models_that_merge_tokens_are_refused_with_the_reason(name: str) -> None:
-    import timm
-
-    with torch.device("meta"):
-        model = timm.create_model(name)
-    with pytest.raises(UnknownModelError, match=rf"^{type(model).__name__} is not supported: .* merges tokens .*ViT"):
-        view(model)
-
-
-def test_a_merging_part_is_refused_with_its_place() -> None:
-    swin = hf("Swin", embed_dim=8, depths=[1, 1], num_heads=[2, 2], image_size=16, patch_size=4, window_size=2)()
-    with pytest.raises(UnknownModelError, match=r"Sequential is not supported: SwinModel \(at '0'\) merges tokens"):
-        view(nn.Sequential(swin))
 
 
 def test_values_that_are_turned_by_their_position_are_refused() -> None:
