@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unsmooth.errors import PointError, UnknownModelError, WeightsError
 from unsmooth.forward import call
 from unsmooth.models import Maps, ModelView, capture_attention, check_attention, hook_points, into, out, view
-from unsmooth.models.taps import Tap, tensor_out
+from unsmooth.models.taps import Tap, find_spot, tensor_out
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -151,6 +151,15 @@ def test_of_a_modules_outputs_only_tensors_are_taken() -> None:
         assert tensor_out(output, item) is None
     assert out("x") == Tap("x")
     assert into("x") == Tap("x", "in")
+
+
+def test_a_tap_needs_a_module_not_a_number_of_that_name() -> None:
+    """Some releases keep a dropout's rate where others keep the dropout."""
+    block = nn.Sequential(nn.Dropout(0.1))
+    assert find_spot(block, out("0.p")) is None
+    spot = find_spot(block, (out("0.p"), out("0")))
+    assert spot is not None
+    assert spot.module is block[0]
 
 
 def test_a_point_at_which_no_tensor_passes_is_an_error() -> None:

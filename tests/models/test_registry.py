@@ -182,6 +182,16 @@ def test_values_that_are_turned_by_their_position_are_refused() -> None:
         view(model)
 
 
+@pytest.mark.parametrize("blocks", ["nowhere", "embed_dim"])
+def test_a_backbone_whose_blocks_are_elsewhere_is_refused(blocks: str) -> None:
+    register_family(replace(TOY, blocks=blocks))
+    try:
+        with pytest.raises(UnknownModelError, match="Toy looks like toy, but its blocks do not: found no blocks"):
+            view(Toy())
+    finally:
+        unregister_family("toy")
+
+
 def test_a_family_that_says_no_width_and_has_no_weights_is_refused() -> None:
     register_family(Family(name="toy", classes=(Toy,), blocks="block", passes="depth", width="config.size"))
     try:
