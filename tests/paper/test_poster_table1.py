@@ -42,9 +42,23 @@ def test_shares_are_those_of_explain_beside_the_published_column_of_the_variant(
     assert rows["cifar100-plain"][2] == pytest.approx(second)
     low, high = shares.loc["smoothing", ["low", "high"]]
     assert rows["cifar100-plain"][1] == f"{low:.1%} – {high:.1%}"
-    assert rows["cifar100-plain"][5] == 2 * 2 * 2  # layers, heads, inputs
+    assert rows["cifar100-plain"][4:6] == [100 * shares.loc["sharpening", "neither"], 0]
+    assert rows["cifar100-plain"][6] == 2 * 2 * 2  # layers, heads, inputs
     assert rows["cifar100-sharpening"][:3:2] == [0.0, 100.0]  # negative eigenvalues alone never smooth
     assert result.label.startswith("2 inputs of bundled per model")
+
+
+def test_a_head_whose_largest_value_is_one_whatever_attention_does_is_a_tie(little_zoo: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = little_zoo / "cifar100-plain" / "model.safetensors"
+    weights = load_file(file)
+    weights["blocks.1.attn.proj.weight"].zero_()  # H = 0: attention of one layer in two adds nothing
+    save_file(weights, file, {"format": "pt"})
+    row = next(row for row in find_item("poster-table1").run(Context(limit=1)).tables[0].rows if "plain" in str(row[0]))
+    assert row[6] == 50.0
+    assert row[1] + row[3] == 50.0
+    assert row[5] <= row[3]  # ties are not counted here
 
 
 def test_a_model_without_a_name_goes_by_its_reference() -> None:

@@ -28,14 +28,15 @@ def run(context: Context) -> Result:
     for number, ((name, reference), path) in enumerate(zip(models, paths, strict=True)):
         shares = _shares(reference, path, context, limit, random_init=number == 0)
         rows.append([name, *_cells(shares), *_published(name)])
-    columns = ("model", "type (1) %", "95 %", "type (2) %", "95 %", "neither endpoint %", "heads × inputs",
-               "published (1) %", "published (2) %")  # fmt: skip
+    columns = ("model", "type (1) %", "95 %", "type (2) %", "95 %", "neither endpoint %", "both tie %",
+               "heads × inputs", "published (1) %", "published (2) %")  # fmt: skip
     return Result(
         label=f"{limit} inputs of {', '.join(data)} per model; the published ones say neither inputs nor checkpoints",
         tables=[Table("Dominating eigenvalues, bare H and A of each head", columns, rows)],
         notes=[
-            "type (2) here is every dominating pair with i ≠ n; in the last-but-three column its λ_A is complex or not "
-            "the smallest, which the poster's two rows leave out",
+            "type (2) here is every dominating pair with i ≠ n; `neither endpoint` is the part of it whose λ_A is "
+            "complex or not the smallest, which the poster's two rows leave out",
+            "both tie where λ_H = 0 dominates: 1 + 0·λ_A is 1 for every λ_A",
             "the 95 % interval is over inputs; where all inputs agree, Wilson's for that many inputs",
         ],
         about={
@@ -66,7 +67,8 @@ def _cells(shares: pd.DataFrame) -> list[Value]:
     for kind in ("smoothing", "sharpening"):
         row: Any = shares.loc[kind]
         found += [100 * float(row["share"]), f"{row['low']:.1%} – {row['high']:.1%}"]
-    return [*found, 100 * float(shares["neither"].sum()), int(shares["count"].iloc[0])]
+    neither, tied = shares.loc["sharpening", "neither"], shares.loc["mixed", "share"]
+    return [*found, 100 * float(neither), 100 * float(tied), int(shares["count"].iloc[0])]
 
 
 def _published(name: str) -> list[Value]:
