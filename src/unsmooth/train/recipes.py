@@ -175,8 +175,8 @@ def cifar100() -> Recipe:
     """Park & Kim (2022) on CIFAR-100, as the paper uses it: ViT-Ti with patch 2, 300 epochs, batch 96.
 
     `unsmooth train cifar100 --data PATH [--variant sharpening] [--fraction 0.1]`
-    Time on one H200: up to a minute of compiling, then 5.7 to 6.8 ms a step with evaluation: 9 to 10 minutes on
-    50 %, about twice that on all data, 2 to 3 on 10 %. Accuracy to expect, plain: 67.53 % on all data, 57.33 % on 50 %
+    Time on one H200: up to a minute of compiling, then 6.2 ms a sharpening or smoothing step, plain less: 18 minutes
+    on all data, 9 on 50 %, 2 to 3 on 10 %. Accuracy to expect, plain: 67.53 % on all data, 57.33 % on 50 %
     (one seed each; the poster's 66.78 ± 0.1 and 56.38 ± 0.5), 32.74 ± 0.29 % on 10 % (three seeds; the poster's
     32.47 ± 0.9). `unsmooth reproduce poster-table2` shows all runs there are.
     """
