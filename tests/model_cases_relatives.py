@@ -33,6 +33,7 @@ RELATIVE_CASES = [
     Case("data2vec-text", "hf-roberta", hf("Data2VecText", **TEXT), padded),
     Case("roformer", "hf-roformer", hf("RoFormer", embedding_size=16, **TEXT), padded),
     Case("metaclip2-text", "hf-clip-text", hf("MetaClip2Text", **TEXT, eos_token_id=2), ids, causal=True),
+    Case("siglip2-text", "hf-siglip-text", hf("Siglip2Text", **TEXT), ids),
     Case("blenderbot", "hf-mbart-encoder", hf("Blenderbot", **_ENCODER_DECODER), _with_targets),
     Case("blenderbot-small", "hf-bart-encoder", hf("BlenderbotSmall", **_ENCODER_DECODER), _with_targets),
     Case("biogpt", "hf-xglm", hf("BioGpt", **TEXT), padded, causal=True),

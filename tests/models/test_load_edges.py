@@ -140,7 +140,16 @@ def test_a_timm_model_that_cannot_be_outlined_is_built(tmp_path: Path, monkeypat
         return create(name, options)
 
     monkeypatch.setattr(load_timm, "create", needs_values)
-    assert load_model(TINY, weights=tmp_path / "vit.safetensors", options=SMALL).model.head.out_features == 7
+    options = {key: value for key, value in SMALL.items() if key != "img_size"}
+    loaded = load_model(TINY, weights=tmp_path / "vit.safetensors", options=options)
+    assert (loaded.model.get_parameter("head.weight").shape[0], loaded.images.size) == (7, 32)
+
+
+def test_a_model_of_no_fixed_size_takes_the_one_of_its_weights() -> None:
+    import timm.data
+
+    loaded = load_model("timm:naflexvit_base_patch16_gap", random_init=True, options={"depth": 1, "embed_dim": 24})
+    assert loaded.images.size == timm.data.resolve_model_data_config(loaded.model)["input_size"][-1]
 
 
 def test_the_zoo_is_the_projects_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

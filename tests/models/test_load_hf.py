@@ -69,6 +69,40 @@ def test_without_a_preprocessor_the_size_is_the_configurations(
     assert load_model(f"hf:{tmp_path}").images == ImageInput(16)
 
 
+def test_remote_code_is_never_run(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    trusted: list[Any] = []
+    for auto in (transformers.AutoConfig, transformers.AutoTokenizer):
+
+        def spy(*args: Any, own: Any = auto.from_pretrained, **options: Any) -> Any:
+            trusted.append(options.get("trust_remote_code"))
+            return own(*args, **options)
+
+        monkeypatch.setattr(auto, "from_pretrained", spy)
+    load_model(f"hf:{bert}")
+    assert len(trusted) >= 2
+    assert all(trust is False for trust in trusted)
+
+
+@pytest.mark.parametrize("words", [["The", "quick", "brown"], []])
+def test_a_tokenizer_comes_with_the_model_unless_it_knows_no_word(words: list[str], bert: Path) -> None:
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {word: i for i, word in enumerate(["[UNK]", "[PAD]", *words])}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    kept = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")
+    kept.save_pretrained(bert)
+    loaded = load_model(f"hf:{bert}")
+    if words:
+        assert loaded.tokenizer("The brown fox")["input_ids"] == [2, 4, 0]
+        assert loaded.padding_id == 1
+    else:
+        assert loaded.tokenizer is None
+
+
 def test_a_cut_that_is_turned_off_is_not_made(tmp_path: Path) -> None:
     hf("ViT", **VISION)().save_pretrained(tmp_path)
     found = {"size": {"height": 16, "width": 16}, "crop_size": {"height": 12, "width": 12}, "do_center_crop": False}

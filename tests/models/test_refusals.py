@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import hf
+from model_cases import TEXT, hf
 from torch import nn
 
 from unsmooth.errors import UnknownModelError
@@ -46,3 +46,11 @@ def test_a_merging_part_is_refused_with_its_place() -> None:
     swin = hf("Swin", embed_dim=8, depths=[1, 1], num_heads=[2, 2], image_size=16, patch_size=4, window_size=2)()
     with pytest.raises(UnknownModelError, match=r"Sequential is not supported: SwinModel \(at '0'\) merges tokens"):
         view(nn.Sequential(swin))
+
+
+def test_values_that_are_turned_by_their_position_are_refused() -> None:
+    model = hf("RoFormer", rotary_value=True, **TEXT)()
+    with pytest.raises(
+        UnknownModelError, match=r"found RoFormerLayer, expected .*attention\.self\.rotary_value = False"
+    ):
+        view(model)

@@ -172,24 +172,32 @@ def test_blocks_without_an_attention_output_are_refused_by_name(block: str, opti
         view(_timm(block_fn=partial(kind, **options))())
 
 
-def test_values_that_are_turned_by_their_position_are_refused() -> None:
-    from model_cases import TEXT
-
-    model = hf("RoFormer", rotary_value=True, **TEXT)()
-    with pytest.raises(
-        UnknownModelError, match=r"found RoFormerLayer, expected .*attention\.self\.rotary_value = False"
-    ):
-        view(model)
-
-
-@pytest.mark.parametrize("blocks", ["nowhere", "embed_dim"])
-def test_a_backbone_whose_blocks_are_elsewhere_is_refused(blocks: str) -> None:
-    register_family(replace(TOY, blocks=blocks))
+@pytest.mark.parametrize("changes", [{"blocks": "nowhere"}, {"blocks": "embed_dim"}, {"passes": "nowhere"}])
+def test_a_backbone_whose_blocks_are_elsewhere_is_refused(changes: dict[str, Any]) -> None:
+    register_family(replace(TOY, **changes))
     try:
         with pytest.raises(UnknownModelError, match="Toy looks like toy, but its blocks do not: found no blocks"):
             view(Toy())
     finally:
         unregister_family("toy")
+
+
+def test_of_nested_backbones_the_outermost_is_taken(toy: Family) -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.toy = Toy()
+
+    register_family(Family(name="outer", classes=(Outer,), blocks="toy.block", width="toy.embed_dim"))
+    try:
+        assert view(Outer()).family.name == "outer"
+    finally:
+        unregister_family("outer")
+
+
+def test_prefix_tokens_are_summed_and_an_absent_count_is_none(toy: Family) -> None:
+    register_family(replace(TOY, prefix=(2, "depth", "no_registers")))
+    assert view(Toy()).prefix_tokens == 5
 
 
 def test_a_family_that_says_no_width_and_has_no_weights_is_refused() -> None:
