@@ -49,3 +49,25 @@ def test_what_theory_says_is_counted_beside_what_guessing_would_score() -> None:
     )
     assert said["exponents"].endswith("in 60 % of 5 cases (the commoner sign alone: 80 %).")
     assert "spectra" not in said
+
+
+def test_counts_that_agree_are_said_once() -> None:
+    rows = [{"layer": 0, "input": 0, "step": 1.0, "exponent": 1.0, "measured_ratio": 1.0}]
+    heads = [
+        {
+            "layer": 0,
+            "head": h,
+            "input": 0,
+            "paper_kind": k,
+            "paper_endpoint": "largest",
+            "endpoint": "largest",
+            "kind": k,
+        }
+        for h, k in enumerate(["sharpening", "smoothing"])
+    ]
+    spectra = [{"layer": 0, "folded": False, "layer_values": torch.ones(2) + 0j, "head_values": torch.ones(1, 2) + 0j}]
+    subject = Subject("x", measured(SMOOTHER), Explanation(rows, heads, [], spectra, {}))
+    (found,) = (f.html.replace("\N{NO-BREAK SPACE}", " ") for f in findings([subject]) if f.section == "shares")
+    assert found.startswith("Head by head, the sharpening type dominates in 50 % of cases (95 % interval ")
+    assert found.endswith(") as H acts and as the paper counts.")
+    assert found.count("50 %") == 1

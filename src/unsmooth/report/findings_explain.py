@@ -35,15 +35,17 @@ def eigenvalues_found(subjects: Subjects) -> str:
 
 
 def types_found(subjects: Subjects) -> str:
-    """How often the sharpening type dominates, by both counts."""
-    said = []
+    """How often the sharpening type dominates, by both counts; once where they say the same."""
+    counts: dict[str, list[str]] = {}
     for column, how in _COUNTS.items():
         shares = [
             _share(explanation, column) + within(subject.name, len(subjects))
             for subject, explanation in _explained(subjects)
             if column in explanation.head_frame()
         ]
-        said += [f"in {listed(shares)} {how}"] if shares else []
+        if shares:
+            counts.setdefault(listed(shares), []).append(how)
+    said = [f"in {shares} {' and '.join(how)}" for shares, how in counts.items()]
     return f"head by head, the sharpening type dominates {' and '.join(said)}" if said else ""
 
 
