@@ -67,8 +67,8 @@ def _cells(shares: pd.DataFrame) -> list[Value]:
     for kind in ("smoothing", "sharpening"):
         row: Any = shares.loc[kind]
         found += [100 * float(row["share"]), f"{row['low']:.1%} – {row['high']:.1%}"]
-    neither, tied = shares.loc["sharpening", "neither"], shares.loc["mixed", "share"]
-    return [*found, 100 * float(neither), 100 * float(tied), int(shares["count"].iloc[0])]
+    neither, tied = float(shares["neither"]["sharpening"]), float(shares["share"]["mixed"])
+    return [*found, 100 * neither, 100 * tied, int(shares["count"].iloc[0])]
 
 
 def _published(name: str) -> list[Value]:
