@@ -11,7 +11,6 @@ import typer
 
 from unsmooth.cli import options
 from unsmooth.errors import OptionError, UnsmoothError
-from unsmooth.report.words import counted
 
 if TYPE_CHECKING:
     from unsmooth.watch import Crossing, Limit
@@ -41,6 +40,8 @@ def command(
     except UnsmoothError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+    from unsmooth.report.words import counted
+
     if as_json:
         typer.echo(json.dumps(_plain(crossed, limits, samples), indent=1))
     else:

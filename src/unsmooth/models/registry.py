@@ -18,7 +18,8 @@ from unsmooth.models import (
     families_torch,
     families_vision,
 )
-from unsmooth.models.family import Family, Refusal, class_name, is_one_of
+from unsmooth.models.family import Family, class_name, is_one_of
+from unsmooth.models.refusals import REFUSED
 from unsmooth.models.taps import find
 
 _FAMILIES: list[Family] = [
@@ -31,7 +32,6 @@ _FAMILIES: list[Family] = [
     *families_fused.FAMILIES,
     *families_parallel.FAMILIES,
 ]
-_REFUSED: tuple[Refusal, ...] = families_timm.REFUSED
 
 
 def register_family(family: Family) -> Family:
@@ -106,7 +106,7 @@ def blocks_of(row: Family, backbone: nn.Module) -> list[nn.Module]:
 
 def _refuse(model: nn.Module) -> None:
     for path, part in model.named_modules():
-        for refused in _REFUSED:
+        for refused in REFUSED:
             if is_one_of(part, refused.classes):
                 where = f" (at {path!r})" if path else ""
                 raise UnknownModelError(

@@ -77,9 +77,8 @@ def load_records(context: Context, notes: list[str], recipe: str = "cifar100") -
         if differs or content["same_steps"] or content.get("std") is not None:
             changed += 1
             continue
-        found.setdefault(
-            content["run"], variant_in_tables(content)
-        )  # a run's folder and its copy in zoo/records count once
+        # a run's folder and its copy in zoo/records count once
+        found.setdefault(content["run"], variant_in_tables(content))
     if changed:
         notes.append(f"{changed} records of changed recipes (--set, --std, --same-steps) are left out")
     return list(found.values())
