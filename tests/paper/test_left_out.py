@@ -14,7 +14,7 @@ from unsmooth.paper import Context, find_item
 from unsmooth.paper.changes import variant_of
 
 
-@pytest.mark.parametrize("item", ["poster-table2", "fig2", "training"])
+@pytest.mark.parametrize("item", ["poster-table2", "fig2", "training", "variants"])
 @pytest.mark.parametrize("lacking", ["run", "recipe", "variant", "fraction", "final", "same_steps"])
 def test_a_record_that_is_not_whole_is_named(item: str, lacking: str, tmp_path: Path) -> None:
     rows = [{"epoch": 1, "spectrum": {"in_minus_one_zero": [1.0], "positive": [0.0]}, "test": {"accuracy": 0.5}}]

@@ -59,8 +59,13 @@ def variant_in_tables(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "variant": str(content["variant"]).removesuffix("-symmetric")}
 
 
-def load_records(context: Context, notes: list[str], recipe: str = "cifar100") -> list[dict[str, Any]]:
-    """Each finished run of exactly this recipe, once; `notes` gets what was left out, and the runs that broke."""
+def load_records(
+    context: Context, notes: list[str], recipe: str = "cifar100", any_start: bool = False
+) -> list[dict[str, Any]]:
+    """Each finished run of exactly this recipe, once; `notes` gets what was left out, and the runs that broke.
+
+    Runs whose ψ started with another standard deviation are others, unless `any_start`.
+    """
     from unsmooth.train.recipes import find_recipe
 
     standard = find_recipe(recipe).as_dict()
@@ -74,7 +79,7 @@ def load_records(context: Context, notes: list[str], recipe: str = "cifar100") -
         if content["recipe"].get("name") != recipe:
             continue
         differs = [k for k, v in content["recipe"].items() if k not in LOGGING and standard.get(k) != v]
-        if differs or content["same_steps"] or content.get("std") is not None:
+        if differs or content["same_steps"] or (content.get("std") is not None and not any_start):
             changed += 1
             continue
         # a run's folder and its copy in zoo/records count once

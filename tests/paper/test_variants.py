@@ -1,0 +1,64 @@
+"""Every trained variant beside plain, from the records."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paper.test_records import record, write
+
+from unsmooth.errors import DataError
+from unsmooth.paper import Context, find_item
+
+
+def ended(ratio: float, saturated: float | None = None, condition: float = 1.0) -> list[dict[str, Any]]:
+    """A log of two epochs, of which only the last one counts."""
+    last: dict[str, Any] = {"epoch": 300, "smoothing": {"hfc_lfc": [9.0, ratio]}}
+    if saturated is not None:
+        last["control"] = {"saturated": saturated, "condition": condition}
+    return [{"epoch": 150, "smoothing": {"hfc_lfc": [7.0, 7.0]}}, last]
+
+
+def test_variants_stand_beside_plain_of_the_same_data_the_best_first(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        record("plain", 0, 0.1, 0.30, epochs=ended(2.0)),
+        record("plain", 1, 0.1, 0.32, epochs=ended(3.0)),
+        record("sharpening-eigen", 0, 0.1, 0.29, epochs=ended(4.0, 0.4, 20.0)),
+        record("sharpening-eigen", 1, 0.1, 0.30, epochs=ended(5.0, 0.6, 30.0)),
+        record("contranorm", 0, 0.1, 0.35, epochs=[]),
+        record("smoothing", 0, 1.0, 0.60, epochs=ended(0.5, 0.0, 6.0)),
+    )
+    found = find_item("variants").run(Context(runs=tmp_path))
+    assert "6 runs" in found.label
+    assert found.tables[0].rows == [
+        ["100 %", "smoothing", "60.00 (n=1)", None, "0.50", "0 %", "6"],
+        ["10 %", "contranorm", "35.00 (n=1)", "+4.00", None, None, None],
+        ["10 %", "plain", "31.00 ± 1.41 (n=2)", None, "2.50", None, None],
+        ["10 %", "sharpening-eigen", "29.50 ± 0.71 (n=2)", "-1.50", "4.50", "50 %", "30"],
+    ]
+
+
+def test_runs_with_another_start_of_psi_have_rows_of_their_own(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        record("sharpening-eigen", 0, 0.1, 0.31),
+        record("sharpening-eigen", 0, 0.1, 0.25, run="wide", std=1.0),
+        record("plain", 0, 0.1, 0.9, same_steps=True),
+    )
+    found = find_item("variants").run(Context(runs=tmp_path))
+    assert [row[1] for row in found.tables[0].rows] == ["sharpening-eigen", "sharpening-eigen, ψ's std 1"]
+    assert any(note.startswith("1 records of changed recipes") for note in found.notes)
+
+
+def test_a_singular_matrix_is_the_worst_of_all_seeds(tmp_path: Path) -> None:
+    singular = record("sharpening", 1, 0.1, 0.3, epochs=ended(1.0, 0.0, math.nan))
+    write(tmp_path, record("sharpening", 0, 0.1, 0.3, epochs=ended(1.0, 0.0, 9.0)), singular)
+    assert find_item("variants").run(Context(runs=tmp_path)).tables[0].rows[0][-1] == "nan"
+
+
+def test_without_records_it_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="unsmooth train cifar100 --variant"):
+        find_item("variants").run(Context(runs=tmp_path))
