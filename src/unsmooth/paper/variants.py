@@ -29,7 +29,7 @@ def run(context: Context) -> Result:
         notes=[
             "± is the standard deviation over seeds; an accuracy is uncertain by up to ±1 point on 10,000 test images, "
             "whatever the seed",
-            "HFC/LFC is that of the last block's output; a ψ outside its clip gets no gradient and holds its eigenvalue "
+            "HFC/LFC is that of the last block's output; a ψ outside its clip has no gradient and holds its eigenvalue "
             "at 0 or ±1; the condition number is that of the worst layer and seed",
             *notes,
         ],
