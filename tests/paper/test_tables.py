@@ -142,6 +142,21 @@ def test_the_reading_that_lies_nearer_is_named() -> None:
     assert better_reading("table1", clear).startswith("the reading `residual` fits")
     close = {Group("plain", 1.0): {"chain": changes(0.5), "residual": changes(0.49)}}
     assert better_reading("table1", close).startswith("neither reading of change clearly fits")
+    assert "(our models; chain: mean gap 0.500, " in better_reading("table1", clear)
+
+
+def test_models_on_all_data_decide_alone_which_reading_lies_nearer() -> None:
+    theirs = cifar100_column("table1", "plain")
+    near, far = ({"MLP": Summary(theirs["MLP"] + gap, None, 1)} for gap in (0.1, 2.0))
+    all_data = {Group("plain", 1.0): {"chain": near, "residual": far}}
+    less = {
+        Group("plain", 0.1): {"chain": far, "residual": near},
+        Group("plain", None): {"chain": far, "residual": near},
+    }
+    said = better_reading("table1", all_data | less)
+    assert said.startswith("the reading `chain` fits")
+    assert "(our models on all data; chain: mean gap 0.100, 1 of 1 signs agree" in said
+    assert better_reading("table1", less).startswith("the reading `residual` fits")
 
 
 @pytest.mark.usefixtures("little_zoo")
