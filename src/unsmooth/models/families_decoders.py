@@ -10,7 +10,7 @@ from unsmooth.models.taps import into, out
 
 GPT2 = Family(
     name="hf-gpt2",
-    classes=("transformers.GPT2Model",),
+    classes=("transformers.GPT2Model", "transformers.ImageGPTModel"),
     blocks="h",
     when={"crossattention": None},
     embed=out("drop"),
@@ -107,6 +107,10 @@ LLAMA = Family(
         "transformers.MiniMaxM2Model",
         "transformers.CwmModel",
         "transformers.Jais2Model",
+        "transformers.HunYuanMoEV1Model",
+        "transformers.Dots1Model",
+        "transformers.SolarOpenModel",
+        "transformers.ExaoneMoeModel",
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -139,6 +143,8 @@ _QWEN = replace(
         "transformers.Qwen3Model",
         "transformers.Qwen2MoeModel",
         "transformers.Qwen3MoeModel",
+        "transformers.Qwen2VLTextModel",
+        "transformers.Qwen2_5_VLTextModel",
     ),
 )
 _NEMOTRON = replace(  # its LayerNorm multiplies by 1 + weight
@@ -214,7 +220,12 @@ _GLM4 = replace(  # normalised before and after each branch
 _OLMO2 = replace(
     LLAMA,
     name="hf-olmo2",
-    classes=("transformers.Olmo2Model", "transformers.Olmo3Model", "transformers.Exaone4Model"),
+    classes=(
+        "transformers.Olmo2Model",
+        "transformers.Olmo3Model",
+        "transformers.FlexOlmoModel",
+        "transformers.Exaone4Model",
+    ),
     points={
         "attn": out("post_attention_layernorm"),
         "mid": into("mlp"),
@@ -245,7 +256,14 @@ _GEMMA2 = replace(
     attention=replace(LLAMA.attention, norm_offset=1.0, out_norm="post_attention_layernorm"),
 )
 
+_VAULT_GEMMA = replace(
+    _GEMMA,
+    name="hf-vault-gemma",
+    classes=("transformers.VaultGemmaModel",),
+    points={**LLAMA.points, "mid": into("pre_feedforward_layernorm"), "norm2": out("pre_feedforward_layernorm")},
+)
+
 FAMILIES: tuple[Family, ...] = (
     GPT2, _GPT_NEO, _OPT, _OPT_POST, _XGLM, LLAMA, _QWEN, _NEMOTRON, _OLMO, _GRANITE, _APERTUS, _LLAMA4, _GPT_OSS,
-    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _GEMMA, _GEMMA2,
+    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _GEMMA, _GEMMA2, _VAULT_GEMMA,
 )  # fmt: skip
