@@ -123,6 +123,9 @@ OTHERS = [
     _case("modernbert-decoder", "hf-modernbert-decoder", "ModernBertDecoder", local_attention=8, **_PLAIN),
 ]
 
+#: Measured only.
+DIFF_LLAMA = _case("diffllama", "hf-diffllama", "DiffLlama", grouped=True, dtype=F32, **DECODER)
+
 DECODER_CASES = [*PARALLEL_CASES, *FUSED_CASES, *RELATIVES, *OTHERS, SINK]
 
 _MLA = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 10}

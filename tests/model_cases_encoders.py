@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -68,17 +67,6 @@ def _moonshine() -> nn.Module:
     shapes = {"hidden_size": D, "intermediate_size": 2 * D, "vocab_size": VOCAB}
     model: Any = hf("Moonshine", encoder_num_hidden_layers=LAYERS, decoder_num_hidden_layers=1, **heads, **shapes)()
     return model.encoder
-
-
-def _quiet(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    """For a model that warns of its own future."""
-
-    def built() -> nn.Module:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return build()
-
-    return built
 
 
 TEXT_ENCODERS = [
@@ -222,6 +210,12 @@ TOWERS = [
         )
         for name in ("Idefics3VisionTransformer", "SmolVLMVisionTransformer")
     ),
+]
+
+#: Measured, without attention matrices: WavLM gives their mean over heads.
+WITHOUT_MAPS = [
+    Case("wavlm", "hf-wavlm", hf("WavLM", **_SPEECH), _waves),
+    Case("wavlm-stable", "hf-wavlm-stable", hf("WavLM", do_stable_layer_norm=True, **_SPEECH), _waves),
 ]
 
 ENCODER_CASES = [*TEXT_ENCODERS, *SPEECH, *TOWERS]
