@@ -12,7 +12,14 @@ import torch
 from torch import Tensor, nn
 
 D, HEADS, LAYERS, TOKENS, BATCH, VOCAB = 32, 4, 3, 7, 2, 50
-NEWER = {"ExaoneMoe", "Gte", "JinaEmbeddingsV3", "NomicBert", "SolarOpen"}  # not in every release that we support
+NEWER = {
+    "ExaoneMoe",
+    "Glm4MoeLite",
+    "Gte",
+    "JinaEmbeddingsV3",
+    "NomicBert",
+    "SolarOpen",
+}  # not in every release that we support
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ RELATIVES = [
         ("Dots1", "hf-llama", F32, {**_EXPERTS, **_GROUPS, "n_shared_experts": 1}),
         ("Qwen2VLText", "hf-qwen", F32, {"rope_parameters": _MROPE}),
         ("Qwen2_5_VLText", "hf-qwen", F32, {"rope_parameters": _MROPE}),
+        ("NanoChat", "hf-nanochat", F32, {}),
         ("VaultGemma", "hf-vault-gemma", F32, {"head_dim": 8, "sliding_window": 4}),
     )
 ]
@@ -142,5 +143,6 @@ _MLA = {
 MEASURED_CASES = [
     _case("deepseek-v2", "hf-deepseek", "DeepseekV2", dtype=F32, **_MLA),
     _case("deepseek-v3", "hf-deepseek", "DeepseekV3", dtype=F32, **_MLA),
+    _case("glm4-moe-lite", "hf-deepseek", "Glm4MoeLite", dtype=F32, **_MLA),
     _case("bitnet", "hf-bitnet", "BitNet", grouped=True, dtype=F32, **DECODER),
 ]

@@ -13,6 +13,7 @@ from model_builders import (
     _T5,
     BATCH,
     F32,
+    GEMMA_MIXED,
     HEADS,
     LAYERS,
     TEXT,
@@ -114,6 +115,17 @@ TEXT_ENCODERS = [
         norm_dtype=F32,
     ),
 ]
+
+
+def _t5gemma() -> nn.Module:
+    import transformers
+
+    encoder, decoder = (transformers.T5GemmaModuleConfig(**GEMMA_MIXED) for _ in range(2))
+    model: Any = transformers.T5GemmaModel(transformers.T5GemmaConfig(encoder=encoder, decoder=decoder))
+    return model.encoder
+
+
+TEXT_ENCODERS.append(Case("t5gemma", "hf-t5gemma-encoder", _t5gemma, padded, norm_dtype=F32, grouped=True))
 
 SPEECH = [
     Case("unispeech", "hf-wav2vec2", hf("UniSpeech", **_SPEECH), _padded_waves),

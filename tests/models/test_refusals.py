@@ -42,6 +42,28 @@ def test_models_that_merge_tokens_are_refused_with_the_reason(name: str) -> None
         view(model)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("crossvit_9_240", "carries two streams"),
+        ("tnt_s_patch16_224", "carries two streams"),
+        ("convit_tiny", "the number of tokens changes with depth"),
+        ("xcit_nano_12_p8_224", "attends between features, not between tokens"),
+        ("samvit_base_patch16", "attends within windows in most layers"),
+        ("mixer_s16_224", "without attention"),
+        ("volo_d1_224", "merges tokens"),
+        ("maxvit_nano_rw_256", "merges tokens"),
+    ],
+)
+def test_timms_other_models_are_refused_with_the_reason(name: str, reason: str) -> None:
+    import timm
+
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    with pytest.raises(UnknownModelError, match=rf"^{type(model).__name__} is not supported: .*{reason}"):
+        view(model)
+
+
 def test_a_merging_part_is_refused_with_its_place() -> None:
     swin = hf("Swin", embed_dim=8, depths=[1, 1], num_heads=[2, 2], image_size=16, patch_size=4, window_size=2)()
     with pytest.raises(UnknownModelError, match=r"Sequential is not supported: SwinModel \(at '0'\) merges tokens"):
@@ -64,7 +86,8 @@ _BY_REASON = [
     ("by a recurrence or a convolution", "BambaModel JambaModel Lfm2Model RecurrentGemmaModel ZambaModel"),
     ("approximates its attention and never forms the matrix", "MraModel NystromformerModel YosoModel"),
     ("within windows, blocks or buckets", "LEDModel LongT5Model LongformerModel PegasusXModel ReformerModel"),
-    ("carries two streams", "LiltModel LukeModel LxmertModel"),
+    ("carries two streams", "LiltModel LukeModel LxmertModel XLNetModel"),
+    ("multiplies the stream by learned weights", "DogeModel"),
     ("in lists of their own", "FlaubertModel XLMModel"),
     ("more than one attention and one MLP in a layer", "MobileBertModel XmodModel"),
     ("convolves beside its attention", "ConvBertModel"),

@@ -200,7 +200,7 @@ _GPT_OSS = replace(
 _DEEPSEEK = replace(
     LLAMA,
     name="hf-deepseek",
-    classes=("transformers.DeepseekV2Model", "transformers.DeepseekV3Model"),
+    classes=("transformers.DeepseekV2Model", "transformers.DeepseekV3Model", "transformers.Glm4MoeLiteModel"),
     attention=replace(LLAMA.attention, value=Slot("self_attn.kv_b_proj"), nonlinear=("self_attn.kv_a_layernorm",)),
 )
 _BITNET = replace(
@@ -233,37 +233,14 @@ _OLMO2 = replace(
     },
     attention=replace(LLAMA.attention, norm=(), out_norm="post_attention_layernorm"),
 )
-_SCALED = out("embed_tokens", needs="embed_scale")
-_GEMMA = replace(
+_NANOCHAT = replace(  # one norm, without weights, for the embedding and for the end
     LLAMA,
-    name="hf-gemma",
-    classes=("transformers.GemmaModel",),
-    embed=_SCALED,
-    attention=replace(LLAMA.attention, norm_offset=1.0),
+    name="hf-nanochat",
+    classes=("transformers.NanoChatModel",),
+    embed=out("norm", 1, of=2),
+    final_norm=out("norm", 2, of=2),
 )
-_GEMMA2 = replace(
-    LLAMA,
-    name="hf-gemma2",
-    classes=("transformers.Gemma2Model", "transformers.Gemma3TextModel"),
-    embed=_SCALED,
-    points={
-        "norm1": out("input_layernorm"),
-        "attn": out("post_attention_layernorm"),
-        "mid": into("pre_feedforward_layernorm"),
-        "norm2": out("pre_feedforward_layernorm"),
-        "mlp": out("post_feedforward_layernorm"),
-    },
-    attention=replace(LLAMA.attention, norm_offset=1.0, out_norm="post_attention_layernorm"),
-)
-
-_VAULT_GEMMA = replace(
-    _GEMMA,
-    name="hf-vault-gemma",
-    classes=("transformers.VaultGemmaModel",),
-    points={**LLAMA.points, "mid": into("pre_feedforward_layernorm"), "norm2": out("pre_feedforward_layernorm")},
-)
-
 FAMILIES: tuple[Family, ...] = (
     GPT2, _GPT_NEO, _OPT, _OPT_POST, _XGLM, LLAMA, _QWEN, _NEMOTRON, _OLMO, _GRANITE, _APERTUS, _LLAMA4, _GPT_OSS,
-    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _GEMMA, _GEMMA2, _VAULT_GEMMA,
+    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _NANOCHAT,
 )  # fmt: skip

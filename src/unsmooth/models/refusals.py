@@ -15,13 +15,22 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         (
+            "timm.CoaT",
             "timm.DaVit",
+            "timm.EdgeNeXt",
+            "timm.EfficientFormer",
+            "timm.EfficientFormerV2",
+            "timm.EfficientVitMsra",
+            "timm.FastVit",
             "timm.GlobalContextVit",
             "timm.Hiera",
             "timm.HieraDet",
             "timm.Levit",
+            "timm.MaxxVit",
+            "timm.MetaFormer",
             "timm.MultiScaleVit",
             "timm.Nest",
+            "timm.NextViT",
             "timm.PoolingVisionTransformer",
             "timm.PyramidVisionTransformerV2",
             "timm.SwinTransformer",
@@ -29,6 +38,8 @@ REFUSED: tuple[Refusal, ...] = (
             "timm.SwinTransformerV2Cr",
             "timm.TinyVit",
             "timm.Twins",
+            "timm.VOLO",
+            "timm.Visformer",
             "torchvision.MViT",
             "torchvision.SwinTransformer",
             "transformers.CanineModel",
@@ -100,13 +111,29 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         (
+            "timm.CrossVit",
+            "timm.TNT",
+            "transformers.BridgeTowerModel",
             "transformers.LiltModel",
             "transformers.LukeModel",
             "transformers.LxmertModel",
-            "transformers.BridgeTowerModel",
+            "transformers.XLNetModel",
         ),
-        "carries two streams that attend to each other (words beside entities, layout or pictures), so a layer has no "
-        "one input and output",
+        "carries two streams of tokens (words beside entities, layout, pictures or words to predict; large patches "
+        "beside small ones), so a layer has no one input and output",
+    ),
+    Refusal(
+        ("timm.ConVit",),
+        "takes its class token in after some of its layers, so the number of tokens changes with depth",
+    ),
+    Refusal(
+        ("timm.Xcit",),
+        "attends between features, not between tokens (cross-covariance), so A is no matrix over tokens",
+    ),
+    Refusal(
+        ("transformers.DogeModel",),
+        "multiplies the stream by learned weights before each sum, so pre + attn = mid and mid + mlp = post do not "
+        "hold",
     ),
     Refusal(
         ("transformers.FlaubertModel", "transformers.XLMModel"),
@@ -143,7 +170,12 @@ REFUSED: tuple[Refusal, ...] = (
         "ViViT, which attend over both at once",
     ),
     Refusal(
-        ("transformers.SamVisionModel", "transformers.SamModel", "transformers.VitDetModel"),
+        (
+            "timm.VisionTransformerSAM",
+            "transformers.SamModel",
+            "transformers.SamVisionModel",
+            "transformers.VitDetModel",
+        ),
         "keeps its tokens on a grid and attends within windows in most layers, so A over all tokens does not exist",
     ),
     Refusal(

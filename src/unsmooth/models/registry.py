@@ -13,6 +13,7 @@ from unsmooth.models import (
     families_decoders_early,
     families_encoder_decoder,
     families_fused,
+    families_gemma,
     families_parallel,
     families_speech,
     families_text,
@@ -37,6 +38,7 @@ _FAMILIES: list[Family] = [
     *families_text_relatives.FAMILIES,
     *families_decoders.FAMILIES,
     *families_decoders_early.FAMILIES,
+    *families_gemma.FAMILIES,
     *families_fused.FAMILIES,
     *families_parallel.FAMILIES,
 ]
