@@ -70,16 +70,14 @@ def _moonshine() -> nn.Module:
     return model.encoder
 
 
+_LAYOUT = {**TEXT, "coordinate_size": 4, "shape_size": 8, "input_size": 16, "patch_size": 4}
+_LAYOUT |= {"max_2d_position_embeddings": 1024, "has_relative_attention_bias": True, "has_spatial_attention_bias": True}
 TEXT_ENCODERS = [
     Case("splinter", "hf-bert", hf("Splinter", **TEXT), padded),
     Case("rocbert", "hf-bert", hf("RoCBert", **TEXT), padded),
     Case("chinese-clip-text", "hf-bert", hf("ChineseCLIPText", **TEXT), padded),
-    Case(
-        "layoutlmv3",
-        "hf-bert",
-        hf("LayoutLMv3", coordinate_size=4, shape_size=8, input_size=16, max_2d_position_embeddings=16, **TEXT),
-        _boxes,
-    ),
+    Case("layoutlmv3", "hf-layoutlmv3", hf("LayoutLMv3", **_LAYOUT), _boxes),
+    Case("layoutlmv3-picture", "hf-layoutlmv3", hf("LayoutLMv3", **_LAYOUT), lambda: {**_boxes(), **pixels()}),
     Case("rembert", "hf-rembert", hf("RemBert", input_embedding_size=16, **TEXT), padded),
     Case("rembert-decoder", "hf-rembert", hf("RemBert", is_decoder=True, **TEXT), padded, causal=True),
     Case("tapas", "hf-tapas", hf("Tapas", **TEXT), padded),

@@ -73,7 +73,7 @@ def test_padded_keys_get_no_attention(case: Case) -> None:
         assert (rows.masked_fill(kept[batch][:, None, :], 0) == 0).all()
 
 
-@every_case([case for case in MASKED if case not in MASKED_TEXT and case.name != "vilt"])
+@every_case([case for case in MASKED if case not in MASKED_TEXT and "pixel_values" not in case.batch()])
 def test_padded_sound_gets_no_attention(case: Case) -> None:
     """Frames are fewer than samples: of the padded sound, the last ones are seen by nobody, the others by all."""
     v = view(case.model())
@@ -85,8 +85,9 @@ def test_padded_sound_gets_no_attention(case: Case) -> None:
         assert (padded[..., ~seen] == 0).all()
 
 
-def test_padded_text_before_patches_gets_no_attention() -> None:
-    case = BY_NAME["vilt"]
+@pytest.mark.parametrize("name", ["vilt", "layoutlmv3-picture"])
+def test_padded_text_before_patches_gets_no_attention(name: str) -> None:
+    case = BY_NAME[name]
     kept = case.inputs()["attention_mask"].bool()
     for a in maps_of(view(case.model()), case.inputs()).values():
         text = a[..., : kept.shape[1]]

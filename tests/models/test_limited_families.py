@@ -90,3 +90,16 @@ def test_an_attention_that_was_made_fused_says_how_to_see_its_matrices() -> None
     assert v.family.name == "hf-data2vec-vision-fused"
     with pytest.raises(WeightsError, match="when loaded with attn_implementation='eager'"):
         check_attention(v, pixels())
+
+
+def test_aria_is_measured_and_checked_though_its_experts_know_no_float64() -> None:
+    from model_cases import DECODER, hf, padded
+
+    v = view(hf("AriaText", moe_num_experts=4, moe_topk=2, head_dim=8, **DECODER)().eval())
+    assert (v.family.name, v.causal, v.layers[0].kv_heads) == ("hf-llama", True, 2)
+    assert check_attention(v, padded()) < 1e-5
+    x = trace(v, padded())
+    for i in range(len(v.layers)):
+        pre, attn, mid, mlp, post = (x[f"blocks.{i}.{name}"] for name in ("pre", "attn", "mid", "mlp", "post"))
+        torch.testing.assert_close(pre + attn, mid)
+        torch.testing.assert_close(mid + mlp, post)

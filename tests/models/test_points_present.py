@@ -15,8 +15,8 @@ from unsmooth.models.family import BLOCK_POINTS
 BARE_STREAM = {"timm-vit-relpos-respost", "timm-vit-respost", "timm-eva-postnorm", "hf-olmo2"}
 #: Positions are added, or dropped out, by a function: no module puts out what the first block gets.
 NO_EMBED = {
-    "hf-bart-encoder", "hf-mbart-encoder", "hf-moonshine-encoder", "hf-opt", "hf-opt-post", "hf-sew-d",
-    "hf-whisper-encoder", "hf-xglm", "timm-vit-relpos", "timm-vit-relpos-respost", "torch-encoder-post",
+    "hf-bart-encoder", "hf-layoutlmv3", "hf-mbart-encoder", "hf-moonshine-encoder", "hf-opt", "hf-opt-post",
+    "hf-sew-d", "hf-whisper-encoder", "hf-xglm", "timm-vit-relpos", "timm-vit-relpos-respost", "torch-encoder-post",
     "torch-encoder-pre",
 }  # fmt: skip
 #: Pre-norm models that normalise the pooled token only.

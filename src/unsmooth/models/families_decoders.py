@@ -109,6 +109,7 @@ LLAMA = Family(
         "transformers.Jais2Model",
         "transformers.HunYuanMoEV1Model",
         "transformers.Dots1Model",
+        "transformers.AriaTextModel",
         "transformers.SolarOpenModel",
         "transformers.ExaoneMoeModel",
     ),

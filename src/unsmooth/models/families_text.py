@@ -14,7 +14,6 @@ BERT = Family(
         "transformers.BertGenerationEncoder",
         "transformers.ErnieModel",
         "transformers.LayoutLMModel",
-        "transformers.LayoutLMv3Model",
         "transformers.MarkupLMModel",
         "transformers.SplinterModel",
         "transformers.RoCBertModel",
@@ -64,6 +63,12 @@ _ROFORMER = replace(
     classes=("transformers.RoFormerModel",),
     when={**BERT.when, "attention.self.rotary_value": False},  # else a value is turned by its position
 )
+_LAYOUTLMV3 = replace(  # a picture's patches join the words' embedding, which then is normalised again
+    BERT,
+    name="hf-layoutlmv3",
+    classes=("transformers.LayoutLMv3Model",),
+    embed=(),
+)
 _REMBERT = replace(
     BERT,
     name="hf-rembert",
@@ -77,7 +82,7 @@ _TAPAS = replace(  # its attention knows one implementation, which returns the m
     name="hf-tapas",
     classes=("transformers.TapasModel", "transformers.VisualBertModel"),
     attention=replace(BERT.attention, maps=Maps(into("attention.self.dropout"))),
-    causal="is_decoder",
+    causal=False,
 )
 _BIG_BIRD = replace(
     BERT,
@@ -226,6 +231,7 @@ FAMILIES: tuple[Family, ...] = (
     _ROBERTA,
     _ELECTRA,
     _ROFORMER,
+    _LAYOUTLMV3,
     _REMBERT,
     _TAPAS,
     _BIG_BIRD,
