@@ -15,7 +15,7 @@ from unsmooth.models import view
 from unsmooth.models.refusals import REFUSED
 
 NAMES = sorted({name for refused in REFUSED for name in refused.classes})
-_NEWER = {"timm.DiffParallelScalingBlock", "transformers.NemotronHModel"}  # not in every release that we support
+_NEWER = {"timm.DiffParallelScalingBlock"}  # not in every release that we support
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -26,7 +26,7 @@ def test_a_refused_class_is_its_librarys(name: str) -> None:
 
     library, _, cls = name.partition(".")
     if library == "transformers":
-        assert hasattr(transformers, cls) or name in _NEWER
+        assert hasattr(transformers, cls)
         return
     loaded: list[Any] = [module for path, module in list(sys.modules.items()) if path.startswith(f"{library}.models.")]
     assert any(cls in vars(module) for module in loaded) or name in _NEWER
