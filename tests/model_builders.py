@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 D, HEADS, LAYERS, TOKENS, BATCH, VOCAB = 32, 4, 3, 7, 2, 50
+NEWER = {"Gte"}  # not in every release that we support
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ def hf(name: str, config: str | None = None, wrap: str | None = None, **kwargs: 
     def build() -> nn.Module:
         import transformers
 
+        if name in NEWER and not hasattr(transformers, wrap or f"{name}Model"):
+            pytest.skip(f"transformers {transformers.__version__} has no {name}")
         made = getattr(transformers, config or f"{name}Config")(**kwargs)
         return getattr(transformers, wrap or f"{name}Model")(made)
 

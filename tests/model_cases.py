@@ -44,6 +44,7 @@ from model_builders import (
     scripted,
 )
 from model_cases_decoders import DECODER_CASES
+from model_cases_encoders import ENCODER_CASES
 from model_cases_relatives import RELATIVE_CASES
 
 VISION_CASES = [
@@ -237,7 +238,7 @@ TEXT_CASES += [
     Case("eurobert", "hf-llama", hf("EuroBert", **DECODER), padded, norm_dtype=F32, grouped=True),
 ]
 
-CASES = [*VISION_CASES, *SEQUENCE_CASES, *TEXT_CASES, *DECODER_CASES, *RELATIVE_CASES]
+CASES = [*VISION_CASES, *SEQUENCE_CASES, *TEXT_CASES, *DECODER_CASES, *RELATIVE_CASES, *ENCODER_CASES]
 
 
 def every_case(cases: list[Case] = CASES) -> pytest.MarkDecorator:

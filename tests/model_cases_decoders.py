@@ -12,6 +12,8 @@ _GPT = {"n_layer": LAYERS, "n_embd": D, "n_head": HEADS, "n_positions": 32, "voc
 _FALCON = {**_PLAIN, "alibi": False}
 FALCON_RW = {**_FALCON, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}
 _LLAMA4 = {"head_dim": 8, "intermediate_size_mlp": D, "interleave_moe_layer_step": 2}
+_GROUPS = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1}
+_MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
 _GRANITE = {"residual_multiplier": 0.22, "embedding_multiplier": 12.0, "attention_multiplier": 0.1}
 
 
@@ -92,6 +94,15 @@ RELATIVES = [
         ("GraniteMoe", "hf-granite", F32, {**_EXPERTS, **_GRANITE}),
         ("Apertus", "hf-apertus", F32, {}),
         ("Exaone4", "hf-olmo2", F32, {"sliding_window": 4}),
+        ("FlexOlmo", "hf-olmo2", F32, _EXPERTS),
+        ("HunYuanMoEV1", "hf-llama", F32, {**_EXPERTS, "head_dim": 8}),
+        ("SolarOpen", "hf-llama", F32, {**_EXPERTS, **_GROUPS, "head_dim": 8}),
+        ("ExaoneMoe", "hf-llama", F32, {**_EXPERTS, **_GROUPS, "sliding_window": 4}),
+        ("Dots1", "hf-llama", F32, {**_EXPERTS, **_GROUPS, "n_shared_experts": 1}),
+        ("Qwen2VLText", "hf-qwen", F32, {"rope_parameters": _MROPE}),
+        ("Qwen2_5_VLText", "hf-qwen", F32, {"rope_parameters": _MROPE}),
+        ("NanoChat", "hf-nanochat", F32, {}),
+        ("VaultGemma", "hf-vault-gemma", F32, {"head_dim": 8, "sliding_window": 4}),
     )
 ]
 
@@ -106,7 +117,17 @@ SINK = Case(
     sink=True,
 )
 
-DECODER_CASES = [*PARALLEL_CASES, *FUSED_CASES, *RELATIVES, SINK]
+OTHERS = [
+    _case("openai-gpt", "hf-openai-gpt", "OpenAIGPT", afn="gelu", **_GPT),
+    _case("ctrl", "hf-ctrl", "CTRL", dff=2 * D, **_GPT),
+    _case("imagegpt", "hf-gpt2", "ImageGPT", **_GPT),
+    _case("modernbert-decoder", "hf-modernbert-decoder", "ModernBertDecoder", local_attention=8, **_PLAIN),
+]
+
+#: Measured only.
+DIFF_LLAMA = _case("diffllama", "hf-diffllama", "DiffLlama", grouped=True, dtype=F32, **DECODER)
+
+DECODER_CASES = [*PARALLEL_CASES, *FUSED_CASES, *RELATIVES, *OTHERS, SINK]
 
 _MLA = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 10}
 _MLA = {
@@ -122,5 +143,6 @@ _MLA = {
 MEASURED_CASES = [
     _case("deepseek-v2", "hf-deepseek", "DeepseekV2", dtype=F32, **_MLA),
     _case("deepseek-v3", "hf-deepseek", "DeepseekV3", dtype=F32, **_MLA),
+    _case("glm4-moe-lite", "hf-deepseek", "Glm4MoeLite", dtype=F32, **_MLA),
     _case("bitnet", "hf-bitnet", "BitNet", grouped=True, dtype=F32, **DECODER),
 ]

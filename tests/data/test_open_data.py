@@ -247,10 +247,13 @@ def test_long_texts_are_not_cut_inside_a_line(tmp_path: Path) -> None:
     assert found[0]["input_ids"].tolist() == [[6] * 7000]
 
 
-def test_audio_has_no_loader_and_the_message_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("modality", ["audio", "video"])
+def test_audio_and_video_have_no_loader_and_the_message_says_so(tmp_path: Path, modality: str) -> None:
     (tmp_path / "x.txt").write_text("abc")
-    with pytest.raises(DataError, match="takes audio: no loader for it; in Python, give unsmooth.measure batches"):
-        batches(tmp_path, Loaded("audio"))
+    with pytest.raises(
+        DataError, match=f"takes {modality}: no loader for it; in Python, give unsmooth.measure batches"
+    ):
+        batches(tmp_path, Loaded(modality))
 
 
 def test_no_data_at_the_path() -> None:

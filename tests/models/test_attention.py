@@ -58,7 +58,11 @@ def test_everything_is_restored(case: Case, fails: bool) -> None:
     assert state_of(v.model) == before
 
 
-@every_case([case for case in CASES if isinstance(case.batch(), dict) and "attention_mask" in case.batch()])
+MASKED = [case for case in CASES if isinstance(case.batch(), dict) and "attention_mask" in case.batch()]
+MASKED_TEXT = [case for case in MASKED if set(case.batch()) & {"input_ids"} and "pixel_values" not in case.batch()]
+
+
+@every_case(MASKED_TEXT)
 def test_padded_keys_get_no_attention(case: Case) -> None:
     v = view(case.model())
     inputs = case.inputs()
@@ -67,6 +71,28 @@ def test_padded_keys_get_no_attention(case: Case) -> None:
         rows = a.transpose(1, 2)[kept]  # queries that are content
         batch = torch.arange(2)[:, None].expand_as(kept)[kept]
         assert (rows.masked_fill(kept[batch][:, None, :], 0) == 0).all()
+
+
+@every_case([case for case in MASKED if case not in MASKED_TEXT and "pixel_values" not in case.batch()])
+def test_padded_sound_gets_no_attention(case: Case) -> None:
+    """Frames are fewer than samples: of the padded sound, the last ones are seen by nobody, the others by all."""
+    v = view(case.model())
+    for whole, padded in maps_of(v, case.inputs()).values():
+        assert (whole > 0).all()
+        seen = (padded > 0).all(0).all(0)
+        assert 0 < int(seen.sum()) < len(seen)
+        assert (seen.int().diff() <= 0).all()
+        assert (padded[..., ~seen] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["vilt", "layoutlmv3-picture"])
+def test_padded_text_before_patches_gets_no_attention(name: str) -> None:
+    case = BY_NAME[name]
+    kept = case.inputs()["attention_mask"].bool()
+    for a in maps_of(view(case.model()), case.inputs()).values():
+        text = a[..., : kept.shape[1]]
+        assert ((text > 0).all(1).all(1) == kept).all()
+        assert (a[..., kept.shape[1] :] > 0).all()
 
 
 def test_a_sliding_window_hides_what_is_behind_it() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import TEXT, VISION, hf
+from model_cases import CASES, TEXT, VISION, hf
 from safetensors.torch import save_file
 
-from unsmooth.errors import CheckpointError
+from unsmooth.errors import CheckpointError, DataError
 from unsmooth.models import ImageInput, LoadedModel, load_model, view
 
 
@@ -161,3 +161,28 @@ def test_the_padding_is_the_tokenizers_else_the_models_else_the_end(
     model = hf("Bert", **TEXT)()
     model.config.pad_token_id = own  # type: ignore[union-attr]
     assert LoadedModel(model, "hf:x", "text", tokenizer).padding_id == expected
+
+
+@pytest.mark.parametrize("name", ["videomae", "vivit", "vjepa2"])
+def test_video_models_take_video_and_say_that_there_is_no_loader(tmp_path: Path, name: str) -> None:
+    saved: Any = next(case for case in CASES if case.name == name).model()
+    saved.save_pretrained(tmp_path)
+    loaded = load_model(f"hf:{tmp_path}")
+    assert loaded.modality == "video"
+    with pytest.raises(DataError, match="takes video, for which there is no loader"):
+        _ = loaded.vocabulary
+
+
+@pytest.mark.parametrize("name", ["yolos", "internvl"])
+def test_an_image_size_of_two_numbers_is_its_shorter_side(tmp_path: Path, name: str) -> None:
+    saved: Any = next(case for case in CASES if case.name == name).model()
+    saved.config.image_size = [16, 20]
+    saved.save_pretrained(tmp_path)
+    assert load_model(f"hf:{tmp_path}", random_init=True).images.size == 16
+
+
+def test_a_tokenizer_that_wants_more_than_text_is_none(tmp_path: Path) -> None:
+    saved: Any = next(case for case in CASES if case.name == "layoutlmv3").model()
+    saved.save_pretrained(tmp_path)
+    loaded = load_model(f"hf:{tmp_path}")
+    assert (loaded.modality, loaded.tokenizer) == ("text", None)

@@ -42,6 +42,28 @@ def test_models_that_merge_tokens_are_refused_with_the_reason(name: str) -> None
         view(model)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("crossvit_9_240", "carries two streams"),
+        ("tnt_s_patch16_224", "carries two streams"),
+        ("convit_tiny", "the number of tokens changes with depth"),
+        ("xcit_nano_12_p8_224", "attends between features, not between tokens"),
+        ("samvit_base_patch16", "attends within windows in most layers"),
+        ("mixer_s16_224", "without attention"),
+        ("volo_d1_224", "merges tokens"),
+        ("maxvit_nano_rw_256", "merges tokens"),
+    ],
+)
+def test_timms_other_models_are_refused_with_the_reason(name: str, reason: str) -> None:
+    import timm
+
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    with pytest.raises(UnknownModelError, match=rf"^{type(model).__name__} is not supported: .*{reason}"):
+        view(model)
+
+
 def test_a_merging_part_is_refused_with_its_place() -> None:
     swin = hf("Swin", embed_dim=8, depths=[1, 1], num_heads=[2, 2], image_size=16, patch_size=4, window_size=2)()
     with pytest.raises(UnknownModelError, match=r"Sequential is not supported: SwinModel \(at '0'\) merges tokens"):
@@ -53,4 +75,52 @@ def test_values_that_are_turned_by_their_position_are_refused() -> None:
     with pytest.raises(
         UnknownModelError, match=r"found RoFormerLayer, expected .*attention\.self\.rotary_value = False"
     ):
+        view(model)
+
+
+_BY_REASON = [
+    (
+        "mixes its tokens without attention",
+        "FNetModel MambaModel Mamba2Model FalconMambaModel PoolFormerModel RwkvModel",
+    ),
+    ("by a recurrence or a convolution", "BambaModel JambaModel Lfm2Model RecurrentGemmaModel ZambaModel"),
+    ("approximates its attention and never forms the matrix", "MraModel NystromformerModel YosoModel"),
+    ("within windows, blocks or buckets", "LEDModel LongT5Model LongformerModel PegasusXModel ReformerModel"),
+    ("carries two streams", "LiltModel LukeModel LxmertModel XLNetModel"),
+    ("multiplies the stream by learned weights", "DogeModel"),
+    ("in lists of their own", "FlaubertModel XLMModel"),
+    ("more than one attention and one MLP in a layer", "MobileBertModel XmodModel"),
+    ("convolves beside its attention", "ConvBertModel"),
+    ("projects by grouped convolutions", "SqueezeBertModel"),
+    ("is a Conformer", "Wav2Vec2BertModel Wav2Vec2ConformerModel"),
+    ("merges tokens", "CanineModel FunnelModel FunnelBaseModel LevitModel"),
+    ("one after the other.*take VideoMAE or ViViT", "TimesformerModel"),
+    ("attends within windows in most layers", "SamVisionModel VitDetModel"),
+    ("pictures of a batch into one sequence", "PixtralVisionModel"),
+    ("attention experts of its own", "JetMoeModel"),
+    ("between its layers", "Qwen3VLTextModel"),
+    ("several copies of the stream", "Gemma3nTextModel"),
+]
+
+
+@pytest.mark.parametrize(("reason", "name"), [(reason, name) for reason, names in _BY_REASON for name in names.split()])
+def test_a_model_that_no_row_describes_is_refused_with_the_reason(reason: str, name: str) -> None:
+    import transformers
+
+    cls: Any = getattr(transformers, name)
+    with torch.device("meta"):
+        model = cls(cls.config_class())
+    with pytest.raises(UnknownModelError, match=rf"^{name} is not supported: {name} .*{reason}"):
+        view(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("BigBird", "attention_type = original_full"), ("Yolos", "use_mid_pos")]
+)
+def test_a_variant_that_its_row_excludes_is_refused_with_the_condition(name: str, expected: str) -> None:
+    import transformers
+
+    with torch.device("meta"):
+        model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")())
+    with pytest.raises(UnknownModelError, match=rf"found {name}Layer, expected .*{expected}"):
         view(model)

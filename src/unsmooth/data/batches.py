@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from unsmooth.models import LoadedModel
 
 Batch = Tensor | dict[str, Tensor]
-_NO_AUDIO = "no loader for it; in Python, give unsmooth.measure batches that the model's own processor makes"
+_NO_LOADER = "no loader for it; in Python, give unsmooth.measure batches that the model's own processor makes"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def open_data(
         if kind != loaded.modality:
             raise DataError(
                 f"{path} holds {kind}, but {loaded.reference} takes {loaded.modality}: "
-                + (_NO_AUDIO if loaded.modality == "audio" else "give data of that kind")
+                + (_NO_LOADER if loaded.modality in ("audio", "video") else "give data of that kind")
             )
         if kind == "images":
             samples = lambda: (to_tensor(image, loaded.images) for image in records.images(source))  # noqa: E731

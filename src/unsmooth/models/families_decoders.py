@@ -10,7 +10,7 @@ from unsmooth.models.taps import into, out
 
 GPT2 = Family(
     name="hf-gpt2",
-    classes=("transformers.GPT2Model",),
+    classes=("transformers.GPT2Model", "transformers.ImageGPTModel"),
     blocks="h",
     when={"crossattention": None},
     embed=out("drop"),
@@ -107,6 +107,11 @@ LLAMA = Family(
         "transformers.MiniMaxM2Model",
         "transformers.CwmModel",
         "transformers.Jais2Model",
+        "transformers.HunYuanMoEV1Model",
+        "transformers.Dots1Model",
+        "transformers.AriaTextModel",
+        "transformers.SolarOpenModel",
+        "transformers.ExaoneMoeModel",
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -139,6 +144,8 @@ _QWEN = replace(
         "transformers.Qwen3Model",
         "transformers.Qwen2MoeModel",
         "transformers.Qwen3MoeModel",
+        "transformers.Qwen2VLTextModel",
+        "transformers.Qwen2_5_VLTextModel",
     ),
 )
 _NEMOTRON = replace(  # its LayerNorm multiplies by 1 + weight
@@ -194,7 +201,7 @@ _GPT_OSS = replace(
 _DEEPSEEK = replace(
     LLAMA,
     name="hf-deepseek",
-    classes=("transformers.DeepseekV2Model", "transformers.DeepseekV3Model"),
+    classes=("transformers.DeepseekV2Model", "transformers.DeepseekV3Model", "transformers.Glm4MoeLiteModel"),
     attention=replace(LLAMA.attention, value=Slot("self_attn.kv_b_proj"), nonlinear=("self_attn.kv_a_layernorm",)),
 )
 _BITNET = replace(
@@ -214,7 +221,12 @@ _GLM4 = replace(  # normalised before and after each branch
 _OLMO2 = replace(
     LLAMA,
     name="hf-olmo2",
-    classes=("transformers.Olmo2Model", "transformers.Olmo3Model", "transformers.Exaone4Model"),
+    classes=(
+        "transformers.Olmo2Model",
+        "transformers.Olmo3Model",
+        "transformers.FlexOlmoModel",
+        "transformers.Exaone4Model",
+    ),
     points={
         "attn": out("post_attention_layernorm"),
         "mid": into("mlp"),
@@ -222,30 +234,14 @@ _OLMO2 = replace(
     },
     attention=replace(LLAMA.attention, norm=(), out_norm="post_attention_layernorm"),
 )
-_SCALED = out("embed_tokens", needs="embed_scale")
-_GEMMA = replace(
+_NANOCHAT = replace(  # one norm, without weights, for the embedding and for the end
     LLAMA,
-    name="hf-gemma",
-    classes=("transformers.GemmaModel",),
-    embed=_SCALED,
-    attention=replace(LLAMA.attention, norm_offset=1.0),
+    name="hf-nanochat",
+    classes=("transformers.NanoChatModel",),
+    embed=out("norm", 1, of=2),
+    final_norm=out("norm", 2, of=2),
 )
-_GEMMA2 = replace(
-    LLAMA,
-    name="hf-gemma2",
-    classes=("transformers.Gemma2Model", "transformers.Gemma3TextModel"),
-    embed=_SCALED,
-    points={
-        "norm1": out("input_layernorm"),
-        "attn": out("post_attention_layernorm"),
-        "mid": into("pre_feedforward_layernorm"),
-        "norm2": out("pre_feedforward_layernorm"),
-        "mlp": out("post_feedforward_layernorm"),
-    },
-    attention=replace(LLAMA.attention, norm_offset=1.0, out_norm="post_attention_layernorm"),
-)
-
 FAMILIES: tuple[Family, ...] = (
     GPT2, _GPT_NEO, _OPT, _OPT_POST, _XGLM, LLAMA, _QWEN, _NEMOTRON, _OLMO, _GRANITE, _APERTUS, _LLAMA4, _GPT_OSS,
-    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _GEMMA, _GEMMA2,
+    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _NANOCHAT,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows for the encoders of encoder-decoders (Whisper, BART, T5, …) and of speech models; decoders have no row."""
+"""Rows for the encoders of encoder-decoders (Whisper, BART, T5, …) and encoders alike; decoders have no row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from unsmooth.models.taps import into, out
 
 WHISPER_ENCODER = Family(
     name="hf-whisper-encoder",
-    classes=("transformers.WhisperEncoder",),
+    classes=(
+        "transformers.WhisperEncoder",
+        "transformers.Speech2TextEncoder",
+        "transformers.Qwen2AudioEncoder",
+        "transformers.VoxtralEncoder",
+    ),
     blocks="layers",
     points={
         "norm1": out("self_attn_layer_norm"),
@@ -44,7 +49,12 @@ _MBART_ENCODER = replace(
 _BART_ENCODER = replace(
     WHISPER_ENCODER,
     name="hf-bart-encoder",
-    classes=("transformers.BartEncoder", "transformers.MarianEncoder", "transformers.BlenderbotSmallEncoder"),
+    classes=(
+        "transformers.BartEncoder",
+        "transformers.MarianEncoder",
+        "transformers.BlenderbotSmallEncoder",
+        "transformers.PLBartEncoder",
+    ),
     placement="post",
     points={
         "attn": out("self_attn"),
@@ -59,7 +69,7 @@ _BART_ENCODER = replace(
 
 _T5_ENCODER = Family(
     name="hf-t5-encoder",
-    classes=("transformers.T5Stack", "transformers.MT5Stack"),
+    classes=("transformers.T5Stack", "transformers.MT5Stack", "transformers.SwitchTransformersStack"),
     blocks="block",
     when={"is_decoder": False},
     embed=out("dropout", 1, of=2),  # the second call is on the final norm's output
@@ -85,45 +95,15 @@ _T5_ENCODER = Family(
     ),
     width="config.d_model",
 )
-
-_WAV2VEC2 = Family(
-    name="hf-wav2vec2",
-    classes=("transformers.Wav2Vec2Encoder", "transformers.HubertEncoder", "transformers.Data2VecAudioEncoder"),
-    placement="post",
-    blocks="layers",
-    embed=out("dropout"),
-    points={
-        "attn": out("dropout"),
-        "attn_sum": into("layer_norm"),
-        "mid": out("layer_norm"),
-        "mlp": out("feed_forward"),
-        "mlp_sum": into("final_layer_norm"),
-    },
-    attention=AttentionRow(
-        module="attention",
-        value=Slot("attention.v_proj"),
-        proj=Slot("attention.out_proj"),
-        heads="attention.num_heads",
-        post_norm="layer_norm",
-        maps=eager_maps("attention"),
+assert _T5_ENCODER.attention is not None
+_UMT5_ENCODER = replace(  # a position bias in every layer, so none to hand on between the two outputs
+    _T5_ENCODER,
+    name="hf-umt5-encoder",
+    classes=("transformers.UMT5Stack",),
+    attention=replace(
+        _T5_ENCODER.attention,
+        maps=replace(eager_maps("layer.0.SelfAttention"), call_with={"output_attentions": True}),
     ),
-)
-assert _WAV2VEC2.attention is not None
-_WAV2VEC2_STABLE = replace(
-    _WAV2VEC2,
-    name="hf-wav2vec2-stable",
-    classes=("transformers.Wav2Vec2EncoderStableLayerNorm", "transformers.HubertEncoderStableLayerNorm"),
-    placement="pre",
-    when={"adapter_layer": None},
-    points={
-        "norm1": out("layer_norm"),
-        "attn": out("dropout"),
-        "mid": into("final_layer_norm"),
-        "norm2": out("final_layer_norm"),
-        "mlp": out("feed_forward"),
-    },
-    final_norm=out("layer_norm"),
-    attention=replace(_WAV2VEC2.attention, norm="layer_norm", post_norm=()),
 )
 
 FAMILIES: tuple[Family, ...] = (
@@ -131,6 +111,5 @@ FAMILIES: tuple[Family, ...] = (
     _MBART_ENCODER,
     _BART_ENCODER,
     _T5_ENCODER,
-    _WAV2VEC2,
-    _WAV2VEC2_STABLE,
+    _UMT5_ENCODER,
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from unsmooth.models.family import AttentionRow, Family, Maps, Slot, eager_maps
 from unsmooth.models.taps import into, out
 
-_BERT = Family(
+BERT = Family(
     name="hf-bert",
     classes=(
         "transformers.BertModel",
@@ -15,6 +15,9 @@ _BERT = Family(
         "transformers.ErnieModel",
         "transformers.LayoutLMModel",
         "transformers.MarkupLMModel",
+        "transformers.SplinterModel",
+        "transformers.RoCBertModel",
+        "transformers.ChineseCLIPTextModel",
     ),
     placement="post",
     blocks="encoder.layer",
@@ -39,7 +42,7 @@ _BERT = Family(
     causal="attention.self.is_causal",
 )
 _ROBERTA = replace(
-    _BERT,
+    BERT,
     name="hf-roberta",
     classes=(
         "transformers.RobertaModel",
@@ -49,7 +52,7 @@ _ROBERTA = replace(
     ),
 )
 _ELECTRA = replace(
-    _BERT,
+    BERT,
     name="hf-electra",
     classes=("transformers.ElectraModel",),
     embed=(out("embeddings_project"), out("embeddings")),
@@ -58,27 +61,54 @@ _ROFORMER = replace(
     _ELECTRA,
     name="hf-roformer",
     classes=("transformers.RoFormerModel",),
-    when={**_BERT.when, "attention.self.rotary_value": False},  # else a value is turned by its position
+    when={**BERT.when, "attention.self.rotary_value": False},  # else a value is turned by its position
 )
-assert _BERT.attention is not None
-_DEBERTA_V2 = replace(
-    _BERT,
+_LAYOUTLMV3 = replace(  # a picture's patches join the words' embedding, which then is normalised again
+    BERT,
+    name="hf-layoutlmv3",
+    classes=("transformers.LayoutLMv3Model",),
+    embed=(),
+)
+_REMBERT = replace(
+    BERT,
+    name="hf-rembert",
+    classes=("transformers.RemBertModel",),
+    embed=out("encoder.embedding_hidden_mapping_in"),
+    causal="is_decoder",
+)
+assert BERT.attention is not None
+_TAPAS = replace(  # its attention knows one implementation, which returns the matrix only when asked
+    BERT,
+    name="hf-tapas",
+    classes=("transformers.TapasModel", "transformers.VisualBertModel"),
+    attention=replace(BERT.attention, maps=Maps(into("attention.self.dropout"))),
+    causal=False,
+)
+_BIG_BIRD = replace(
+    BERT,
+    name="hf-big-bird",
+    classes=("transformers.BigBirdModel",),
+    when={**BERT.when, "attention_type": "original_full"},  # else it attends between blocks of tokens
+    causal="is_decoder",
+)
+DEBERTA_V2 = replace(
+    BERT,
     name="hf-deberta-v2",
     classes=("transformers.DebertaV2Model",),
     attention=replace(
-        _BERT.attention,
+        BERT.attention,
         value=Slot("attention.self.value_proj"),
         maps=Maps(into("attention.self.dropout")),
     ),
     causal=False,
 )
-assert _DEBERTA_V2.attention is not None
+assert DEBERTA_V2.attention is not None
 _DEBERTA = replace(  # q, k and v of a head stand side by side in one weight; the bias of the values beside it
-    _DEBERTA_V2,
+    DEBERTA_V2,
     name="hf-deberta",
     classes=("transformers.DebertaModel",),
     attention=replace(
-        _DEBERTA_V2.attention,
+        DEBERTA_V2.attention,
         value=Slot(
             "attention.self",
             part=-1,
@@ -90,23 +120,6 @@ _DEBERTA = replace(  # q, k and v of a head stand side by side in one weight; th
         nonlinear=("attention.self.head_weights_proj",),
     ),
 )
-# Pre-norm in BERT's clothes: the normalisations stand where BERT has none.
-_ESM = replace(
-    _BERT,
-    name="hf-esm",
-    classes=("transformers.EsmModel",),
-    placement="pre",
-    points={
-        "norm1": out("attention.LayerNorm"),
-        "attn": out("attention.output.dropout"),
-        "mid": into("LayerNorm"),
-        "norm2": out("LayerNorm"),
-        "mlp": out("output.dropout"),
-    },
-    final_norm=out("encoder.emb_layer_norm_after"),
-    attention=replace(_BERT.attention, norm="attention.LayerNorm", post_norm=()),
-)
-
 _DISTILBERT = Family(
     name="hf-distilbert",
     classes=("transformers.DistilBertModel",),
@@ -204,16 +217,29 @@ _MODERNBERT = Family(
     ),
 )
 
+assert _MODERNBERT.attention is not None
+_MODERNBERT_DECODER = replace(
+    _MODERNBERT,
+    name="hf-modernbert-decoder",
+    classes=("transformers.ModernBertDecoderModel",),
+    attention=replace(_MODERNBERT.attention, value=Slot("attn.v_proj"), maps=eager_maps("attn")),
+    causal=True,
+)
+
 FAMILIES: tuple[Family, ...] = (
-    _BERT,
+    BERT,
     _ROBERTA,
     _ELECTRA,
     _ROFORMER,
-    _DEBERTA_V2,
+    _LAYOUTLMV3,
+    _REMBERT,
+    _TAPAS,
+    _BIG_BIRD,
+    DEBERTA_V2,
     _DEBERTA,
-    _ESM,
     _DISTILBERT,
     _ALBERT,
     _MPNET,
     _MODERNBERT,
+    _MODERNBERT_DECODER,
 )

@@ -105,6 +105,20 @@ _TIMM_RELPOS_RESPOST = replace(
 )
 _TIMM_NAFLEX = replace(_TIMM_VIT, name="timm-naflexvit", classes=("timm.NaFlexVit",))
 
+# The two maps across heads around the softmax are in the matrices, whose rows then sum to anything; the class token
+# enters after the last block, with attention of its own.
+_TIMM_CAIT = replace(
+    _TIMM_VIT,
+    name="timm-cait",
+    classes=("timm.Cait",),
+    block_classes=("timm.LayerScaleBlock",),
+    embed=out("pos_drop"),
+    points={**_TIMM_VIT.points, "attn": out("drop_path", 1, of=2), "mlp": out("drop_path", 2, of=2)},
+    final_norm=(),
+    attention=replace(_TIMM_ATTENTION, sink="attn.proj_w"),
+    prefix=(),
+)
+
 FAMILIES: tuple[Family, ...] = (
     _TIMM_VIT,
     _TIMM_PARALLEL,
@@ -115,4 +129,5 @@ FAMILIES: tuple[Family, ...] = (
     _TIMM_RELPOS,
     _TIMM_RELPOS_RESPOST,
     _TIMM_NAFLEX,
+    _TIMM_CAIT,
 )

@@ -7,9 +7,14 @@ from dataclasses import replace
 from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps
 from unsmooth.models.taps import into, out
 
-_HF_VIT = Family(
+HF_VIT = Family(
     name="hf-vit",
-    classes=("transformers.ViTModel", "transformers.ViTMAEModel", "transformers.ViTMSNModel"),  # MAE: what it sees
+    classes=(
+        "transformers.ViTModel",
+        "transformers.ViTMAEModel",  # what it sees
+        "transformers.ViTMSNModel",
+        "transformers.VivitModel",
+    ),
     blocks=("layers", "encoder.layer"),
     embed=out("embeddings"),
     points={
@@ -32,12 +37,14 @@ _HF_VIT = Family(
     prefix=(1,),
 )
 
-_HF_DEIT = replace(_HF_VIT, name="hf-deit", classes=("transformers.DeiTModel",), prefix=(2,))
-_HF_IJEPA = replace(_HF_VIT, name="hf-ijepa", classes=("transformers.IJepaModel",), prefix=())
+_HF_DEIT = replace(HF_VIT, name="hf-deit", classes=("transformers.DeiTModel", "transformers.ASTModel"), prefix=(2,))
+_HF_IJEPA = replace(
+    HF_VIT, name="hf-ijepa", classes=("transformers.IJepaModel", "transformers.VideoMAEModel"), prefix=()
+)
 
-assert _HF_VIT.attention is not None
-_HF_DINOV2 = replace(
-    _HF_VIT,
+assert HF_VIT.attention is not None
+HF_DINOV2 = replace(
+    HF_VIT,
     name="hf-dinov2",
     classes=("transformers.Dinov2Model",),
     points={
@@ -47,40 +54,42 @@ _HF_DINOV2 = replace(
         "norm2": out("norm2"),
         "mlp": out("drop_path", 2, of=2),
     },
-    attention=replace(_HF_VIT.attention, norm="norm1", scale="layer_scale1.lambda1"),
+    attention=replace(HF_VIT.attention, norm="norm1", scale="layer_scale1.lambda1"),
 )
 
 _HF_DINOV2_REGISTERS = replace(
-    _HF_DINOV2,
+    HF_DINOV2,
     name="hf-dinov2-registers",
     classes=("transformers.Dinov2WithRegistersModel",),
     prefix=(1, "config.num_register_tokens"),
 )
 
 # LayerScale is a parameter of the block, not a module; drop_path stands after it, once per sub-layer.
-_HF_BEIT = replace(
-    _HF_VIT,
+HF_BEIT = replace(
+    HF_VIT,
     name="hf-beit",
     classes=("transformers.BeitModel",),
-    points={**_HF_VIT.points, "attn": out("drop_path", 1, of=2), "mlp": out("drop_path", 2, of=2)},
-    attention=replace(_HF_VIT.attention, scale="lambda_1"),
+    points={**HF_VIT.points, "attn": out("drop_path", 1, of=2), "mlp": out("drop_path", 2, of=2)},
+    attention=replace(HF_VIT.attention, scale="lambda_1"),
 )
 
-assert _HF_DINOV2.attention is not None
+assert HF_DINOV2.attention is not None
 _HF_DINOV3 = replace(
     _HF_DINOV2_REGISTERS,
     name="hf-dinov3",
     classes=("transformers.DINOv3ViTModel",),
     blocks=("model.layer", "layer"),
     final_norm=out("norm"),
-    attention=replace(_HF_DINOV2.attention, heads="attention.num_heads"),
+    attention=replace(HF_DINOV2.attention, heads="attention.num_heads"),
 )
 
-_HF_CLIP_VISION = Family(
+HF_CLIP_VISION = Family(
     name="hf-clip-vision",
     classes=(
         "transformers.CLIPVisionModel",
         "transformers.CLIPVisionTransformer",
+        "transformers.CLIPSegVisionModel",
+        "transformers.CLIPSegVisionTransformer",
         "transformers.ChineseCLIPVisionModel",
         "transformers.MetaClip2VisionModel",
         "transformers.MLCDVisionModel",
@@ -106,13 +115,15 @@ _HF_CLIP_VISION = Family(
 )
 
 _HF_SIGLIP_VISION = replace(
-    _HF_CLIP_VISION,
+    HF_CLIP_VISION,
     name="hf-siglip-vision",
     classes=(
         "transformers.SiglipVisionModel",
         "transformers.SiglipVisionTransformer",
         "transformers.Siglip2VisionModel",
         "transformers.Siglip2VisionTransformer",
+        "transformers.Idefics3VisionTransformer",
+        "transformers.SmolVLMVisionTransformer",
     ),
     embed=(out("embeddings"), out("vision_model.embeddings")),
     final_norm=(out("post_layernorm"), out("vision_model.post_layernorm")),
@@ -120,9 +131,17 @@ _HF_SIGLIP_VISION = replace(
 )
 
 _HF_CLIP_TEXT = replace(
-    _HF_CLIP_VISION,
+    HF_CLIP_VISION,
     name="hf-clip-text",
-    classes=("transformers.CLIPTextModel", "transformers.CLIPTextTransformer", "transformers.MetaClip2TextModel"),
+    classes=(
+        "transformers.CLIPTextModel",
+        "transformers.CLIPTextTransformer",
+        "transformers.MetaClip2TextModel",
+        "transformers.CLIPSegTextModel",
+        "transformers.CLIPSegTextTransformer",
+        "transformers.OwlViTTextTransformer",
+        "transformers.Owlv2TextTransformer",
+    ),
     blocks=("encoder.layers", "text_model.encoder.layers"),
     embed=(out("embeddings"), out("text_model.embeddings")),
     final_norm=(out("final_layer_norm"), out("text_model.final_layer_norm")),
@@ -142,14 +161,14 @@ _HF_SIGLIP_TEXT = replace(
 )
 
 FAMILIES: tuple[Family, ...] = (
-    _HF_VIT,
+    HF_VIT,
     _HF_DEIT,
     _HF_IJEPA,
-    _HF_BEIT,
-    _HF_DINOV2,
+    HF_BEIT,
+    HF_DINOV2,
     _HF_DINOV2_REGISTERS,
     _HF_DINOV3,
-    _HF_CLIP_VISION,
+    HF_CLIP_VISION,
     _HF_CLIP_TEXT,
     _HF_SIGLIP_VISION,
     _HF_SIGLIP_TEXT,

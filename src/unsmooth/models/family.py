@@ -83,7 +83,7 @@ class AttentionRow:
     scale: Paths = ()  # LayerScale's parameter, or a number that the branch is multiplied by
     result: Taps = ()  # Σ A_h V_h W_proj^h + b; the module's own output unless given
     maps: Maps | None = None
-    sink: Paths = ()  # what, when present, takes a share of the softmax: rows of A sum to less than 1
+    sink: Paths = ()  # what, when present, keeps the rows of A from summing to 1
     nonlinear: tuple[str, ...] = ()  # modules or attributes that, when present, make it no longer this sum
 
 

@@ -22,6 +22,7 @@ _MODALITY: dict[str, Modality] = {
     "input_ids": "text",
     "input_features": "audio",
     "input_values": "audio",
+    "pixel_values_videos": "video",
 }
 _TEXT = "The quick brown fox jumps over 13 lazy dogs; C=O."
 #: Of a pair of towers, the one that is loaded; the text tower can be viewed in Python.
@@ -46,10 +47,15 @@ def load_hf(
             model = _from_pretrained(transformers, name, config)
         if getattr(config, "is_encoder_decoder", False):
             model = cast(Any, model).get_encoder()  # what has rows; called whole, the model would want targets too
-        modality = _MODALITY.get(str(model.main_input_name), "text")
+        modality = _modality(model, config)
         tokenizer = _tokenizer(transformers, name) if modality == "text" else None
         images = _image_input(name, config) if modality == "images" else None
     return model, modality, tokenizer, images
+
+
+def _modality(model: nn.Module, config: Any) -> Modality:
+    modality = _MODALITY.get(str(model.main_input_name), "text")
+    return "video" if modality == "images" and hasattr(config, "num_frames") else modality
 
 
 def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
@@ -135,12 +141,14 @@ def _in_blocks(model: nn.Module, names: list[str]) -> bool:
 
 def _tokenizer(transformers: Any, name: str) -> Any:
     """The tokenizer beside the weights; None if there is none that its library can read."""
+    # Absent or incomplete files raise many kinds of errors, and a tokenizer that wants boxes too refuses bare text;
+    # text is then refused by name.
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception:  # absent or incomplete files raise many kinds of errors; text is then refused by name
+        ids = set(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
+    except Exception:
         return None
     # Without its vocabulary file a tokenizer may still be made, of special tokens only: all text is unknown to it.
-    ids = set(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
     return tokenizer if len(tokenizer) > len(tokenizer.all_special_ids) and _knows(tokenizer, ids) else None
 
 
@@ -152,7 +160,7 @@ def _knows(tokenizer: Any, ids: set[int]) -> bool:
 def _image_input(name: str, config: Any) -> ImageInput:
     found = _preprocessor(name)
     size, cut = found.get("size"), found.get("crop_size")
-    scaled = _side(size) or find(config, ("image_size", "vision_config.image_size")) or 224
+    scaled = _side(size) or _side(find(config, ("image_size", "vision_config.image_size"))) or 224
     final = (_side(cut) if found.get("do_center_crop") else None) or scaled
     plain = found.get("do_normalize") is False
     return ImageInput(
@@ -177,6 +185,8 @@ def _squashes(preprocessor: Mapping[str, Any]) -> bool:
 def _side(size: Any) -> int | None:
     if isinstance(size, Mapping):
         size = size.get("shortest_edge") or size.get("height")
+    if isinstance(size, list | tuple):
+        size = min(size)
     return int(size) if isinstance(size, int) else None
 
 

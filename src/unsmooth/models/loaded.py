@@ -13,7 +13,7 @@ from torch import nn
 from unsmooth.errors import DataError
 from unsmooth.models.taps import find
 
-Modality = Literal["images", "text", "audio"]
+Modality = Literal["images", "text", "audio", "video"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -50,10 +50,10 @@ class LoadedModel:
     def vocabulary(self) -> int:
         """How many token ids the model knows; DataError for a model that takes none."""
         size = find(self.model, ("config.vocab_size", "config.text_config.vocab_size"))
-        if self.modality == "audio":
+        if self.modality in ("audio", "video"):
             raise DataError(
-                f"{self.reference} takes audio, for which there is no loader: in Python, give unsmooth.measure "
-                "batches of the features that its own processor makes"
+                f"{self.reference} takes {self.modality}, for which there is no loader: in Python, give "
+                "unsmooth.measure batches of the features that its own processor makes"
             )
         if self.modality != "text" or not isinstance(size, int):
             raise DataError(f"{self.reference} takes {self.modality}, not token ids")

@@ -15,13 +15,22 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         (
+            "timm.CoaT",
             "timm.DaVit",
+            "timm.EdgeNeXt",
+            "timm.EfficientFormer",
+            "timm.EfficientFormerV2",
+            "timm.EfficientVitMsra",
+            "timm.FastVit",
             "timm.GlobalContextVit",
             "timm.Hiera",
             "timm.HieraDet",
             "timm.Levit",
+            "timm.MaxxVit",
+            "timm.MetaFormer",
             "timm.MultiScaleVit",
             "timm.Nest",
+            "timm.NextViT",
             "timm.PoolingVisionTransformer",
             "timm.PyramidVisionTransformerV2",
             "timm.SwinTransformer",
@@ -29,11 +38,20 @@ REFUSED: tuple[Refusal, ...] = (
             "timm.SwinTransformerV2Cr",
             "timm.TinyVit",
             "timm.Twins",
+            "timm.VOLO",
+            "timm.Visformer",
             "torchvision.MViT",
             "torchvision.SwinTransformer",
+            "transformers.CanineModel",
+            "transformers.ClapAudioModel",
             "transformers.CvtModel",
             "transformers.DonutSwinModel",
+            "transformers.FunnelBaseModel",
+            "transformers.FunnelModel",
+            "transformers.GroupViTModel",
+            "transformers.GroupViTVisionModel",
             "transformers.HieraModel",
+            "transformers.LevitModel",
             "transformers.PvtModel",
             "transformers.PvtV2Model",
             "transformers.SegformerModel",
@@ -42,5 +60,140 @@ REFUSED: tuple[Refusal, ...] = (
         ),
         "merges tokens between its stages, so their number and the width change with depth and no one stream of tokens "
         "runs through all layers: take a model that keeps its tokens, as ViT does",
+    ),
+    Refusal(
+        (
+            "timm.MlpMixer",
+            "transformers.FNetModel",
+            "transformers.FalconMambaModel",
+            "transformers.Mamba2Model",
+            "transformers.MambaModel",
+            "transformers.PoolFormerModel",
+            "transformers.RwkvModel",
+            "transformers.xLSTMModel",
+        ),
+        "mixes its tokens without attention, so it has neither A nor W_V: take a Transformer",
+    ),
+    Refusal(
+        (
+            "transformers.BambaModel",
+            "transformers.FalconH1Model",
+            "transformers.GraniteMoeHybridModel",
+            "transformers.JambaModel",
+            "transformers.Lfm2Model",
+            "transformers.MiniMaxModel",
+            "transformers.NemotronHModel",
+            "transformers.Qwen3NextModel",
+            "transformers.RecurrentGemmaModel",
+            "transformers.Zamba2Model",
+            "transformers.ZambaModel",
+        ),
+        "mixes its tokens by a recurrence or a convolution in some layers or beside its attention, so its layers are "
+        "not one kind of block with attention: take a Transformer",
+    ),
+    Refusal(
+        ("transformers.MraModel", "transformers.NystromformerModel", "transformers.YosoModel"),
+        "approximates its attention and never forms the matrix that it stands for, so A cannot be shown: take the BERT "
+        "or RoBERTa that it approximates",
+    ),
+    Refusal(
+        (
+            "transformers.BigBirdPegasusModel",
+            "transformers.LEDModel",
+            "transformers.LongT5EncoderModel",
+            "transformers.LongT5Model",
+            "transformers.LongformerModel",
+            "transformers.PegasusXModel",
+            "transformers.ReformerModel",
+        ),
+        "attends within windows, blocks or buckets of tokens and keeps only those parts of its matrix, so A over all "
+        "tokens cannot be shown: take a model with full attention",
+    ),
+    Refusal(
+        (
+            "timm.CrossVit",
+            "timm.TNT",
+            "transformers.BridgeTowerModel",
+            "transformers.LiltModel",
+            "transformers.LukeModel",
+            "transformers.LxmertModel",
+            "transformers.XLNetModel",
+        ),
+        "carries two streams of tokens (words beside entities, layout, pictures or words to predict; large patches "
+        "beside small ones), so a layer has no one input and output",
+    ),
+    Refusal(
+        ("timm.ConVit",),
+        "takes its class token in after some of its layers, so the number of tokens changes with depth",
+    ),
+    Refusal(
+        ("timm.Xcit",),
+        "attends between features, not between tokens (cross-covariance), so A is no matrix over tokens",
+    ),
+    Refusal(
+        ("transformers.DogeModel",),
+        "multiplies the stream by learned weights before each sum, so pre + attn = mid and mid + mlp = post do not "
+        "hold",
+    ),
+    Refusal(
+        ("transformers.FlaubertModel", "transformers.XLMModel"),
+        "keeps attentions, MLPs and normalisations in lists of their own, so a layer is no module whose input and "
+        "output could be taken",
+    ),
+    Refusal(
+        ("transformers.MobileBertModel", "transformers.XmodModel"),
+        "has more than one attention and one MLP in a layer (bottlenecks, adapters, stacked MLPs), so pre + attn = mid "
+        "and mid + mlp = post do not hold",
+    ),
+    Refusal(
+        ("transformers.ConvBertModel",),
+        "convolves beside its attention and joins both before W_proj, so the attention is not Σ A_h X W_V^h W_proj^h",
+    ),
+    Refusal(
+        ("transformers.SqueezeBertModel",),
+        "keeps features before tokens and projects by grouped convolutions, so W_V and W_proj are not matrices: take "
+        "the BERT that it is made after",
+    ),
+    Refusal(
+        (
+            "transformers.FastSpeech2ConformerModel",
+            "transformers.ParakeetEncoder",
+            "transformers.Wav2Vec2BertModel",
+            "transformers.Wav2Vec2ConformerModel",
+        ),
+        "is a Conformer: a layer has two halved MLPs and a convolution beside its attention, so pre + attn = mid and "
+        "mid + mlp = post do not hold",
+    ),
+    Refusal(
+        ("transformers.TimesformerModel",),
+        "attends over time and over space one after the other, so a layer has no single attention: take VideoMAE or "
+        "ViViT, which attend over both at once",
+    ),
+    Refusal(
+        (
+            "timm.VisionTransformerSAM",
+            "transformers.SamModel",
+            "transformers.SamVisionModel",
+            "transformers.VitDetModel",
+        ),
+        "keeps its tokens on a grid and attends within windows in most layers, so A over all tokens does not exist",
+    ),
+    Refusal(
+        ("transformers.PixtralVisionModel",),
+        "puts the pictures of a batch into one sequence, so tokens of several pictures would be measured as one",
+    ),
+    Refusal(
+        ("transformers.JetMoeModel",),
+        "sends each token to attention experts of its own, so a layer has no one W_V and W_proj",
+    ),
+    Refusal(
+        ("transformers.Qwen3VLMoeTextModel", "transformers.Qwen3VLTextModel"),
+        "adds features of the picture to the stream between its layers, so a layer's output is not the next one's "
+        "input",
+    ),
+    Refusal(
+        ("transformers.Gemma3nTextModel",),
+        "carries several copies of the stream and predicts each from the others (AltUp), so no one stream of tokens "
+        "runs through all layers",
     ),
 )

@@ -10,12 +10,17 @@ from torch import nn
 from unsmooth.errors import UnknownModelError
 from unsmooth.models import (
     families_decoders,
+    families_decoders_early,
     families_encoder_decoder,
     families_fused,
+    families_gemma,
     families_parallel,
+    families_speech,
     families_text,
+    families_text_relatives,
     families_timm,
     families_torch,
+    families_towers,
     families_vision,
 )
 from unsmooth.models.family import Family, class_name, is_one_of
@@ -25,10 +30,15 @@ from unsmooth.models.taps import find
 _FAMILIES: list[Family] = [
     *families_timm.FAMILIES,
     *families_vision.FAMILIES,
+    *families_towers.FAMILIES,
     *families_encoder_decoder.FAMILIES,
+    *families_speech.FAMILIES,
     *families_torch.FAMILIES,
     *families_text.FAMILIES,
+    *families_text_relatives.FAMILIES,
     *families_decoders.FAMILIES,
+    *families_decoders_early.FAMILIES,
+    *families_gemma.FAMILIES,
     *families_fused.FAMILIES,
     *families_parallel.FAMILIES,
 ]
