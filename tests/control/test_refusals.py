@@ -229,7 +229,9 @@ def test_a_value_bias_behind_a_sink_cannot_be_fitted() -> None:
 
     model = SINK.model(torch.float64)
     before = {name: p.clone() for name, p in model.state_dict().items()}
-    with pytest.raises(WeightsError, match=r"layers\.0\.self_attn: its softmax has a sink.* use init='paper'"):
+    with pytest.raises(
+        WeightsError, match=r"layers\.0\.self_attn: the rows of its attention do not sum to 1.* use init='paper'"
+    ):
         reparametrize(model, init="from_weights")
     assert all(torch.equal(before[name], p) for name, p in model.state_dict().items())
     bake(reparametrize(model, "smoothing", form="symmetric", std=0.5))

@@ -4,8 +4,8 @@ Rows of A sum to 1, so every token gets Σ_h b_v^h W_proj^h, and the same H_h fr
 would change that. b_proj takes up the difference.
 
 Where the projection has no bias (Qwen2), b_v moves to where Σ_h b_v^h W_proj^h is nearest to what it was. Not where W_V
-is d×d: a new W_proj is then often nearly singular, and b_v would grow without bound. Not where a sink takes a share of
-the softmax either: rows of A then sum to less than 1, and what b_v adds depends on the token.
+is d×d: a new W_proj is then often nearly singular, and b_v would grow without bound. Not where rows of A do not sum
+to 1 either (a sink takes a share, or heads are mixed): what b_v adds then depends on the token.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def move_bias(layer: Controllable, w_proj: Float[Tensor, "feature dim"]) -> Move
         return None
     if layer.sink:
         raise WeightsError(
-            f"{layer.name}: its softmax has a sink, so that what its value bias adds differs from token to token, and "
-            "no other bias can take up what changes of it: use init='paper', or set the value bias to zero"
+            f"{layer.name}: the rows of its attention do not sum to 1, so that what its value bias adds differs from "
+            "token to token, and no other bias can take up the change: use init='paper', or set the value bias to zero"
         )
     given, ours = layer.proj.weight().mT.double(), w_proj.double()
     wanted = layer.b_v.double() @ given

@@ -35,7 +35,7 @@ class Controllable:
     value: Place
     proj: Place
     b_v: Float[Tensor, " feature"] | None
-    sink: bool = False  # rows of A sum to less than 1
+    sink: bool = False  # rows of A do not sum to 1
 
     @property
     def square(self) -> bool:
