@@ -18,10 +18,11 @@ HEAD_VALUES = torch.tensor([[1 + 3j], [2e-9 - 4j]], dtype=torch.complex128)
 
 @pytest.fixture
 def made() -> Explanation:
-    """Two inputs, one layer of two heads, and numbers that JSON has no word for."""
+    """Two inputs, a layer of two heads and one that adds nothing, and numbers that JSON has no word for."""
     layers = [
         {"layer": 0, "input": 0, "exponent": 1.0, "small_step": 1.0, "measured_ratio": -2.0, "measured_hfc": 2.0},
         {"layer": 0, "input": 3, "exponent": -math.inf, "small_step": -1.0, "measured_ratio": 1.0, "measured_hfc": 1.0},
+        {"layer": 1, "input": 3, "exponent": 1.0, "small_step": 1.0, "measured_ratio": 0.0, "measured_hfc": 0.0},
     ]
     heads = [{"layer": 0, "head": head, "input": 0, "kind": "inf-like", "gap": math.nan} for head in (0, 1)]
     weights = [{"layer": 0, "head": head, "folded": True, "condition": math.inf} for head in (-1, 0, 1)]
@@ -46,7 +47,7 @@ def test_a_file_gives_back_every_row_note_and_eigenvalue(made: Explanation, tmp_
 
 
 def test_frames_have_one_row_for_each_thing(made: Explanation) -> None:
-    assert made.frame()["input"].tolist() == [0, 3]
+    assert made.frame()["input"].tolist() == [0, 3, 3]
     assert made.head_frame()["head"].tolist() == [0, 1]
     assert made.weight_frame()["head"].tolist() == [-1, 0, 1]
     values = [*LAYER_VALUES.tolist(), *HEAD_VALUES.flatten().tolist()]

@@ -28,7 +28,7 @@ def measured(samples: int = 3, batches: int = 2, model: dict[str, Any] | None = 
             "device": "cpu", **(model or {}),
         },
         "data": {"batches": batches, **data},
-        "definitions": {"metrics": {"hfc_lfc": "a ratio"}, "tokens": {"all": "each"}, "changes": {"chain": HOSTILE}},
+        "definitions": {"metrics": {"hfc_lfc": "a ratio"}, "tokens": {"all": "each"}, "changes": {HOSTILE: HOSTILE}},
         "created": "today",
         "versions": {"torch": "9.9"},
     }  # fmt: skip
@@ -58,8 +58,9 @@ def test_a_model_says_its_weights_data_and_counts() -> None:
     }
     assert re.findall("<ul>(.*?)</ul>", html) == ["<li>&lt;i&gt;&amp;</li><li>both</li><li>one of the two</li>"]
     assert "<h3>Command</h3><pre>unsmooth &lt;i&gt;&amp;</pre>" in html
-    assert listed(html, "Definitions") == {"hfc_lfc": "a ratio", "tokens: all": "each", "change: chain": HOSTILE}
+    assert listed(html, "Definitions") == {"hfc_lfc": "a ratio", "tokens: all": "each", f"change: {HOSTILE}": HOSTILE}
     assert listed(html, "Definitions of the explanation") == {"gap": "1 − λ"}
+    assert "<i>" not in html
     assert listed(html, "Versions") == {"made": "today", "torch": "9.9"}
 
 
