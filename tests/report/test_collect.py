@@ -80,8 +80,8 @@ def test_features_without_a_value_are_refused_unless_they_are_to_be_kept() -> No
         torch.nn.init.zeros_(parameter)
     with pytest.raises(FeatureError, match="zero"):
         collect(loaded, images(2), metrics="hfc_lfc", explain_inputs=0)
-    kept = collect(loaded, images(2), metrics="hfc_lfc", explain_inputs=0, degenerate="keep")
-    assert kept.measurement.about["settings"]["metrics"] == ["hfc_lfc"]
+    kept = collect(loaded, images(2), metrics="hfc_lfc", tokens="patches", explain_inputs=0, degenerate="keep")
+    assert {(cell.metric, cell.tokens) for cell in kept.measurement.cells} == {("hfc_lfc", "patches")}
 
 
 def test_the_explanation_can_be_left_out() -> None:
