@@ -45,10 +45,16 @@ def test_no_outliers_drops_massive_and_vanished_tokens_but_never_counts_padding(
     x[0, 0] *= 100
     x[0, 7] *= 1e-4
     padding = torch.zeros(1, 40, dtype=torch.bool)
-    padding[0, 30:] = True
-    x[0, 30:] = 1e6
-    expected = [i for i in range(30) if i not in (0, 7)]
+    padding[0, 15:] = True  # more than half: if it counted, it would be what the others are held against
+    x[0, 15:] = 1e6
+    expected = [i for i in range(15) if i not in (0, 7)]
     assert kept("no-outliers", TokenKinds(padding=padding), x) == [expected]
+
+
+def test_no_outliers_keeps_class_and_special_tokens_of_ordinary_size() -> None:
+    x = torch.nn.functional.normalize(X, dim=-1)
+    special = torch.tensor([[False, True, False, False, False, True]] * 2)
+    assert kept("no-outliers", TokenKinds(prefix=1, special=special), x) == [[0, 1, 2, 3, 4, 5]] * 2
 
 
 @pytest.mark.parametrize(("factor", "far"), [(2.1, True), (1.9, False), (1 / 2.1, True), (1 / 1.9, False)])
@@ -71,6 +77,12 @@ def test_equal_norms_hold_no_outlier() -> None:
     assert not outliers(x, torch.ones(3, 10, dtype=torch.bool)).any()
 
 
+def test_where_most_tokens_vanished_the_others_are_outliers() -> None:
+    x = torch.zeros(1, 6, 4)
+    x[0, 2] = 1
+    assert outliers(x, torch.ones(1, 6, dtype=torch.bool)).nonzero().tolist() == [[0, 2]]
+
+
 def test_patches_of_text_is_an_error() -> None:
     kinds = TokenKinds.of_batch({"input_ids": torch.ones(2, 6), "attention_mask": torch.ones(2, 6)}, 0, frozenset())
     with pytest.raises(FeatureError, match="'patches' is for images.*use 'content'"):
@@ -82,22 +94,46 @@ def test_padded_images_have_patches() -> None:
     kinds = TokenKinds.of_batch(batch, 0, frozenset())
     assert kept("patches", kinds) == [[0, 1, 2, 3, 4, 5]] * 2
     assert kept("content", kinds) == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3]]
+    patches = {"patches": torch.zeros(2, 6, 3), "patch_valid": torch.tensor([[True] * 6, [True] * 4 + [False] * 2])}
+    assert kept("patches", TokenKinds.of_batch(patches, 0, frozenset())) == [[0, 1, 2, 3, 4, 5]] * 2
+
+
+def test_images_given_by_name_have_prefix_tokens_too() -> None:
+    kinds = TokenKinds.of_batch({"pixel_values": torch.zeros(2, 3, 8, 8)}, 1, frozenset())
+    assert kept("patches", kinds) == [[1, 2, 3, 4, 5]] * 2
+
+
+@pytest.mark.parametrize(("mask", "content"), [("attention_mask", [1, 2, 3, 4, 5]), ("special_tokens_mask", [0])])
+def test_embeddings_are_text_where_a_mask_says_so(mask: str, content: list[int]) -> None:
+    embeddings = {"inputs_embeds": X}
+    assert TokenKinds.of_batch(embeddings, 0, frozenset({1})) == TokenKinds()
+    kinds = TokenKinds.of_batch(embeddings | {mask: torch.tensor([[0] + [1] * 5] * 2)}, 0, frozenset({1}))
+    assert kept("content", kinds) == [content] * 2
+    with pytest.raises(FeatureError, match="'patches' is for images"):
+        token_mask("patches", X, kinds)
 
 
 def test_bare_token_ids_are_text_too() -> None:
     ids = torch.tensor([[1, 5, 6, 7, 8, 2]] * 2)
-    for batch in (ids, (ids, None)):
+    for batch in (ids, (ids, None), [ids, None]):
         kinds = TokenKinds.of_batch(batch, 0, frozenset({1, 2}))
         assert kept("content", kinds) == [[1, 2, 3, 4]] * 2
         with pytest.raises(FeatureError, match="'patches' is for images"):
             token_mask("patches", X, TokenKinds.of_batch(batch, 0, frozenset()))
 
 
-def test_a_mask_of_another_length_is_an_error() -> None:
-    with pytest.raises(FeatureError, match=r"describe \(2, 3\).*features have \(2, 6\)"):
-        token_mask("content", X, TokenKinds(padding=torch.zeros(2, 3, dtype=torch.bool)))
+@pytest.mark.parametrize("length", [3, 8])
+def test_a_mask_of_another_length_is_an_error(length: int) -> None:
+    with pytest.raises(FeatureError, match=rf"describe \(2, {length}\).*features have \(2, 6\)"):
+        token_mask("content", X, TokenKinds(padding=torch.zeros(2, length, dtype=torch.bool)))
 
 
 def test_unknown_policies_list_the_valid_ones() -> None:
     with pytest.raises(OptionError, match="unknown token policy 'cls'.*'all', 'patches', 'content', 'no-outliers'"):
         resolve_policies("all,cls")
+    with pytest.raises(OptionError, match="unknown token policy .*'all', 'patches'"):
+        resolve_policies([])
+
+
+def test_policies_keep_their_order_and_count_once() -> None:
+    assert resolve_policies(["patches", "all", "patches"]) == ("patches", "all")

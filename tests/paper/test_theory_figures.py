@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,28 @@ def test_figure_3_can_start_from_an_image(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     path = tmp_path / "grey.png"
     image.effect_noise((64, 64), 50).save(path)
-    result = find_item("fig3").run(Context(limit=1, data=(str(path),)))
+    result = find_item("fig3").run(Context(limit=1, seed=3, data=(str(path), "another")))
     assert f"on the patches of {path}, 1 seed, 128 iterations" in result.label
     assert result.about["start"] == f"the patches of {path}"
     assert {row[5] for row in result.tables[0].rows} == {None}  # one seed has no deviation
-    again = log10_table([0], x=image_patches(path))
-    assert [row[4] for row in result.tables[0].rows] == [pytest.approx(float(v[0])) for v in again.values()]
+    again = log10_table([3], x=image_patches(path))
+    expected = [pytest.approx(float(v[0])) for v in again.values()]
+    assert [row[4] for row in result.tables[0].rows] == expected
+    lines = [trace.y for trace in result.figures["fig3"].data if trace.name]
+    assert [line[-1] for line in lines] == expected  # what is drawn is what is listed
+    assert {len(line) for line in lines} == {129}
+
+
+def test_figure_3_takes_twenty_seeds_and_stands_without_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unsmooth.paper.fig3._LAYERS", 2)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    result = find_item("fig3").run(Context())
+    assert result.figures == {"fig3": None}
+    assert "20 seeds, 2 iterations" in result.label
+    (table,) = result.tables
+    assert table.columns == ["H", "LayerNorm", "mode", "its weights", "log10 HFC/LFC", "std", "seeds below 1"]
+    for row, values in zip(table.rows, log10_table(range(20), 2).values(), strict=True):
+        assert row[6] == f"{sum(v < 0 for v in values.tolist()) / 20:.0%}"
 
 
 def test_figure_3_holds_mean_deviation_and_share_of_its_seeds() -> None:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from report.conftest import tiny
 from report.person import Person
 
 from unsmooth.data import Data
-from unsmooth.errors import WeightsError
+from unsmooth.errors import FeatureError, WeightsError
+from unsmooth.measure import measure
+from unsmooth.measure.measurement import Cell
 from unsmooth.models import LoadedModel
 from unsmooth.report import Subject, build_report, collect
+from unsmooth.report.page_data import FAMILIES
+from unsmooth.report.tokens import view_tokens
 
 
 def images(count: int, batch_size: int = 4) -> Data:
@@ -50,6 +56,34 @@ def test_the_data_is_read_once_and_only_the_first_inputs_are_explained() -> None
     assert subject.explanation.about["model"]["weights"] == subject.measurement.about["model"]["weights"]
 
 
+def test_images_are_measured_by_every_definition_of_the_page() -> None:
+    subject = collect(tiny(0), images(9))
+    settings = subject.measurement.about["settings"]
+    assert settings["tokens"] == ["all", "patches", "no-outliers"]
+    assert set(settings["metrics"]) >= {name for names, _ in FAMILIES for name in names} - {"dirichlet"}
+    assert subject.explanation is not None
+    assert subject.explanation.inputs == 8
+
+
+@pytest.mark.parametrize(("example", "shown"), [(0, 0), (2, 2), (9, 3)])
+def test_the_tokens_are_those_of_a_sample_of_the_first_batch(example: int, shown: int) -> None:
+    loaded = tiny(0)
+    found = collect(loaded, images(6), explain_inputs=0, example=example, metrics="hfc_lfc", tokens="all").tokens
+    assert found is not None
+    expected = view_tokens(loaded, next(iter(images(6))), shown)
+    np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-5)
+
+
+def test_features_without_a_value_are_refused_unless_they_are_to_be_kept() -> None:
+    loaded = tiny(0)
+    for parameter in loaded.model.parameters():
+        torch.nn.init.zeros_(parameter)
+    with pytest.raises(FeatureError, match="zero"):
+        collect(loaded, images(2), metrics="hfc_lfc", explain_inputs=0)
+    kept = collect(loaded, images(2), metrics="hfc_lfc", tokens="patches", explain_inputs=0, degenerate="keep")
+    assert {(cell.metric, cell.tokens) for cell in kept.measurement.cells} == {("hfc_lfc", "patches")}
+
+
 def test_the_explanation_can_be_left_out() -> None:
     subject = collect(tiny(0), images(2), explain_inputs=0)
     assert subject.explanation is None
@@ -65,6 +99,31 @@ def test_a_family_that_cannot_be_explained_is_measured_and_says_why(monkeypatch:
     subject = collect(tiny(0), images(2))
     assert subject.explanation is None
     assert "not explained: no separable weights" in build_report([subject])
+
+
+def test_text_is_measured_without_its_special_tokens_and_explained_on_its_first_inputs() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2, n_positions=16)
+    model = transformers.GPT2Model(config).eval()
+    ids = torch.randint(40, (10, 9))
+    ids[:, 0] = 0
+    batches = [{"input_ids": part, "attention_mask": torch.ones_like(part)} for part in ids.split(5)]
+    loaded = LoadedModel(model, "hf:tiny", "text", tokenizer=SimpleNamespace(all_special_ids=(0,), decode=str))
+    subject = collect(loaded, Data("ids", "words", lambda: iter(batches), 10), explain_inputs=7)
+    found = subject.measurement
+    assert found.about["settings"]["tokens"] == ["all", "content", "no-outliers"]
+    expected = measure(model, batches, "hfc_lfc", tokens="content", special_ids=(0,))
+    cell = Cell("blocks.0.pre", "hfc_lfc", "content")
+    assert found.cells[cell].mean == pytest.approx(expected.cells[cell].mean)
+    assert subject.explanation is not None
+    assert subject.explanation.inputs == 7
+    for about in (found.about, subject.explanation.about):
+        assert (about["model"]["reference"], about["data"]["reference"], about["data"]["kind"]) == (
+            "hf:tiny",
+            "ids",
+            "words",
+        )
 
 
 def test_text_models_show_their_tokens_and_hostile_ones_stay_text(browser: Person, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from unsmooth.errors import OptionError
 from unsmooth.measure.measurement import SCHEMA, Cell
 from unsmooth.report import Subject, build_report
-from unsmooth.report.encode import number, script_json
+from unsmooth.report.encode import number, packed, script_json
 from unsmooth.report.page import SCRIPTS, STYLES, asset
 from unsmooth.report.sections import SECTIONS
 
@@ -43,11 +43,20 @@ def test_what_users_name_is_never_markup(html: str) -> None:
 
 
 def test_data_in_a_script_cannot_end_it() -> None:
-    hostile = {"</script>": "<!--\u2028&"}
+    hostile = {"</script>": "<!--\u2028\u2029&"}
     text = script_json(hostile)
-    assert not set("<>&\u2028") & set(text)
+    assert not set("<>&\u2028\u2029") & set(text)
     assert json.loads(text) == hostile
     assert number(float("nan")) is None
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        script_json(float("nan"))
+
+
+def test_a_file_in_the_page_is_small_and_does_not_tell_when_it_was_packed() -> None:
+    data = base64.b64decode(packed("λ" * 999))
+    assert gzip.decompress(data).decode() == "λ" * 999
+    assert len(data) < 100
+    assert data[4:8] == bytes(4)  # where gzip keeps the time
 
 
 def test_every_section_is_there_and_every_finding_points_to_one(html: str) -> None:
@@ -91,9 +100,9 @@ def test_without_an_explanation_its_sections_are_left_out(unexplained: Subject) 
 
 
 def test_the_raw_results_can_be_taken_out_again(html: str, subjects: list[Subject]) -> None:
-    packed = re.search(r'id="file-results-json">([^<]+)<', html)
-    assert packed is not None
-    raw = json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    results = re.search(r'id="file-results-json">([^<]+)<', html)
+    assert results is not None
+    raw = json.loads(gzip.decompress(base64.b64decode(results[1])))
     assert [model["name"] for model in raw] == [subject.name for subject in subjects]
     assert raw[0]["measurement"]["schema"] == SCHEMA
     assert len(raw[0]["measurement"]["cells"]) == len(subjects[0].measurement.cells)

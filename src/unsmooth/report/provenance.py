@@ -65,10 +65,11 @@ def _facts(subject: Subject) -> dict[str, Any]:
     return {
         "model": model.get("reference", model["class"]),
         "class": f"{model['class']}, family {model['family']}, {_placement(model['placement'])}",
-        "size": f"{model['layers']} layers, width {model['width']}, {model['dtype']} on {model['device']}",
+        "size": f"{counted(model['layers'], 'layer')}, width {model['width']}, {model['dtype']} on {model['device']}",
         "weights (SHA-256)": model.get("weights", "not recorded"),
         "data": f"{data.get('reference', 'given in Python')} ({data.get('kind', 'unknown kind')})",
-        "counts": f"{subject.measurement.samples} samples in {data['batches']} batches; {explained} inputs explained"
+        "counts": f"{counted(subject.measurement.samples, 'sample')} in {data['batches']} "
+        f"{'batch' if data['batches'] == 1 else 'batches'}; {counted(explained, 'input')} explained"
         + ("; interrupted before the end" if subject.measurement.partial else ""),
     }
 

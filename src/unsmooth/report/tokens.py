@@ -109,8 +109,6 @@ def _take(batch: Any, example: int) -> Any:
             kept = mask[0] != 0
             one = {name: value[:, kept] if value.shape[:2] == mask.shape else value for name, value in one.items()}
         return one
-    if isinstance(batch, tuple | list):
-        return batch[0][example : example + 1]
     return batch[example : example + 1]
 
 
