@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from unsmooth.errors import FeatureError, ForwardError, UnsmoothError
 
 NOT_PASSED = ("special_tokens_mask", "labels")
+_INPUTS = ("input_ids", "pixel_values", "bbox", "input_features", "input_values", "decoder_input_ids")
 
 
 @contextmanager
@@ -98,6 +100,20 @@ def _why(model: nn.Module, batch: Any, error: Exception) -> str:
         else "check the size and channels of images, the length of texts (max_length, --max-length"
         + (f"; this model has {positions} positions" if isinstance(positions, int) else "")
         + "), and the dtype"
+        + _also_takes(model, batch)
     )
     what = f"{type(model).__name__} cannot run on a batch of {shapes or 'no tensors'}"
     return f"{what} ({type(error).__name__}: {first}): {hint}"
+
+
+def _also_takes(model: nn.Module, batch: Any) -> str:
+    """Inputs of other kinds that the model has a place for and did not get: pictures beside text, boxes, targets."""
+    takes = inspect.signature(model.forward).parameters
+    given = set(batch) if isinstance(batch, Mapping) else set(takes) & {next(iter(takes), "")}
+    lacking = [name for name in _INPUTS if name in takes and name not in given]
+    if not lacking:
+        return ""
+    return (
+        f". It also takes {', '.join(lacking)}: in Python, give unsmooth.measure dicts of all that its own processor "
+        "makes, or a part of the model that takes one kind"
+    )

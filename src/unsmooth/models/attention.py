@@ -136,7 +136,8 @@ def _as_maps(v: ModelView, layer: LayerView, a: Tensor | None) -> Tensor:
         raise WeightsError(
             f"{layer.name} of {v.family.name}: expected attention matrices of shape (batch, {layer.heads} heads, "
             f"query, key), got {'none' if a is None else tuple(a.shape)}: its attention module does not show "
-            "the matrix it multiplies by (a Hugging Face model may, when loaded with attn_implementation='eager')"
+            "the matrix it multiplies by (a Hugging Face model may, when loaded with attn_implementation='eager': "
+            "--model-option attn_implementation=eager)"
         )
     return a
 

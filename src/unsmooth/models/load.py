@@ -1,4 +1,4 @@
-"""A model by reference: `timm:NAME`, `hf:NAME_OR_FOLDER`, `zoo:NAME`, or the folder that `train` wrote."""
+"""A model by reference: `timm:NAME`, `hf:NAME_OR_FOLDER[#PART]`, `zoo:NAME`, or the folder that `train` wrote."""
 
 from __future__ import annotations
 
