@@ -12,6 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, ForwardError, UnsmoothError
+from unsmooth.sound import SOUND, padding_of_sound
 
 NOT_PASSED = ("special_tokens_mask", "labels")
 _INPUTS = ("input_ids", "pixel_values", "bbox", "input_features", "input_values", "decoder_input_ids")
@@ -46,8 +47,10 @@ def call(model: nn.Module, batch: Any) -> Any:
         raise ForwardError(_why(model, batch, error)) from error
 
 
-def padding_of(batch: Any, prefix: int = 0) -> Bool[Tensor, "batch token"] | None:
+def padding_of(batch: Any, prefix: int = 0, model: nn.Module | None = None) -> Bool[Tensor, "batch token"] | None:
     """Where a batch of keyword inputs says that it holds padding; None if it does not say.
+
+    The mask of sound is over samples or spectra: `model` knows how many tokens its convolutions make of them.
 
     >>> padding_of({"attention_mask": torch.tensor([[1, 1, 0]])})
     tensor([[False, False,  True]])
@@ -58,7 +61,7 @@ def padding_of(batch: Any, prefix: int = 0) -> Bool[Tensor, "batch token"] | Non
     for name in ("attention_mask", "pixel_attention_mask"):
         mask = batch.get(name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
-            return mask == 0
+            return mask == 0 if model is None or SOUND.isdisjoint(batch) else padding_of_sound(mask != 0, model)
     valid = batch.get("patch_valid")  # timm's NaFlexViT: of patches only, before which stand the prefix tokens
     if isinstance(valid, Tensor):
         return torch.nn.functional.pad(~valid.bool(), (prefix, 0))

@@ -106,7 +106,7 @@ class Explainer:
             self._listening = False
             check_attention(self.view, _first(inputs, self.view))
         self._listening = True
-        self._mask = _kept(inputs, self.view.prefix_tokens)
+        self._mask = _kept(inputs, self.view)
         self._drafts = ([], [])
         self._pending.clear()
         try:
@@ -226,7 +226,7 @@ def _first(batch: Any, v: ModelView) -> Any:
     return batch[:1]
 
 
-def _kept(batch: Any, prefix: int) -> Tensor | None:
+def _kept(batch: Any, v: ModelView) -> Tensor | None:
     """The tokens that are no padding, where a batch says so and has any."""
-    padding = padding_of(batch, prefix)
+    padding = padding_of(batch, v.prefix_tokens, v.model)
     return None if padding is None or not bool(padding.any()) else ~padding

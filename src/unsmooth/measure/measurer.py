@@ -104,7 +104,7 @@ class Measurer:
     def update(self, batch: Any) -> None:
         """One forward pass, and its samples added to every accumulator (all of them, or none)."""
         inputs = to_model(batch, self.view.model)
-        self._kinds = TokenKinds.of_batch(inputs, self.view.prefix_tokens, self._special_ids)
+        self._kinds = TokenKinds.of_batch(inputs, self.view.prefix_tokens, self._special_ids, self.view.model)
         self._note_padding()
         self._note_special()
         self._same_as = {}

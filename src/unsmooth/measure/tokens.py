@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.forward import padding_of
+from unsmooth.sound import SOUND
 
 POLICIES: Mapping[str, str] = {
     "all": "every position of the sequence, special tokens and padding included",
@@ -27,6 +28,7 @@ COUNT_PADDING = ("all", "patches")
 PADDED = "the inputs hold padding"  # how a note on it begins
 _ROBUST_DEVIATIONS = 5.0
 _LEAST_FACTOR = 2.0
+_NO_TEXT = SOUND | {"pixel_values", "pixel_values_videos", "patch_valid"}
 
 
 def resolve_policies(tokens: str | Sequence[str]) -> tuple[str, ...]:
@@ -54,7 +56,9 @@ class TokenKinds:
     text: bool | None = None  # token ids, or (False) images; None where the inputs do not tell
 
     @classmethod
-    def of_batch(cls, batch: Any, prefix: int, special_ids: frozenset[int]) -> TokenKinds:
+    def of_batch(
+        cls, batch: Any, prefix: int, special_ids: frozenset[int], model: nn.Module | None = None
+    ) -> TokenKinds:
         """Read padding and special tokens from token ids, or from a dict of inputs with its masks."""
         batch = batch[0] if isinstance(batch, tuple | list) else batch
         if isinstance(batch, Tensor) and batch.dim() == 2 and not batch.is_floating_point():
@@ -67,8 +71,8 @@ class TokenKinds:
             special = batch["special_tokens_mask"] != 0
         elif isinstance(ids, Tensor) and special_ids:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
-        text = True if ids is not None else False if {"pixel_values", "patch_valid"} & set(batch) else None
-        return cls(prefix, padding_of(batch, prefix), special, text)
+        text = True if ids is not None else False if _NO_TEXT & set(batch) else None
+        return cls(prefix, padding_of(batch, prefix, model), special, text)
 
 
 def token_mask(
@@ -110,6 +114,7 @@ def _fit(known: Bool[Tensor, "batch token"] | None, like: Bool[Tensor, "batch to
     if known.shape != like.shape:
         raise FeatureError(
             f"the inputs describe {tuple(known.shape)} (batch, token) positions but the features have "
-            f"{tuple(like.shape)}: token policies need one feature per input token; use tokens='all'"
+            f"{tuple(like.shape)}: token policies need one feature per input token; use tokens='all', or "
+            "inputs of one length without a mask"
         )
     return known.to(like.device)
