@@ -17,7 +17,7 @@ from unsmooth.sound import SOUND
 
 POLICIES: Mapping[str, str] = {
     "all": "every position of the sequence, special tokens and padding included",
-    "patches": "patch tokens only: no class, distillation or register tokens",
+    "patches": "patch tokens only: no class, distillation, register or detection tokens",
     "content": "no padding and no special tokens (for images: patch tokens only)",
     "no-outliers": (
         "no padding, and no token whose log-norm is farther from the sample's median than 5 robust standard "
@@ -54,17 +54,18 @@ class TokenKinds:
     padding: Bool[Tensor, "batch token"] | None = None
     special: Bool[Tensor, "batch token"] | None = None
     text: bool | None = None  # token ids, or (False) images; None where the inputs do not tell
+    suffix: int = 0
 
     @classmethod
     def of_batch(
-        cls, batch: Any, prefix: int, special_ids: frozenset[int], model: nn.Module | None = None
+        cls, batch: Any, prefix: int, special_ids: frozenset[int], model: nn.Module | None = None, suffix: int = 0
     ) -> TokenKinds:
         """Read padding and special tokens from token ids, or from a dict of inputs with its masks."""
         batch = batch[0] if isinstance(batch, tuple | list) else batch
         if isinstance(batch, Tensor) and batch.dim() == 2 and not batch.is_floating_point():
             batch = {"input_ids": batch}
         if not isinstance(batch, Mapping):
-            return cls(prefix)
+            return cls(prefix, suffix=suffix)
         special = None
         ids = batch.get("input_ids")
         if isinstance(batch.get("special_tokens_mask"), Tensor):
@@ -72,7 +73,7 @@ class TokenKinds:
         elif isinstance(ids, Tensor) and special_ids:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
         text = True if ids is not None else False if _NO_TEXT & set(batch) else None
-        return cls(prefix, padding_of(batch, prefix, model), special, text)
+        return cls(prefix, padding_of(batch, prefix, model), special, text, suffix)
 
 
 def token_mask(
@@ -88,6 +89,7 @@ def token_mask(
         if policy == "patches" and kinds.prefix == 0 and (told if kinds.text is None else kinds.text):
             raise FeatureError("token policy 'patches' is for images, but the inputs are token ids: use 'content'")
         keep[:, : kinds.prefix] = False
+        keep[:, n - kinds.suffix :] = False
     if policy == "content":
         keep &= ~_fit(kinds.special, keep)
     if policy in ("content", "no-outliers"):

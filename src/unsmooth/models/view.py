@@ -106,6 +106,7 @@ class ModelView:
     layers: tuple[LayerView, ...]
     points: tuple[str, ...]
     prefix_tokens: int
+    suffix_tokens: int
     width: int
     causal: bool
     batch_first: bool
@@ -136,7 +137,8 @@ def view(model: nn.Module) -> ModelView:
         family=family,
         layers=layers,
         points=tuple(_points(family, backbone, layers)),
-        prefix_tokens=_prefix_tokens(family, backbone),
+        prefix_tokens=_count(family.prefix, backbone),
+        suffix_tokens=_count(family.suffix, backbone),
         width=_width(family, backbone, layers[0]),
         causal=bool(find(first, family.causal)) if isinstance(family.causal, str) else family.causal,
         batch_first=find(first, family.batch_first) is not False if family.batch_first else True,
@@ -180,8 +182,8 @@ def _is_missing_norm(point: str, spot: Spot) -> bool:
     return point in _NORMS and isinstance(spot.module, nn.Identity)
 
 
-def _prefix_tokens(family: Family, backbone: nn.Module) -> int:
-    counts = [part if isinstance(part, int) else find(backbone, part) for part in family.prefix]
+def _count(parts: tuple[int | str, ...], backbone: nn.Module) -> int:
+    counts = [part if isinstance(part, int) else find(backbone, part) for part in parts]
     return sum(int(count or 0) for count in counts)
 
 
