@@ -11,13 +11,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from unsmooth.errors import FeatureError, OptionError
+from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.explain.explanation import DEFINITIONS, Explanation
 from unsmooth.explain.facts import LayerFacts, layer_facts
 from unsmooth.explain.stochastic import widened
 from unsmooth.explain.sublayer import head_rows, layer_rows
 from unsmooth.forward import call, evaluating, padding_of, to_model
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
+from unsmooth.models.taps import candidates, find
 from unsmooth.versions import library_versions
 
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
@@ -65,6 +66,7 @@ class Explainer:
         self.view = view(model)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
         self.chosen = _check_layers(layers, len(self.view.layers))
+        _check_rows_sum(self.view)
         self.layer_rows: list[dict[str, Any]] = []
         self.head_rows: list[dict[str, Any]] = []
         self.inputs = self.batches = 0
@@ -213,6 +215,17 @@ def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
     if not chosen or any(not 0 <= i < count for i in chosen):
         raise OptionError(f"layers must be between 0 and {count - 1}, got {list(chosen)}")
     return chosen
+
+
+def _check_rows_sum(v: ModelView) -> None:
+    """Before any forward pass: no part of the attention goes to a sink, and no map across heads follows the softmax."""
+    for layer in v.layers:
+        sink = layer.attention_row.sink
+        if find(layer.block, sink) is not None:
+            raise WeightsError(
+                f"{layer.name} of {v.family.name}: attention rows must sum to 1 (A·1 = 1), and here they do not "
+                f"because of {' or '.join(candidates(sink))}: this model can be measured, not explained"
+            )
 
 
 def _first(batch: Any, v: ModelView) -> Any:

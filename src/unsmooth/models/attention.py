@@ -116,7 +116,10 @@ def _chosen(v: ModelView, layers: Iterable[int] | None) -> list[int]:
 def _maps_row(layer: LayerView) -> Maps:
     maps = layer.attention_row.maps
     if maps is None:
-        raise WeightsError(f"family {layer.family.name!r} gives no attention matrices: its row has no Maps")
+        raise WeightsError(
+            f"family {layer.family.name!r} gives no attention matrices: its row has no Maps. Its models can be "
+            "measured and controlled, not explained"
+        )
     return maps
 
 

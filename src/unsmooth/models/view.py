@@ -35,7 +35,8 @@ class LayerView:
         if self.family.attention is None:
             raise WeightsError(
                 f"family {self.family.name!r} gives no attention weights or matrices: "
-                "its row has no AttentionRow (see register_family)"
+                "its row has no AttentionRow (see register_family). Its models can be measured, neither explained nor "
+                "controlled"
             )
         return self.family.attention
 
