@@ -69,6 +69,22 @@ def padding_of(batch: Any, prefix: int = 0, model: nn.Module | None = None) -> B
     return mask != 0 if isinstance(mask, Tensor) and mask.dim() == 2 else None
 
 
+def pictures_follow(batch: Any) -> bool:
+    """Whether nothing says that pictures beside text hold padding: their tokens then all count."""
+    batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    masks = [batch.get(name) for name in ("pixel_mask", "visual_attention_mask")] if isinstance(batch, Mapping) else []
+    return all(bool(mask.all()) for mask in masks if isinstance(mask, Tensor))
+
+
+def lengthened(mask: Bool[Tensor, "batch text"], tokens: int, value: bool) -> Bool[Tensor, "batch token"]:
+    """A mask of text with `value` for the tokens of a picture that follow it.
+
+    >>> lengthened(torch.tensor([[True, False]]), 4, True)
+    tensor([[ True, False,  True,  True]])
+    """
+    return torch.nn.functional.pad(mask, (0, max(0, tokens - mask.shape[1])), value=value)
+
+
 def to_model(batch: Any, model: nn.Module) -> Any:
     """The batch on the model's device, floating inputs in its dtype; of a tuple, the input only.
 

@@ -16,7 +16,7 @@ from unsmooth.explain.explanation import DEFINITIONS, Explanation
 from unsmooth.explain.facts import LayerFacts, layer_facts
 from unsmooth.explain.stochastic import widened
 from unsmooth.explain.sublayer import head_rows, layer_rows
-from unsmooth.forward import call, evaluating, padding_of, to_model
+from unsmooth.forward import call, evaluating, lengthened, padding_of, pictures_follow, to_model
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
 from unsmooth.models.taps import candidates, find
 from unsmooth.versions import library_versions
@@ -72,6 +72,7 @@ class Explainer:
         self.inputs = self.batches = 0
         self._facts: dict[int, LayerFacts] = {}
         self._mask: Tensor | None = None
+        self._pictures = False
         self._pending: dict[int, dict[str, Tensor]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
         self._listening = True
@@ -109,6 +110,7 @@ class Explainer:
             check_attention(self.view, _first(inputs, self.view))
         self._listening = True
         self._mask = _kept(inputs, self.view)
+        self._pictures = self.view.family.pictures is not None and pictures_follow(inputs)
         self._drafts = ([], [])
         self._pending.clear()
         try:
@@ -159,6 +161,8 @@ class Explainer:
             self._explain(index, **self._pending.pop(index))
 
     def _explain(self, index: int, pre: Tensor, attn: Tensor, attention: Tensor) -> None:
+        if self._mask is not None and self._pictures:
+            self._mask = lengthened(self._mask, pre.shape[1], True)
         if self._mask is not None and self._mask.shape != pre.shape[:2]:
             raise FeatureError(
                 f"the inputs describe {tuple(self._mask.shape)} (batch, token) positions but blocks.{index}.pre has "

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, OptionError
-from unsmooth.forward import padding_of
+from unsmooth.forward import lengthened, padding_of, pictures_follow
 from unsmooth.sound import SOUND
 
 POLICIES: Mapping[str, str] = {
@@ -55,10 +55,17 @@ class TokenKinds:
     special: Bool[Tensor, "batch token"] | None = None
     text: bool | None = None  # token ids, or (False) images; None where the inputs do not tell
     suffix: int = 0
+    pictures: int | None = None  # tokens of a picture may follow those of text, the first so many being no patches
 
     @classmethod
     def of_batch(
-        cls, batch: Any, prefix: int, special_ids: frozenset[int], model: nn.Module | None = None, suffix: int = 0
+        cls,
+        batch: Any,
+        prefix: int,
+        special_ids: frozenset[int],
+        model: nn.Module | None = None,
+        suffix: int = 0,
+        pictures: int | None = None,
     ) -> TokenKinds:
         """Read padding and special tokens from token ids, or from a dict of inputs with its masks."""
         batch = batch[0] if isinstance(batch, tuple | list) else batch
@@ -73,7 +80,8 @@ class TokenKinds:
         elif isinstance(ids, Tensor) and special_ids:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
         text = True if ids is not None else False if _NO_TEXT & set(batch) else None
-        return cls(prefix, padding_of(batch, prefix, model), special, text, suffix)
+        pictures = pictures if pictures_follow(batch) else None
+        return cls(prefix, padding_of(batch, prefix, model), special, text, suffix, pictures)
 
 
 def token_mask(
@@ -91,9 +99,9 @@ def token_mask(
         keep[:, : kinds.prefix] = False
         keep[:, n - kinds.suffix :] = False
     if policy == "content":
-        keep &= ~_fit(kinds.special, keep)
+        keep &= ~_fit(kinds.special, keep, kinds.pictures)
     if policy in ("content", "no-outliers"):
-        keep &= ~_fit(kinds.padding, keep)
+        keep &= ~_fit(kinds.padding, keep, kinds.pictures and (kinds.pictures if policy == "content" else 0))
     if policy == "no-outliers":
         keep &= ~outliers(x, keep)
     return keep
@@ -109,10 +117,17 @@ def outliers(x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch tok
     return distance > torch.clamp(_ROBUST_DEVIATIONS * spread, min=math.log(_LEAST_FACTOR))
 
 
-def _fit(known: Bool[Tensor, "batch token"] | None, like: Bool[Tensor, "batch token"]) -> Tensor:
-    """A mask on the right device; inputs of another length than the features say nothing about them."""
+def _fit(known: Bool[Tensor, "batch token"] | None, like: Bool[Tensor, "batch token"], pictures: int | None) -> Tensor:
+    """A mask on the right device; inputs of another length than the features say nothing about them.
+
+    Of a picture that follows text, the first `pictures` tokens are left out.
+    """
     if known is None:
         return torch.zeros_like(like)
+    if pictures is not None:
+        words = known.shape[1]
+        known = lengthened(known, like.shape[1], False)
+        known[:, words : words + pictures] = True
     if known.shape != like.shape:
         raise FeatureError(
             f"the inputs describe {tuple(known.shape)} (batch, token) positions but the features have "

@@ -32,6 +32,7 @@ _VILT = replace(  # text tokens, then patches; its attention shows the matrix to
     classes=("transformers.ViltModel",),
     attention=replace(HF_VIT.attention, maps=Maps(into("attention.attention.dropout"))),
     prefix=(),
+    pictures=1,
 )
 _DATA2VEC_VISION = replace(
     HF_BEIT,
