@@ -147,7 +147,12 @@ def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
 
 def _unmet(rows: list[Family]) -> str:
     conditions = [" and ".join(f"{path} = {value}" for path, value in row.when.items()) for row in rows]
-    return f", expected {' or '.join(conditions)}" if conditions else ""
+    if not conditions:
+        return ""
+    return (
+        f", expected {' or '.join(conditions)} (an option of the configuration that leaves the weights as they are can "
+        "be set: --model-option NAME=VALUE)"
+    )
 
 
 def _no_family(model: nn.Module) -> str:
