@@ -119,7 +119,10 @@ def _t5gemma() -> nn.Module:
     import transformers
 
     encoder, decoder = (transformers.T5GemmaModuleConfig(**GEMMA_MIXED) for _ in range(2))
-    model: Any = transformers.T5GemmaModel(transformers.T5GemmaConfig(encoder=encoder, decoder=decoder))
+    # fused attention does not cap the scores, as these models want
+    model: Any = transformers.T5GemmaModel(
+        transformers.T5GemmaConfig(encoder=encoder, decoder=decoder, attn_implementation="eager")
+    )
     return model.encoder
 
 

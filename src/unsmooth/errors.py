@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 
@@ -63,5 +64,8 @@ class MissingExtraError(UnsmoothError, ImportError):
 
     @classmethod
     def needed(cls, package: str, extra: str, purpose: str) -> MissingExtraError:
-        """An error that names the extra to install."""
-        return cls(f"{purpose} needs {package}, which is not installed: pip install 'unsmooth[{extra}]'")
+        """An error that names the extra to install; while an import error is handled, with what that says."""
+        why = sys.exception()
+        there = isinstance(why, ImportError) and not isinstance(why, ModuleNotFoundError)
+        state = f"which is installed but cannot be imported ({why})" if there else "which is not installed"
+        return cls(f"{purpose} needs {package}, {state}: pip install 'unsmooth[{extra}]'")

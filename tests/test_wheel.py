@@ -1,0 +1,50 @@
+"""A plain install is whole: the wheel holds the code, the page's files, the pictures, models and records."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which a wheel of the project was unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_a_wheel_holds_every_file_of_the_package_and_three_models(installed: Path) -> None:
+    files = (path.relative_to(ROOT / "src") for path in (ROOT / "src" / "unsmooth").rglob("*") if path.is_file())
+    assert [path for path in files if "__pycache__" not in path.parts and not (installed / path).exists()] == []
+    models = {path.parent.name for path in installed.glob("unsmooth/zoo/*/model.safetensors")}
+    assert models == {"cifar100-plain", "cifar100-sharpening", "cifar100-smoothing"}
+
+
+def test_an_installed_wheel_uses_its_own_models_and_records(installed: Path, tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "UNSMOOTH_ZOO"}
+    code = (
+        "from unsmooth.models.load import zoo_folder; from unsmooth.paper import Context, find_item;"
+        "print(zoo_folder()); print(find_item('poster-table2').run(Context()).label)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(installed)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    assert said[0] == str(installed / "unsmooth" / "zoo")
+    assert said[1].endswith("9 of 9 cells have runs")
