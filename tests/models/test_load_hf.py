@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import CASES, TEXT, VISION, hf
+from model_cases import CASES, DECODER, TEXT, VISION, hf
 from safetensors.torch import save_file
 
-from unsmooth.errors import CheckpointError, DataError
+from unsmooth.errors import CheckpointError, DataError, UnknownModelError
 from unsmooth.models import ImageInput, LoadedModel, load_model, view
 
 
@@ -186,3 +186,23 @@ def test_a_tokenizer_that_wants_more_than_text_is_none(tmp_path: Path) -> None:
     saved.save_pretrained(tmp_path)
     loaded = load_model(f"hf:{tmp_path}")
     assert (loaded.modality, loaded.tokenizer) == ("text", None)
+
+
+def test_experts_run_in_float64_too(tmp_path: Path) -> None:
+    """Their fused product, the default, knows no float64."""
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 1}
+    hf("Dots1", topk_group=1, n_shared_experts=1, **{**DECODER, **experts})().save_pretrained(tmp_path)
+    batch = {"input_ids": torch.arange(3, 10)[None]}
+    single, double = (load_model(f"hf:{tmp_path}", dtype=dtype).model for dtype in (torch.float32, torch.float64))
+    with torch.no_grad():
+        a, b = (model(**batch).last_hidden_state for model in (single, double))
+    assert b.dtype is torch.float64
+    torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
+
+
+def test_sparse_attention_is_refused_with_the_option_that_helps(tmp_path: Path) -> None:
+    hf("BigBird", attention_type="block_sparse", **TEXT)().save_pretrained(tmp_path)
+    with pytest.raises(UnknownModelError, match="attention_type = original_full .*--model-option NAME=VALUE"):
+        view(load_model(f"hf:{tmp_path}").model)
+    full = load_model(f"hf:{tmp_path}", options={"attention_type": "original_full"}).model
+    assert view(full).family.name == "hf-big-bird"

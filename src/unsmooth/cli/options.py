@@ -21,7 +21,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER, or the path of a checkpoint that `train` wrote.",
+        help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[#PART], or the path of a checkpoint that `train` wrote.",
     ),
 ]
 DataPath = Annotated[

@@ -11,13 +11,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from unsmooth.errors import FeatureError, OptionError
+from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.explain.explanation import DEFINITIONS, Explanation
 from unsmooth.explain.facts import LayerFacts, layer_facts
 from unsmooth.explain.stochastic import widened
 from unsmooth.explain.sublayer import head_rows, layer_rows
-from unsmooth.forward import call, evaluating, padding_of, to_model
+from unsmooth.forward import call, evaluating, lengthened, padding_of, pictures_follow, to_model
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
+from unsmooth.models.taps import candidates, find
 from unsmooth.versions import library_versions
 
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
@@ -65,11 +66,13 @@ class Explainer:
         self.view = view(model)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
         self.chosen = _check_layers(layers, len(self.view.layers))
+        _check_rows_sum(self.view)
         self.layer_rows: list[dict[str, Any]] = []
         self.head_rows: list[dict[str, Any]] = []
         self.inputs = self.batches = 0
         self._facts: dict[int, LayerFacts] = {}
         self._mask: Tensor | None = None
+        self._pictures = False
         self._pending: dict[int, dict[str, Tensor]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
         self._listening = True
@@ -106,7 +109,8 @@ class Explainer:
             self._listening = False
             check_attention(self.view, _first(inputs, self.view))
         self._listening = True
-        self._mask = _kept(inputs, self.view.prefix_tokens)
+        self._mask = _kept(inputs, self.view)
+        self._pictures = self.view.family.pictures is not None and pictures_follow(inputs)
         self._drafts = ([], [])
         self._pending.clear()
         try:
@@ -157,6 +161,8 @@ class Explainer:
             self._explain(index, **self._pending.pop(index))
 
     def _explain(self, index: int, pre: Tensor, attn: Tensor, attention: Tensor) -> None:
+        if self._mask is not None and self._pictures:
+            self._mask = lengthened(self._mask, pre.shape[1], True)
         if self._mask is not None and self._mask.shape != pre.shape[:2]:
             raise FeatureError(
                 f"the inputs describe {tuple(self._mask.shape)} (batch, token) positions but blocks.{index}.pre has "
@@ -215,6 +221,17 @@ def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
     return chosen
 
 
+def _check_rows_sum(v: ModelView) -> None:
+    """Before any forward pass: no part of the attention goes to a sink, and no map across heads follows the softmax."""
+    for layer in v.layers:
+        sink = layer.attention_row.sink
+        if find(layer.block, sink) is not None:
+            raise WeightsError(
+                f"{layer.name} of {v.family.name}: attention rows must sum to 1 (A·1 = 1), and here they do not "
+                f"because of {' or '.join(candidates(sink))}: this model can be measured, not explained"
+            )
+
+
 def _first(batch: Any, v: ModelView) -> Any:
     """The first input of a batch, as a batch; all of it for torch's encoder, whose first axis may be another."""
     if v.family.batch_first:
@@ -226,7 +243,7 @@ def _first(batch: Any, v: ModelView) -> Any:
     return batch[:1]
 
 
-def _kept(batch: Any, prefix: int) -> Tensor | None:
+def _kept(batch: Any, v: ModelView) -> Tensor | None:
     """The tokens that are no padding, where a batch says so and has any."""
-    padding = padding_of(batch, prefix)
+    padding = padding_of(batch, v.prefix_tokens, v.model)
     return None if padding is None or not bool(padding.any()) else ~padding

@@ -104,7 +104,10 @@ class Measurer:
     def update(self, batch: Any) -> None:
         """One forward pass, and its samples added to every accumulator (all of them, or none)."""
         inputs = to_model(batch, self.view.model)
-        self._kinds = TokenKinds.of_batch(inputs, self.view.prefix_tokens, self._special_ids)
+        v = self.view
+        self._kinds = TokenKinds.of_batch(
+            inputs, v.prefix_tokens, self._special_ids, v.model, v.suffix_tokens, v.family.pictures
+        )
         self._note_padding()
         self._note_special()
         self._same_as = {}

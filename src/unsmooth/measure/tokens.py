@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, OptionError
-from unsmooth.forward import padding_of
+from unsmooth.forward import lengthened, padding_of, pictures_follow
+from unsmooth.sound import SOUND
 
 POLICIES: Mapping[str, str] = {
     "all": "every position of the sequence, special tokens and padding included",
-    "patches": "patch tokens only: no class, distillation or register tokens",
+    "patches": "patch tokens only: no class, distillation, register or detection tokens",
     "content": "no padding and no special tokens (for images: patch tokens only)",
     "no-outliers": (
         "no padding, and no token whose log-norm is farther from the sample's median than 5 robust standard "
@@ -27,6 +28,7 @@ COUNT_PADDING = ("all", "patches")
 PADDED = "the inputs hold padding"  # how a note on it begins
 _ROBUST_DEVIATIONS = 5.0
 _LEAST_FACTOR = 2.0
+_NO_TEXT = SOUND | {"pixel_values", "pixel_values_videos", "patch_valid"}
 
 
 def resolve_policies(tokens: str | Sequence[str]) -> tuple[str, ...]:
@@ -52,23 +54,34 @@ class TokenKinds:
     padding: Bool[Tensor, "batch token"] | None = None
     special: Bool[Tensor, "batch token"] | None = None
     text: bool | None = None  # token ids, or (False) images; None where the inputs do not tell
+    suffix: int = 0
+    pictures: int | None = None  # tokens of a picture may follow those of text, the first so many being no patches
 
     @classmethod
-    def of_batch(cls, batch: Any, prefix: int, special_ids: frozenset[int]) -> TokenKinds:
+    def of_batch(
+        cls,
+        batch: Any,
+        prefix: int,
+        special_ids: frozenset[int],
+        model: nn.Module | None = None,
+        suffix: int = 0,
+        pictures: int | None = None,
+    ) -> TokenKinds:
         """Read padding and special tokens from token ids, or from a dict of inputs with its masks."""
         batch = batch[0] if isinstance(batch, tuple | list) else batch
         if isinstance(batch, Tensor) and batch.dim() == 2 and not batch.is_floating_point():
             batch = {"input_ids": batch}
         if not isinstance(batch, Mapping):
-            return cls(prefix)
+            return cls(prefix, suffix=suffix)
         special = None
         ids = batch.get("input_ids")
         if isinstance(batch.get("special_tokens_mask"), Tensor):
             special = batch["special_tokens_mask"] != 0
         elif isinstance(ids, Tensor) and special_ids:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
-        text = True if ids is not None else False if {"pixel_values", "patch_valid"} & set(batch) else None
-        return cls(prefix, padding_of(batch, prefix), special, text)
+        text = True if ids is not None else False if _NO_TEXT & set(batch) else None
+        pictures = pictures if pictures_follow(batch) else None
+        return cls(prefix, padding_of(batch, prefix, model), special, text, suffix, pictures)
 
 
 def token_mask(
@@ -84,10 +97,11 @@ def token_mask(
         if policy == "patches" and kinds.prefix == 0 and (told if kinds.text is None else kinds.text):
             raise FeatureError("token policy 'patches' is for images, but the inputs are token ids: use 'content'")
         keep[:, : kinds.prefix] = False
+        keep[:, n - kinds.suffix :] = False
     if policy == "content":
-        keep &= ~_fit(kinds.special, keep)
+        keep &= ~_fit(kinds.special, keep, kinds.pictures)
     if policy in ("content", "no-outliers"):
-        keep &= ~_fit(kinds.padding, keep)
+        keep &= ~_fit(kinds.padding, keep, kinds.pictures and (kinds.pictures if policy == "content" else 0))
     if policy == "no-outliers":
         keep &= ~outliers(x, keep)
     return keep
@@ -103,13 +117,21 @@ def outliers(x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch tok
     return distance > torch.clamp(_ROBUST_DEVIATIONS * spread, min=math.log(_LEAST_FACTOR))
 
 
-def _fit(known: Bool[Tensor, "batch token"] | None, like: Bool[Tensor, "batch token"]) -> Tensor:
-    """A mask on the right device; inputs of another length than the features say nothing about them."""
+def _fit(known: Bool[Tensor, "batch token"] | None, like: Bool[Tensor, "batch token"], pictures: int | None) -> Tensor:
+    """A mask on the right device; inputs of another length than the features say nothing about them.
+
+    Of a picture that follows text, the first `pictures` tokens are left out.
+    """
     if known is None:
         return torch.zeros_like(like)
+    if pictures is not None:
+        words = known.shape[1]
+        known = lengthened(known, like.shape[1], False)
+        known[:, words : words + pictures] = True
     if known.shape != like.shape:
         raise FeatureError(
             f"the inputs describe {tuple(known.shape)} (batch, token) positions but the features have "
-            f"{tuple(like.shape)}: token policies need one feature per input token; use tokens='all'"
+            f"{tuple(like.shape)}: token policies need one feature per input token; use tokens='all', or "
+            "inputs of one length without a mask"
         )
     return known.to(like.device)

@@ -116,7 +116,10 @@ def _chosen(v: ModelView, layers: Iterable[int] | None) -> list[int]:
 def _maps_row(layer: LayerView) -> Maps:
     maps = layer.attention_row.maps
     if maps is None:
-        raise WeightsError(f"family {layer.family.name!r} gives no attention matrices: its row has no Maps")
+        raise WeightsError(
+            f"family {layer.family.name!r} gives no attention matrices: its row has no Maps. Its models can be "
+            "measured and controlled, not explained"
+        )
     return maps
 
 
@@ -136,7 +139,8 @@ def _as_maps(v: ModelView, layer: LayerView, a: Tensor | None) -> Tensor:
         raise WeightsError(
             f"{layer.name} of {v.family.name}: expected attention matrices of shape (batch, {layer.heads} heads, "
             f"query, key), got {'none' if a is None else tuple(a.shape)}: its attention module does not show "
-            "the matrix it multiplies by (a Hugging Face model may, when loaded with attn_implementation='eager')"
+            "the matrix it multiplies by (a Hugging Face model may, when loaded with attn_implementation='eager': "
+            "--model-option attn_implementation=eager)"
         )
     return a
 

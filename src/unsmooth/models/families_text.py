@@ -68,6 +68,7 @@ _LAYOUTLMV3 = replace(  # a picture's patches join the words' embedding, which t
     name="hf-layoutlmv3",
     classes=("transformers.LayoutLMv3Model",),
     embed=(),
+    pictures=1,
 )
 _REMBERT = replace(
     BERT,
@@ -81,6 +82,7 @@ _TAPAS = replace(  # its attention knows one implementation, which returns the m
     BERT,
     name="hf-tapas",
     classes=("transformers.TapasModel", "transformers.VisualBertModel"),
+    pictures=0,
     attention=replace(BERT.attention, maps=Maps(into("attention.self.dropout"))),
     causal=False,
 )

@@ -24,6 +24,7 @@ _YOLOS = replace(
     name="hf-yolos",
     classes=("transformers.YolosModel",),
     when={"attention.attention.config.use_mid_position_embeddings": False},  # else positions are added between layers
+    suffix=("config.num_detection_tokens",),
 )
 _VILT = replace(  # text tokens, then patches; its attention shows the matrix to its dropout only
     HF_VIT,
@@ -31,6 +32,7 @@ _VILT = replace(  # text tokens, then patches; its attention shows the matrix to
     classes=("transformers.ViltModel",),
     attention=replace(HF_VIT.attention, maps=Maps(into("attention.attention.dropout"))),
     prefix=(),
+    pictures=1,
 )
 _DATA2VEC_VISION = replace(
     HF_BEIT,

@@ -112,6 +112,8 @@ class Family:
     when: Mapping[str, object] = field(default_factory=dict)
     block_classes: tuple[str | type, ...] = ()
     prefix: tuple[int | str, ...] = ()  # summed: numbers, or attributes of the backbone
+    suffix: tuple[int | str, ...] = ()  # likewise, tokens that are no patches at the end of the sequence
+    pictures: int | None = None  # a picture's tokens follow those of text, so many of them being no patches
     causal: bool | str = False  # or an attribute of the block
     width: Paths = ("config.hidden_size", "embed_dim")
     batch_first: Paths = ()  # an attribute of the block; False there means (token, batch, dim)

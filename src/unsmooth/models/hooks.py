@@ -204,8 +204,13 @@ class _Passes:
                 raise PointError(
                     f"point {name!r} fired {times} times in one forward pass, expected {spot.tap.of} "
                     f"({'input' if spot.tap.side == 'in' else 'output'} of {type(spot.module).__name__}): "
-                    f"{_SKIPPED if times < spot.tap.of else _REPEATED}"
+                    f"{_SKIPPED + self._inner() if times < spot.tap.of else _REPEATED}"
                 )
+
+    def _inner(self) -> str:
+        """The backbone by its path, where something around it may do a part of its work."""
+        path = next(path for path, part in self.v.model.named_modules() if part is self.v.backbone)
+        return f"; or give the inner model, at {path!r} (hf:NAME#{path})" if path else ""
 
     def _leave_model(self, *_: Any) -> None:
         self.in_model = False

@@ -1,4 +1,4 @@
-"""A model by reference: `timm:NAME`, `hf:NAME_OR_FOLDER`, `zoo:NAME`, or the folder that `train` wrote."""
+"""A model by reference: `timm:NAME`, `hf:NAME_OR_FOLDER[#PART]`, `zoo:NAME`, or the folder that `train` wrote."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from unsmooth.errors import CheckpointError, OptionError, UnknownModelError
 from unsmooth.files import read_json
 from unsmooth.models.loaded import ImageInput, LoadedModel
+from unsmooth.models.taps import find
 
 SCHEMES = ("timm", "hf", "zoo")
 TRAINED = "unsmooth-model/1"
@@ -35,6 +36,8 @@ def load_model(
         raise OptionError("expected either weights or random_init (--random-init), got both")
     loaded = _load(str(reference), weights, random_init, dict(options or {}))
     loaded.model.eval().to(device=device, dtype=dtype)
+    if dtype is torch.float64 and find(loaded.model, "config._experts_implementation") == "grouped_mm":
+        cast(Any, loaded.model).set_experts_implementation("eager")  # the fused product of experts knows no float64
     return loaded
 
 

@@ -12,50 +12,46 @@ from torch import nn
 
 from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError
 from unsmooth.models.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, Modality
+from unsmooth.models.parts import modality_of, split_part, take_part
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.state_files import load_state, read_state
 from unsmooth.models.taps import find
 
 _INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
-_MODALITY: dict[str, Modality] = {
-    "pixel_values": "images",
-    "input_ids": "text",
-    "input_features": "audio",
-    "input_values": "audio",
-    "pixel_values_videos": "video",
-}
 _TEXT = "The quick brown fox jumps over 13 lazy dogs; C=O."
-#: Of a pair of towers, the one that is loaded; the text tower can be viewed in Python.
+#: Of a pair of towers, the one that is loaded unless a part is named.
 _VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
 
 
 def load_hf(
     name: str, weights: str | Path | None, random_init: bool, options: Mapping[str, Any]
 ) -> tuple[nn.Module, Modality, Any, ImageInput | None]:
-    """Model, what it takes, tokenizer and image preprocessing; `options` change the configuration."""
+    """Model, what it takes, tokenizer and image preprocessing; `options` change the configuration.
+
+    `name` may end in `#` and the path of a part (`#model.language_model`), which then is the model.
+    """
     try:
         import transformers
     except ImportError as error:
         raise MissingExtraError.needed("transformers", "text", f"loading hf:{name}") from error
+    name, part = split_part(name)
     with _quiet(transformers):
         config = _config(transformers, name, options)
+        classes = _classes(transformers, config, whole=bool(part))
         if random_init or weights is not None:
-            model = _from_config(transformers, config)
+            model = _from_config(transformers, config, classes[0])
             if weights is not None:
                 load_state(model, read_state(weights), str(weights))
         else:
-            model = _from_pretrained(transformers, name, config)
-        if getattr(config, "is_encoder_decoder", False):
+            model = _from_pretrained(transformers, name, config, classes)
+        if part:
+            model = take_part(model, part, f"hf:{name}")
+        elif getattr(config, "is_encoder_decoder", False):
             model = cast(Any, model).get_encoder()  # what has rows; called whole, the model would want targets too
-        modality = _modality(model, config)
+        modality = modality_of(model, config, f"hf:{name}")
         tokenizer = _tokenizer(transformers, name) if modality == "text" else None
         images = _image_input(name, config) if modality == "images" else None
     return model, modality, tokenizer, images
-
-
-def _modality(model: nn.Module, config: Any) -> Modality:
-    modality = _MODALITY.get(str(model.main_input_name), "text")
-    return "video" if modality == "images" and hasattr(config, "num_frames") else modality
 
 
 def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
@@ -88,17 +84,20 @@ def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelErr
     )
 
 
-def _classes(transformers: Any, config: Any) -> list[Any]:
+def _classes(transformers: Any, config: Any, whole: bool) -> list[Any]:
     """The class that wrote the weights, then the bare backbone; of a CLIP or SigLIP pair, the vision tower."""
-    if config.model_type in _VISION_TOWERS:
+    if config.model_type in _VISION_TOWERS and not whole:
         return [getattr(transformers, _VISION_TOWERS[config.model_type])]
     named = (getattr(transformers, architecture, None) for architecture in config.architectures or ())
     return [*filter(None, named), transformers.AutoModel]
 
 
-def _from_config(transformers: Any, config: Any) -> nn.Module:
-    make = _classes(transformers, config)[0]
-    inner = getattr(config, "vision_config", config) if config.model_type in _VISION_TOWERS else config
+def _is_tower(make: Any) -> bool:
+    return make.__name__ in _VISION_TOWERS.values()
+
+
+def _from_config(transformers: Any, config: Any, make: Any) -> nn.Module:
+    inner = getattr(config, "vision_config", config) if _is_tower(make) else config
     try:
         model: nn.Module = make.from_config(inner) if make is transformers.AutoModel else make(inner)
     except Exception as error:  # sizes that do not go together, or a configuration that no model has
@@ -108,11 +107,11 @@ def _from_config(transformers: Any, config: Any) -> nn.Module:
     return model
 
 
-def _from_pretrained(transformers: Any, name: str, config: Any) -> nn.Module:
+def _from_pretrained(transformers: Any, name: str, config: Any, classes: list[Any]) -> nn.Module:
     """The first class all of whose weights are there, else the backbone if only parts outside its blocks lack."""
     problem = ""
-    for make in _classes(transformers, config):
-        own = None if config.model_type in _VISION_TOWERS else config
+    for make in classes:
+        own = None if _is_tower(make) else config
         try:
             model, report = make.from_pretrained(
                 name, config=own, trust_remote_code=False, output_loading_info=True, dtype="auto"

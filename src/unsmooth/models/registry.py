@@ -67,16 +67,26 @@ def match(model: nn.Module) -> tuple[str, nn.Module, Family]:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        towers = ", ".join(f"{path or 'itself'} ({row.name})" for path, _, row in fitting)
+        listed = ", ".join(f"{path or 'itself'} ({row.name})" for path, _, row in fitting)
+        example = fitting[0][0]
         raise UnknownModelError(
-            f"{type(model).__name__} holds {len(fitting)} transformers: {towers}. "
-            "Expected one: pass the one to look at, for example view(model.get_submodule(...))"
+            f"{type(model).__name__} holds {len(fitting)} transformers: {listed}. Expected one: pass the one to look "
+            f"at, for example model.get_submodule({example!r}), on the command line hf:NAME#{example}"
         )
     _refuse(model)
     if found:
         path, part, _ = found[0]
         raise UnknownModelError(_why_blocks_do_not_fit(path, part))
     raise UnknownModelError(_no_family(model))
+
+
+def towers(model: nn.Module) -> list[str]:
+    """Paths of the transformers inside a model, its own being empty.
+
+    >>> towers(nn.ModuleDict({"text": nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)}))
+    ['text']
+    """
+    return [path for path, _, rows in _outermost(model) if rows]
 
 
 def _outermost(model: nn.Module) -> Iterator[tuple[str, nn.Module, list[Family]]]:
@@ -137,7 +147,12 @@ def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
 
 def _unmet(rows: list[Family]) -> str:
     conditions = [" and ".join(f"{path} = {value}" for path, value in row.when.items()) for row in rows]
-    return f", expected {' or '.join(conditions)}" if conditions else ""
+    if not conditions:
+        return ""
+    return (
+        f", expected {' or '.join(conditions)} (an option of the configuration that leaves the weights as they are can "
+        "be set: --model-option NAME=VALUE)"
+    )
 
 
 def _no_family(model: nn.Module) -> str:

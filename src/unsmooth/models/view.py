@@ -35,7 +35,8 @@ class LayerView:
         if self.family.attention is None:
             raise WeightsError(
                 f"family {self.family.name!r} gives no attention weights or matrices: "
-                "its row has no AttentionRow (see register_family)"
+                "its row has no AttentionRow (see register_family). Its models can be measured, neither explained nor "
+                "controlled"
             )
         return self.family.attention
 
@@ -106,6 +107,7 @@ class ModelView:
     layers: tuple[LayerView, ...]
     points: tuple[str, ...]
     prefix_tokens: int
+    suffix_tokens: int
     width: int
     causal: bool
     batch_first: bool
@@ -136,7 +138,8 @@ def view(model: nn.Module) -> ModelView:
         family=family,
         layers=layers,
         points=tuple(_points(family, backbone, layers)),
-        prefix_tokens=_prefix_tokens(family, backbone),
+        prefix_tokens=_count(family.prefix, backbone),
+        suffix_tokens=_count(family.suffix, backbone),
         width=_width(family, backbone, layers[0]),
         causal=bool(find(first, family.causal)) if isinstance(family.causal, str) else family.causal,
         batch_first=find(first, family.batch_first) is not False if family.batch_first else True,
@@ -180,8 +183,8 @@ def _is_missing_norm(point: str, spot: Spot) -> bool:
     return point in _NORMS and isinstance(spot.module, nn.Identity)
 
 
-def _prefix_tokens(family: Family, backbone: nn.Module) -> int:
-    counts = [part if isinstance(part, int) else find(backbone, part) for part in family.prefix]
+def _count(parts: tuple[int | str, ...], backbone: nn.Module) -> int:
+    counts = [part if isinstance(part, int) else find(backbone, part) for part in parts]
     return sum(int(count or 0) for count in counts)
 
 

@@ -29,7 +29,8 @@ def tokens_figure(model: dict[str, Any], most: int = 5) -> Drawing:
         colours = np.array([colour_at(DIVERGING, 1 - byte / 255) for byte in range(256)], dtype=np.uint8)
         drawing.image(left, 46, 140, 140, colours[matrices[at]])
         if view["grid"]:
-            patches = distance[at][view["prefix"] :].reshape(view["grid"])
+            tall, wide = view["grid"]
+            patches = distance[at][view["prefix"] :][: tall * wide].reshape(tall, wide)
             pixels = [[colour_at(SEQUENTIAL, value / farthest) for value in row] for row in patches]
             drawing.image(left, 196, 140, 140, np.array(pixels, dtype=np.uint8))
     return drawing

@@ -79,7 +79,7 @@ def view_tokens(loaded: LoadedModel, batch: Any, example: int = 0) -> TokenView:
         cosine=torch.stack([((c + 1) * 127.5).round() for c in cosine]).to(torch.uint8).numpy(),
         distance=distance.float().numpy(),
         prefix=found.prefix_tokens,
-        grid=_grid(tokens - found.prefix_tokens) if images else None,
+        grid=_grid(tokens - found.prefix_tokens - found.suffix_tokens) if images else None,
         labels=None if images else _labels(loaded, one),
         picture=_picture(loaded, one) if images else None,
     )
