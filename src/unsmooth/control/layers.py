@@ -15,7 +15,6 @@ from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
 from unsmooth.models.rows import rows_of
-from unsmooth.models.taps import find
 from unsmooth.models.weights import slot_of
 
 
@@ -74,8 +73,7 @@ def controllable(name: str, layer: LayerView) -> Controllable:
     row = layer.attention_row
     value, proj = _place(name, layer, row.value), _place(name, layer, row.proj)
     b_v = None if weights.b_v is None else weights.b_v.detach().flatten()
-    sink = find(layer.block, row.sink) is not None
-    return Controllable(name, layer.block, heads, layer.kv_heads, key, dim, value, proj, b_v, sink)
+    return Controllable(name, layer.block, heads, layer.kv_heads, key, dim, value, proj, b_v, layer.sink)
 
 
 def refuse_tied(model: nn.Module, layers: Sequence[Controllable]) -> None:

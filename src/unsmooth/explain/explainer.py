@@ -18,7 +18,7 @@ from unsmooth.explain.stochastic import widened
 from unsmooth.explain.sublayer import head_rows, layer_rows
 from unsmooth.forward import call, evaluating, lengthened, padding_of, pictures_follow, to_model
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
-from unsmooth.models.taps import candidates, find
+from unsmooth.models.taps import candidates
 from unsmooth.versions import library_versions
 
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
@@ -224,11 +224,11 @@ def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
 def _check_rows_sum(v: ModelView) -> None:
     """Before any forward pass: no part of the attention goes to a sink, and no map across heads follows the softmax."""
     for layer in v.layers:
-        sink = layer.attention_row.sink
-        if find(layer.block, sink) is not None:
+        if layer.sink:
+            why = " or ".join(candidates(layer.attention_row.sink))
             raise WeightsError(
                 f"{layer.name} of {v.family.name}: attention rows must sum to 1 (A·1 = 1), and here they do not "
-                f"because of {' or '.join(candidates(sink))}: this model can be measured, not explained"
+                f"because of {why}: this model can be measured, not explained"
             )
 
 

@@ -101,7 +101,8 @@ def token_mask(
     if policy == "content":
         keep &= ~_fit(kinds.special, keep, kinds.pictures)
     if policy in ("content", "no-outliers"):
-        keep &= ~_fit(kinds.padding, keep, kinds.pictures and (kinds.pictures if policy == "content" else 0))
+        picture_class = kinds.pictures if kinds.pictures is None or policy == "content" else 0
+        keep &= ~_fit(kinds.padding, keep, picture_class)
     if policy == "no-outliers":
         keep &= ~outliers(x, keep)
     return keep

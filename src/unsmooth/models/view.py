@@ -51,6 +51,11 @@ class LayerView:
         return module
 
     @property
+    def sink(self) -> bool:
+        """Whether something keeps the rows of A from summing to 1: a share of the softmax, a map across heads."""
+        return find(self.block, self.attention_row.sink) is not None
+
+    @property
     def heads(self) -> int:
         """Query heads."""
         heads = find(self.block, self.attention_row.heads)
