@@ -18,7 +18,7 @@ import torch
 from benchmarks.clock import header
 from unsmooth.control import control_of, reparametrize
 from unsmooth.control.forms import FORMS
-from unsmooth.models import load_model
+from unsmooth.sources import load_model
 
 
 def main(arguments: list[str] | None = None) -> None:

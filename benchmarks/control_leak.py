@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from unsmooth.control.forms import FORMS
-from unsmooth.tolerance import tolerance
+from unsmooth.metrics.tolerance import tolerance
 
 DIM, DRAWS = 32, 200
 

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.clock import header, take_turns
-from unsmooth.explain import fold, layer_exponent, spectrum_of_h
-from unsmooth.explain.explainer import ACCURACY
-from unsmooth.explain.folding import Folded, statistics, step_size
-from unsmooth.explain.spectrum import forget_spectra
+from unsmooth.analysis.explainer import ACCURACY
 from unsmooth.models import ModelView, capture_attention, hook_points, view
+from unsmooth.theory import fold, layer_exponent, spectrum_of_h
+from unsmooth.theory.folding import Folded, statistics, step_size
+from unsmooth.theory.spectrum import forget_spectra
 
 
 def main(arguments: list[str] | None = None) -> None:

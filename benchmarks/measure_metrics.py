@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.clock import header, take_turns
-from unsmooth.measure.engine import Evaluator
-from unsmooth.measure.registry import resolve
-from unsmooth.measure.spectrum import eigenvalues, lapack_eigenvalues
+from unsmooth.metrics.engine import Evaluator
+from unsmooth.metrics.registry import resolve
+from unsmooth.metrics.spectrum import eigenvalues, lapack_eigenvalues
 
 POINTS = 6
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.clock import header, take_turns
-from unsmooth.measure import Measurer
+from unsmooth.analysis import Measurer
 from unsmooth.models import hook_points, select_points, view
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.clock import header, microseconds
-from unsmooth.train.fast import attention as ours
+from unsmooth.training.fast import attention as ours
 
 
 def both_passes(attend: Callable[[Tensor], Tensor], packed: Tensor, weight: Tensor) -> Callable[[], object]:

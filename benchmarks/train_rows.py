@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.clock import header, microseconds
-from unsmooth.train.fast import rows
-from unsmooth.train.fast.rows import Pending, Strip
+from unsmooth.training.fast import rows
+from unsmooth.training.fast.rows import Pending, Strip
 
 BANDWIDTH = 4.3e6  # bytes a microsecond
 BATCH, TOKENS, WIDTH = 96, 257, 192

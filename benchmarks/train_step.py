@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from benchmarks.clock import header, synchronize
 from unsmooth.control import parameter_groups
-from unsmooth.train import Recipe, Speed, Trainer, build_model, find_recipe
-from unsmooth.train.augment import draw_epoch
-from unsmooth.train.schedule import learning_rates
-from unsmooth.train.step import autocast
-from unsmooth.train.variants import apply_variant
+from unsmooth.training import Recipe, Speed, Trainer, build_model, find_recipe
+from unsmooth.training.augment import draw_epoch
+from unsmooth.training.schedule import learning_rates
+from unsmooth.training.step import autocast
+from unsmooth.training.variants import apply_variant
 
 WITHOUT = {  # one short cut less each
     "nothing fused": Speed(fused=False),

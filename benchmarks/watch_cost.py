@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.clock import header, synchronize
-from unsmooth.watch import watch
-from unsmooth.watch.watcher import DEFAULT_EVERY
+from unsmooth.callbacks import watch
+from unsmooth.callbacks.watcher import DEFAULT_EVERY
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,11 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from unsmooth.explain import load_explanation
-from unsmooth.measure import load_measurement
+from unsmooth.analysis import load_explanation, load_measurement
+from unsmooth.figures.plotly_depth import depth_curves
+from unsmooth.figures.plotly_explain import norm_impact, phase_diagram, predicted_against_measured
 from unsmooth.paper import Context, find_item
-from unsmooth.report.depth import depth_curves
-from unsmooth.report.figures_explain import norm_impact, phase_diagram, predicted_against_measured
 
 IMAGES = Path(__file__).parent / "images"
 NAMES = {

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from unsmooth.files import write_atomically
-from unsmooth.report.browser import Browser
+from unsmooth.figures.browser import Browser
+from unsmooth.sources.files import write_atomically
 
 # name, colour scheme, first and last element that are seen, what to do before
 SHOTS = (

@@ -1,19 +1,21 @@
 """Measure, explain and control oversmoothing in Transformers."""
 
-from unsmooth.control import ControlMonitor, apply_fix, bake, parameter_groups, reparametrize
-from unsmooth.explain import Explanation, dominance, explain, layer_exponent, limit, load_explanation, simulate
-from unsmooth.measure import (
+from unsmooth.analysis import (
+    Explanation,
     Measurement,
     Measurer,
     compare,
-    cosine_similarity,
-    effective_rank,
-    hfc_lfc_ratio,
+    explain,
+    load_explanation,
     load_measurement,
     measure,
 )
-from unsmooth.models import Family, load_model, register_family
-from unsmooth.watch import Limit, SmoothingAlarm, watch
+from unsmooth.callbacks import Limit, SmoothingAlarm, watch
+from unsmooth.control import ControlMonitor, apply_fix, bake, parameter_groups, reparametrize
+from unsmooth.metrics import cosine_similarity, effective_rank, hfc_lfc_ratio
+from unsmooth.models import Family, register_family
+from unsmooth.sources import load_model
+from unsmooth.theory import dominance, layer_exponent, limit, simulate
 
 __version__ = "0.1.0"
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+import unsmooth.data
 from cli.conftest import small
 
 import unsmooth
-import unsmooth.data
-from unsmooth.report.comparison import comparison_page, finding
+from unsmooth.page.comparison import comparison_page, finding
 
 pytest.importorskip("timm")
 
 
 def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
-    return unsmooth.measure(small(depth, seed), [torch.randn(samples, 3, 32, 32)], **options)
+    return unsmooth.measur(small(depth, seed), [torch.randn(samples, 3, 32, 32)], **options)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def test_table_shows_the_differences_of_compare(cli: Callable[..., Any], files: 
 def test_the_interval_is_welchs_for_few_and_unequal_samples() -> None:
     from scipy import stats
 
-    from unsmooth.measure.comparison import welch_half_width
-    from unsmooth.measure.moments import Moments
+    from unsmooth.analysis.comparison import welch_half_width
+    from unsmooth.metrics.moments import Moments
 
     values = torch.randn(12, dtype=torch.float64), 3 * torch.randn(4, dtype=torch.float64) + 1
     a, b = Moments(), Moments()
@@ -115,8 +115,8 @@ def test_what_to_read_reaches_the_data_of_both(
         seen.append((path, wanted))
         return opens(path, loaded, **wanted)
 
-    opens = unsmooth.data.open_data
-    monkeypatch.setattr("unsmooth.data.open_data", opened)
+    opens = unsmooth.sources.open_data
+    monkeypatch.setattr("unsmooth.sources.open_data", opened)
     wanted = ("--limit", 2, "--batch-size", 1, "--column", "picture", "--max-length", 9)
     cli("compare", model, model, *options, "--data", "bundled", *wanted, "--json")
     assert seen == 2 * [("bundled", {"limit": 2, "batch_size": 1, "column": "picture", "max_length": 9})]

@@ -104,7 +104,7 @@ def test_errors_are_one_message_and_exit_code_1(
 # Presses Ctrl-C (a real signal) while the third batch is being measured.
 INTERRUPTED = """
 import os, signal, sys
-from unsmooth.measure import Measurer
+from unsmooth.analysis import Measurer
 update, seen = Measurer.update, []
 def interrupted(self, batch):
     seen.append(batch)

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from unsmooth.analysis import Measurement
+from unsmooth.analysis.changes import READINGS
+from unsmooth.analysis.measurement import Cell, Change
 from unsmooth.cli import tables
 from unsmooth.cli.tables import by_kind, by_layer, definitions, written
-from unsmooth.measure import Measurement
-from unsmooth.measure.changes import READINGS
-from unsmooth.measure.measurement import Cell, Change
-from unsmooth.measure.moments import Moments
+from unsmooth.metrics.moments import Moments
 
 METRIC = "effective_rank"
 

@@ -10,10 +10,10 @@ from cli.test_tables import rows, text
 from rich.console import Console
 from small_models import images, vit
 
+from unsmooth.analysis import Explanation, explain
+from unsmooth.analysis.tables import eigenvalue_table
 from unsmooth.cli import tables_explain
 from unsmooth.cli.tables import written
-from unsmooth.explain import Explanation, explain
-from unsmooth.explain.tables import eigenvalue_table
 
 
 @pytest.fixture(scope="module")

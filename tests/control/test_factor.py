@@ -10,7 +10,7 @@ from reference import householder_q
 from torch import Tensor
 
 from unsmooth.control.factor import dependent, gram_cholesky, inverse, orthogonal
-from unsmooth.tolerance import tolerance
+from unsmooth.metrics.tolerance import tolerance
 
 
 def matrices(seed: int, layers: int, dim: int, condition: float, dtype: torch.dtype) -> Tensor:

@@ -11,8 +11,8 @@ from torch import nn
 
 from unsmooth.control import bake, control_of, reparametrize
 from unsmooth.errors import WeightsError
+from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models import view
-from unsmooth.tolerance import tolerance
 
 
 def hooks(model: nn.Module) -> list[int]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from unsmooth.control import bake, control_of, reparametrize
 from unsmooth.control.shared_basis import Heads, _direction, best_eigenvalues, descend
 from unsmooth.control.spectral import SpectralControl
-from unsmooth.models import load_model
+from unsmooth.sources import load_model
 
 
 def products(w_v: Tensor, w_proj: Tensor, heads: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from unsmooth.control import control_of, reparametrize
 from unsmooth.control.bounds import BOUNDS
 from unsmooth.control.forms import get_form
-from unsmooth.tolerance import tolerance
+from unsmooth.metrics.tolerance import tolerance
 
 DIM = 24
 

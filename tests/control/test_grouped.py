@@ -13,8 +13,8 @@ from unsmooth.control import control_of, reparametrize
 from unsmooth.control.bounds import BOUNDS
 from unsmooth.control.factor import inverse, orthogonal
 from unsmooth.control.forms import get_form
+from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models import view
-from unsmooth.tolerance import tolerance
 
 #: Tall V, tall V with heads that are wider together than the model, as many value features as the width, and one group.
 SHAPES: dict[str, dict[str, int]] = {

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unsmooth.control import bake, control_of, parameter_groups, reparametrize, spectral_penalty
 from unsmooth.control.spectral import SpectralControl
-from unsmooth.tolerance import tolerance
+from unsmooth.metrics.tolerance import tolerance
 
 
 def step(model: nn.Module, x: Tensor, optimiser: torch.optim.Optimizer) -> None:

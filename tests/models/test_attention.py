@@ -11,9 +11,9 @@ from model_cases import CASES, Case, every_case
 from torch import Tensor, nn
 
 from unsmooth.errors import WeightsError
-from unsmooth.forward import call
 from unsmooth.models import ModelView, Slot, capture_attention, check_attention, register_family, view
 from unsmooth.models.family import Family
+from unsmooth.models.forward import call
 from unsmooth.models.registry import _FAMILIES
 
 BY_NAME = {case.name: case for case in CASES}

@@ -11,8 +11,8 @@ from model_cases import CASES, HEADS, LAYERS, TOKENS, VOCAB, Case, D, _encoder, 
 from torch import Tensor, nn
 
 from unsmooth.errors import PointError, UnknownModelError, WeightsError
-from unsmooth.forward import call
 from unsmooth.models import Maps, ModelView, capture_attention, check_attention, hook_points, into, out, view
+from unsmooth.models.forward import call
 from unsmooth.models.taps import Tap, find_spot, tensor_out
 
 BY_NAME = {case.name: case for case in CASES}

@@ -9,8 +9,8 @@ import torch
 from model_cases import CASES
 from torch import Tensor, nn
 
-from unsmooth.forward import call
 from unsmooth.models import hook_points, view
+from unsmooth.models.forward import call
 
 BY_NAME = {case.name: case for case in CASES}
 #: Blocks, then for attn and mlp: the module whose output is added (and what it is multiplied by), in eval mode.

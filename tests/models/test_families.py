@@ -11,9 +11,9 @@ from model_cases_decoders import MEASURED_CASES
 from torch import Tensor
 
 from unsmooth.errors import WeightsError
-from unsmooth.forward import call
+from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
-from unsmooth.tolerance import tolerance
+from unsmooth.models.forward import call
 
 POINTS = ("pre", "norm1", "attn", "attn_sum", "mid", "norm2", "mlp", "mlp_sum", "post")
 

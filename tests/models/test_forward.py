@@ -8,7 +8,7 @@ from model_cases import TEXT, TOKENS, D, _encoder, hf
 from torch import nn
 
 from unsmooth.errors import ForwardError, PointError
-from unsmooth.forward import call, padding_of, to_model
+from unsmooth.models.forward import call, padding_of, to_model
 
 
 def test_a_batch_that_the_model_cannot_take_says_shape_reason_and_what_to_do() -> None:

@@ -12,8 +12,8 @@ from model_cases import CASES, SEQUENCE_CASES, TEXT, Case, every_case, hf, ids, 
 from torch import Tensor, nn
 
 from unsmooth.errors import CompiledModelError, PointError
-from unsmooth.forward import call
 from unsmooth.models import ModelView, hook_points, select_points, split_point, view
+from unsmooth.models.forward import call
 
 BY_NAME = {case.name: case for case in CASES}
 

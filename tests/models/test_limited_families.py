@@ -11,10 +11,10 @@ from model_cases_decoders import DIFF_LLAMA
 from model_cases_encoders import WITHOUT_MAPS
 from torch import Tensor
 
+from unsmooth.analysis import explain
 from unsmooth.errors import WeightsError
-from unsmooth.explain import explain
-from unsmooth.forward import call
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
+from unsmooth.models.forward import call
 
 CAIT = Case("timm-cait", "timm-cait", _timm("cait_xxs24_224", init_values=0.1), lambda: torch.randn(2, 3, 16, 16))
 

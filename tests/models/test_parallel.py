@@ -11,8 +11,8 @@ from model_cases_decoders import FALCON_RW
 from torch import Tensor
 
 from unsmooth.errors import OptionError, PointError, WeightsError
-from unsmooth.forward import call
 from unsmooth.models import Family, capture_attention, check_attention, families, hook_points, out, select_points, view
+from unsmooth.models.forward import call
 
 BY_NAME = {case.name: case for case in CASES}
 _PLACEMENTS = {family.name: family.placement for family in families()}

@@ -11,10 +11,10 @@ from model_cases import VISION_CASES, every_case
 from model_cases_encoders import _YOLOS, SPEECH, TOWERS
 from torch import Tensor
 
-from unsmooth.forward import call
-from unsmooth.measure import measure
-from unsmooth.measure.tokens import TokenKinds, token_mask
+from unsmooth.analysis import measure
+from unsmooth.analysis.policies import TokenKinds, token_mask
 from unsmooth.models import hook_points, view
+from unsmooth.models.forward import call
 
 _PICTURES = ("pixel_values", "pixel_values_videos", "input_values")
 AST = [case for case in SPEECH if case.name == "ast"]

@@ -7,9 +7,9 @@ from model_cases import CASES, Case, every_case
 from model_cases_decoders import MEASURED_CASES
 from torch import Tensor
 
-from unsmooth.forward import call
 from unsmooth.models import hook_points, view
 from unsmooth.models.family import BLOCK_POINTS
+from unsmooth.models.forward import call
 
 #: The normalisation is on the branch's output; its input is the bare stream.
 BARE_STREAM = {"timm-vit-relpos-respost", "timm-vit-respost", "timm-eva-postnorm", "hf-olmo2"}

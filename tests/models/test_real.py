@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unsmooth.forward import call, evaluating, to_model
-from unsmooth.models import LoadedModel, check_attention, hook_points, load_model, view
-from unsmooth.tolerance import tolerance
+from unsmooth.metrics.tolerance import tolerance
+from unsmooth.models import check_attention, hook_points, view
+from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.sources import LoadedModel, load_model
 
 TEXTS = ["Tokens become alike.", "In deep networks, some tokens become more and more alike; others do not."]
 

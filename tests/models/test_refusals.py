@@ -12,7 +12,7 @@ from torch import nn
 
 from unsmooth.errors import UnknownModelError
 from unsmooth.models import view
-from unsmooth.models.refusals import REFUSED
+from unsmooth.models.families.refusals import REFUSED
 
 NAMES = sorted({name for refused in REFUSED for name in refused.classes})
 _NEWER = {"timm.DiffParallelScalingBlock"}  # not in every release that we support

@@ -11,11 +11,10 @@ from model_cases import every_case
 from model_cases_encoders import SPEECH
 from torch import Tensor
 
+from unsmooth.analysis import explain, measure
 from unsmooth.errors import FeatureError
-from unsmooth.explain import explain
-from unsmooth.forward import call, padding_of
-from unsmooth.measure import measure
 from unsmooth.models import capture_attention, hook_points, view
+from unsmooth.models.forward import call, padding_of
 
 PADDED = [case for case in SPEECH if "attention_mask" in case.batch()]
 

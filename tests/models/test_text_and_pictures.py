@@ -12,11 +12,10 @@ from model_cases import every_case
 from model_cases_encoders import ENCODER_CASES
 from torch import Tensor
 
+from unsmooth.analysis import explain, measure
 from unsmooth.errors import FeatureError
-from unsmooth.explain import explain
-from unsmooth.forward import call
-from unsmooth.measure import measure
 from unsmooth.models import capture_attention, hook_points, view
+from unsmooth.models.forward import call
 
 
 def _with_regions() -> dict[str, Tensor]:

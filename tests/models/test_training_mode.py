@@ -7,9 +7,9 @@ import torch
 from model_cases import CASES, Case, _timm, every_case
 from torch import Tensor, nn
 
-from unsmooth.forward import call
+from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models import hook_points, view
-from unsmooth.tolerance import tolerance
+from unsmooth.models.forward import call
 
 _SUMS = {
     "pre": (("pre", "attn", "mid"), ("mid", "mlp", "post")),

@@ -13,8 +13,8 @@ from unsmooth.paper import Context, find_item, poster_table1
 @pytest.fixture(autouse=True)
 def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two small untrained models under names that tell their variant, and a small one with random weights."""
-    from unsmooth.train import build_model, find_recipe, save_model
-    from unsmooth.train.variants import apply_variant, baked
+    from unsmooth.training import build_model, find_recipe, save_model
+    from unsmooth.training.variants import apply_variant, baked
 
     recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
     for variant in ("plain", "sharpening"):
@@ -26,10 +26,9 @@ def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_shares_are_those_of_explain_beside_the_published_column_of_the_variant() -> None:
-    from unsmooth.data import open_data
-    from unsmooth.explain.tables import type_shares
-    from unsmooth.explain.types import dominating_types
-    from unsmooth.models import load_model
+    from unsmooth.analysis.tables import type_shares
+    from unsmooth.analysis.types import dominating_types
+    from unsmooth.sources import load_model, open_data
 
     result = find_item("poster-table1").run(Context(limit=2))
     rows = {str(row[0]): row[1:] for row in result.tables[0].rows}

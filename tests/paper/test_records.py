@@ -12,7 +12,7 @@ import scipy.stats
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.records import Summary, beside
-from unsmooth.train.recipes import find_recipe
+from unsmooth.training.recipes import find_recipe
 
 VARIANTS = ("plain", "smoothing", "sharpening")
 STANDARD = find_recipe("cifar100").as_dict()
@@ -191,9 +191,9 @@ def test_recomputing_without_images_says_what_is_missing(name: str) -> None:
 
 def test_named_and_shipped_models_are_evaluated_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
-    from train.conftest import TINY, make_images, write_parquet
+    from training.conftest import TINY, make_images, write_parquet
 
-    from unsmooth.train import build_model, evaluate, find_recipe, load_images, save_model
+    from unsmooth.training import build_model, evaluate, find_recipe, load_images, save_model
 
     recipe = find_recipe("cifar100").override(TINY)
     about = {"run": "little", "variant": "plain", "seed": 0, "fraction": 0.1}

@@ -77,7 +77,7 @@ def test_without_any_model_the_item_says_what_to_do(name: str, tmp_path: Path, m
 @pytest.fixture
 def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two small untrained models under names that tell their variant."""
-    from unsmooth.train import build_model, find_recipe, save_model
+    from unsmooth.training import build_model, find_recipe, save_model
 
     recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
     for seed, variant in enumerate(("plain", "sharpening")):
@@ -90,9 +90,8 @@ def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("little_zoo")
 @pytest.mark.parametrize("name", ["table1", "table2", "table3"])
 def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:
-    from unsmooth.data import open_data
-    from unsmooth.measure import measure
-    from unsmooth.models import load_model
+    from unsmooth.analysis import measure
+    from unsmooth.sources import load_model, open_data
 
     metric = {"table1": "hfc_lfc", "table2": "effective_rank", "table3": "cosine_similarity"}[name]
     result = find_item(name).run(Context(limit=3))
@@ -120,7 +119,7 @@ def test_models_of_one_variant_are_averaged() -> None:
 
 
 def test_a_variant_that_the_table_does_not_have_is_left_out_by_name(little_zoo: Path) -> None:
-    from unsmooth.train import build_model, find_recipe, save_model
+    from unsmooth.training import build_model, find_recipe, save_model
 
     recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
     save_model(build_model(recipe, 0), little_zoo / "mixed", recipe, {"variant": "sharpening@:1"})
@@ -166,7 +165,7 @@ def test_figure_2_names_the_variants_that_are_missing() -> None:
 
 
 def test_models_that_add_attention_and_mlp_in_one_sum_are_left_out_with_the_reason() -> None:
-    from unsmooth.measure import Measurement
+    from unsmooth.analysis import Measurement
     from unsmooth.paper.changes import grouped
 
     found = {

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from unsmooth.explain.patches import image_patches
-from unsmooth.explain.scenario import log10_table
+from unsmooth.analysis.patches import image_patches
 from unsmooth.paper import Context, find_item
+from unsmooth.theory.scenario import log10_table
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -134,8 +134,8 @@ def test_figure_5_names_its_models_and_shows_them_before_and_after_folding(tmp_p
 
 def test_shares_of_figure_5_are_those_of_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    from unsmooth.models import load_model
     from unsmooth.paper.depth import RANDOM
+    from unsmooth.sources import load_model
 
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
     result = find_item("fig5").run(Context())

@@ -13,7 +13,7 @@ from unsmooth.cli import options
 from unsmooth.errors import OptionError, UnsmoothError
 
 if TYPE_CHECKING:
-    from unsmooth.watch import Crossing, Limit
+    from unsmooth.callbacks import Crossing, Limit
 
 Run = Annotated[Path, typer.Argument(metavar="RUN.json", help="A file that `unsmooth measure --out` wrote.")]
 Most = Annotated[
@@ -40,7 +40,7 @@ def command(
     except UnsmoothError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    from unsmooth.report.words import counted
+    from unsmooth.page.words import counted
 
     if as_json:
         typer.echo(json.dumps(_plain(crossed, limits, samples), indent=1))
@@ -54,9 +54,9 @@ def command(
 
 
 def _check(run: Path, most: list[str], least: list[str], tokens: str | None) -> tuple[list[Crossing], list[Limit], int]:
-    from unsmooth.measure import load_measurement
-    from unsmooth.measure.tokens import resolve_policies
-    from unsmooth.watch import Limit, crossings
+    from unsmooth.analysis import load_measurement
+    from unsmooth.analysis.policies import resolve_policies
+    from unsmooth.callbacks import Limit, crossings
 
     limits = [Limit.parse("max", text) for text in most] + [Limit.parse("min", text) for text in least]
     if not limits:

@@ -20,7 +20,7 @@ from unsmooth.errors import OptionError, PointError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unsmooth.measure import Measurement
+    from unsmooth.analysis import Measurement
 
 _SIDE = "A file that `unsmooth measure --out` wrote, or a model as `measure` takes it (with --data)."
 First = Annotated[str, typer.Argument(metavar="A", help=_SIDE)]
@@ -48,8 +48,8 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Show B − A for every number that both hold, with its 95 % interval, paired where both saw the same inputs."""
-    from unsmooth.files import check_writable, write_atomically
-    from unsmooth.measure import compare, load_measurement
+    from unsmooth.analysis import compare, load_measurement
+    from unsmooth.sources.files import check_writable, write_atomically
 
     if out is not None:
         check_writable(out)
@@ -60,7 +60,7 @@ def command(
         if data is None:
             raise OptionError(f"{reference} is a model, not a measurement (RUN.json): say with --data what to measure")
         from unsmooth.cli.measure import run
-        from unsmooth.data import open_data
+        from unsmooth.sources import open_data
 
         loaded = options.open_model(reference, None, random_init, model_option, device, dtype)
         given = open_data(data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length)
@@ -70,7 +70,7 @@ def command(
     frame = compare(a, b)
     shown = frame[frame["point"].isin(_chosen(frame, points))]
     if out is not None:
-        from unsmooth.report.comparison import comparison_page
+        from unsmooth.page.comparison import comparison_page
 
         write_atomically(out, comparison_page(a, b, names, list(shown["point"])))
     if as_json:
@@ -98,9 +98,9 @@ def _chosen(frame: pd.DataFrame, points: str) -> list[str]:
 
 
 def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str], console: Console) -> None:
-    from unsmooth.measure.pairing import pair
-    from unsmooth.measure.registry import METRICS
-    from unsmooth.report.comparison import finding, left_out
+    from unsmooth.analysis.pairing import pair
+    from unsmooth.metrics.registry import METRICS
+    from unsmooth.page.comparison import finding, left_out
 
     wide = False
     for tokens, rows in shown.groupby("tokens", sort=False):
@@ -181,8 +181,8 @@ def _notes(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:
 
 
 def _plain(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str]) -> dict[str, Any]:
-    from unsmooth.measure.pairing import pair
-    from unsmooth.report.comparison import left_out
+    from unsmooth.analysis.pairing import pair
+    from unsmooth.page.comparison import left_out
 
     pairing = pair(a, b, names)
     return {

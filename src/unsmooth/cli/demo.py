@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from unsmooth.report import Subject
+    from unsmooth.analysis import Subject
 
 FALLBACK = "timm:vit_tiny_patch16_224"
 # Shown first, in this order, when their names say what they are.
@@ -25,13 +25,13 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
     """Measure and explain the shipped models on the bundled pictures: a table here, and a page to open."""
     import torch
 
+    from unsmooth.analysis import collect
     from unsmooth.cli.progress import track
     from unsmooth.cli.report import nothing_half_done, page_names
-    from unsmooth.data import open_data
-    from unsmooth.files import check_writable, write_atomically
-    from unsmooth.models import load_model
-    from unsmooth.models.load import zoo_folder
-    from unsmooth.report import build_report, collect
+    from unsmooth.page import build_report
+    from unsmooth.sources import load_model, open_data
+    from unsmooth.sources.files import check_writable, write_atomically
+    from unsmooth.sources.load import zoo_folder
 
     torch.manual_seed(0)
     check_writable(out)
@@ -56,7 +56,7 @@ def headline(names: Sequence[str]) -> str | None:
     >>> headline(["plain", "sharpening", "smoothing"])
     'One ViT trained plain, sharpening and smoothing: how smooth are its features?'
     """
-    from unsmooth.report.words import listed
+    from unsmooth.page.words import listed
 
     three = len(names) == 3 and all(variant in name for variant, name in zip(VARIANTS, names, strict=True))
     return f"One ViT trained {listed(names)}: how smooth are its features?" if three else None
@@ -64,9 +64,9 @@ def headline(names: Sequence[str]) -> str | None:
 
 def glance(subjects: Sequence[Subject]) -> Table:
     """One row per model: each metric at the input of the first and the output of the last layer."""
-    from unsmooth.measure.registry import METRICS
-    from unsmooth.report.page_data import shared_policies
-    from unsmooth.report.verdict import ends, leading_metrics, verdict
+    from unsmooth.metrics.registry import METRICS
+    from unsmooth.page.data import shared_policies
+    from unsmooth.page.verdict import ends, leading_metrics, verdict
 
     metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
     words = {"steady": "no clear change", "mixed": "metrics disagree"}
@@ -84,8 +84,8 @@ def glance(subjects: Sequence[Subject]) -> Table:
 
 def shipped(folder: Path) -> list[str]:
     """The zoo's models: first plain, sharpening and smoothing of one share of the data, the larger share preferred."""
-    from unsmooth.files import read_json
-    from unsmooth.models.load import TRAINED
+    from unsmooth.sources.files import read_json
+    from unsmooth.sources.load import TRAINED
 
     configs = {path.parent.name: read_json(path, TRAINED) for path in sorted(folder.glob("*/config.json"))}
     groups: dict[float, dict[str, str]] = {}

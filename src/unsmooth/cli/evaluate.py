@@ -39,8 +39,8 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Accuracy, expected calibration error and the three smoothing metrics on the test set."""
-    from unsmooth.files import check_writable, write_atomically
-    from unsmooth.train import evaluate_trained
+    from unsmooth.sources.files import check_writable, write_atomically
+    from unsmooth.training import evaluate_trained
 
     if out is not None:
         check_writable(out)

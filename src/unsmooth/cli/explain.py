@@ -13,9 +13,8 @@ from rich.console import Console
 from unsmooth.cli import options
 
 if TYPE_CHECKING:
-    from unsmooth.data import Data
-    from unsmooth.explain import Explanation
-    from unsmooth.models import LoadedModel
+    from unsmooth.analysis import Explanation
+    from unsmooth.sources import Data, LoadedModel
 
 Layers = Annotated[str | None, typer.Option(help="Layers, with commas (0,5,11); all by default.")]
 Spectra = Annotated[
@@ -48,8 +47,8 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
-    from unsmooth.data import open_data
-    from unsmooth.files import check_writable
+    from unsmooth.sources import open_data
+    from unsmooth.sources.files import check_writable
 
     if out is not None:
         check_writable(out)
@@ -86,8 +85,8 @@ def run(
     folded: bool = True,
 ) -> Explanation:
     """Explain with a progress bar; Ctrl-C ends it early and marks the result partial."""
+    from unsmooth.analysis import Explainer
     from unsmooth.cli.progress import interruptible, track
-    from unsmooth.explain import Explainer
 
     with (
         Explainer(loaded.model, folded=folded, layers=layers, spectra=spectra, max_products=max_products) as explainer,
@@ -105,8 +104,8 @@ def run(
 
 def write_figures(found: Explanation, folder: Path) -> None:
     """Eigenvalue distributions, and predicted against measured, as HTML that opens offline."""
-    from unsmooth.files import write_atomically
-    from unsmooth.report.figures_explain import eigenvalue_distribution, predicted_against_measured
+    from unsmooth.figures.plotly_explain import eigenvalue_distribution, predicted_against_measured
+    from unsmooth.sources.files import write_atomically
 
     for name, figure in (
         ("eigenvalues", eigenvalue_distribution(found)),

@@ -12,9 +12,8 @@ from rich.console import Console
 from unsmooth.cli import options
 
 if TYPE_CHECKING:
-    from unsmooth.data import Data
-    from unsmooth.measure import Measurement
-    from unsmooth.models import LoadedModel
+    from unsmooth.analysis import Measurement
+    from unsmooth.sources import Data, LoadedModel
 
 Metrics = Annotated[str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or metric names, with commas.")]
 Tokens = Annotated[str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers.")]
@@ -53,8 +52,8 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
-    from unsmooth.data import open_data
-    from unsmooth.files import check_writable
+    from unsmooth.sources import open_data
+    from unsmooth.sources.files import check_writable
 
     if out is not None:
         check_writable(out)
@@ -87,8 +86,8 @@ def run(
     loaded: LoadedModel, batches: Data, metrics: str, tokens: str, points: str, degenerate: str = "error"
 ) -> Measurement:
     """Measure with a progress bar; Ctrl-C ends it early and marks the result partial."""
+    from unsmooth.analysis import Measurer
     from unsmooth.cli.progress import interruptible, track
-    from unsmooth.measure import Measurer
 
     special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
     with (

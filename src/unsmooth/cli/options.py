@@ -15,7 +15,7 @@ from unsmooth.errors import OptionError
 if TYPE_CHECKING:
     import torch
 
-    from unsmooth.models import LoadedModel
+    from unsmooth.sources import LoadedModel
 
 Model = Annotated[
     str,
@@ -62,7 +62,7 @@ def open_model(
     dtype: str,
 ) -> LoadedModel:
     """The model behind a reference, on the device and in the dtype asked for."""
-    from unsmooth.models import load_model
+    from unsmooth.sources import load_model
 
     where, what = device_named(device), dtype_named(dtype)
     if where.type == "cpu" and dtype in ("bfloat16", "float16"):

@@ -17,8 +17,8 @@ from unsmooth.cli import options
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
-    from unsmooth.models import LoadedModel
-    from unsmooth.report import Subject
+    from unsmooth.analysis import Subject
+    from unsmooth.sources import LoadedModel
 
 Models = Annotated[
     list[str],
@@ -63,11 +63,12 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Measure and explain models, and write one HTML page about them that opens without a network."""
+    from unsmooth.analysis import collect
+    from unsmooth.analysis.collection import METRICS
     from unsmooth.cli.progress import track
-    from unsmooth.data import open_data
-    from unsmooth.files import check_writable, write_atomically
-    from unsmooth.report import build_report, collect
-    from unsmooth.report.collection import METRICS
+    from unsmooth.page import build_report
+    from unsmooth.sources import open_data
+    from unsmooth.sources.files import check_writable, write_atomically
 
     called = page_names(models, names)
     check_writable(out)
@@ -132,8 +133,8 @@ def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path
     """Every figure as a file; a note on stderr when PNG could not be made."""
     if folder is None:
         return []
-    from unsmooth.report.browser import find_browser
-    from unsmooth.report.figures import save_figures
+    from unsmooth.figures.browser import find_browser
+    from unsmooth.figures.export import save_figures
 
     formats = ("svg", "png") if find_browser() else ("svg",)
     if "png" not in formats:

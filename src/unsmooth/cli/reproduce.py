@@ -60,8 +60,8 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Reproduce a figure or table, or say what it needs. Offline, what is there is used, and labelled."""
-    from unsmooth.files import check_writable, write_atomically
     from unsmooth.paper import Context, find_item, items
+    from unsmooth.sources.files import check_writable, write_atomically
 
     console = Console()
     wanted = items() if name in ("list", "all") else (find_item(name),)
@@ -175,7 +175,7 @@ def _broken(name: str, width: int) -> str:
 
 def _draw(result: Result, folder: Path) -> None:
     """Every figure as one HTML file that opens offline."""
-    from unsmooth.files import write_atomically
+    from unsmooth.sources.files import write_atomically
 
     for name, figure in result.figures.items():
         if figure is None:

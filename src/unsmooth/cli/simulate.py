@@ -15,7 +15,7 @@ from unsmooth.cli import options
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unsmooth.explain.section5 import Cell
+    from unsmooth.theory.section5 import Cell
 
 Seeds = Annotated[int, typer.Option(min=1, help="Random layers to average over.")]
 Layers = Annotated[int, typer.Option(min=1, help="Iterations of the layer.")]
@@ -52,19 +52,19 @@ def command(
         found = _one(form, norm, mode, sign, seeds, layers, tokens, dim, start)
         shown = _curve_table(found)
     else:
-        from unsmooth.explain.section5 import section5_table
+        from unsmooth.theory.section5 import section5_table
 
         cells = section5_table(range(seeds), layers, start, tokens, dim)
         found = {"layers": layers, "seeds": seeds, "cells": [_cell(cell) for cell in cells]}
         shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
     text = json.dumps({"schema": "unsmooth.simulation/1", **found}, indent=1)
     if out is not None:
-        from unsmooth.files import write_atomically
+        from unsmooth.sources.files import write_atomically
 
         write_atomically(out, text + "\n")
     if figure is not None:
-        from unsmooth.files import write_atomically
-        from unsmooth.report.figures_explain import norm_impact
+        from unsmooth.figures.plotly_explain import norm_impact
+        from unsmooth.sources.files import write_atomically
 
         drawn = norm_impact(seeds=range(seeds), layers=layers, x=start, tokens=tokens, dim=dim)
         write_atomically(figure, drawn.to_html(include_plotlyjs=True))
@@ -83,7 +83,7 @@ def _one(
     import torch
 
     from unsmooth.errors import OptionError
-    from unsmooth.explain.scenario import FORMS, MODES, Scenario, curve
+    from unsmooth.theory.scenario import FORMS, MODES, Scenario, curve
 
     given = {
         "form": (form, FORMS),
@@ -104,7 +104,7 @@ def _one(
 
 
 def _patches(path: Path) -> Tensor:
-    from unsmooth.explain.patches import image_patches
+    from unsmooth.analysis.patches import image_patches
 
     return image_patches(path)
 

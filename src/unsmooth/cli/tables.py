@@ -10,12 +10,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unsmooth.measure.changes import KINDS, READINGS
-from unsmooth.measure.measurement import Cell, Change
-from unsmooth.measure.registry import METRICS
+from unsmooth.analysis.changes import KINDS, READINGS
+from unsmooth.analysis.measurement import Cell, Change
+from unsmooth.metrics.registry import METRICS
 
 if TYPE_CHECKING:
-    from unsmooth.measure import Measurement
+    from unsmooth.analysis import Measurement
 
 WIDE = 125  # columns of a terminal that can show what each sub-layer changed
 

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from unsmooth.cli.tables import narrow_table, written
-from unsmooth.report.words import counted
+from unsmooth.page.words import counted
 
 if TYPE_CHECKING:
-    from unsmooth.explain import Explanation
+    from unsmooth.analysis import Explanation
 
 Columns = tuple[tuple[str, str, str], ...]
 
@@ -64,7 +64,7 @@ def by_layer(explanation: Explanation, wanted: Columns, title: str) -> Table:
 
 def eigenvalues(explanation: Explanation) -> Table:
     """Where the eigenvalues of Σ_h H_h lie (by real part), before and after folding."""
-    from unsmooth.explain.tables import eigenvalue_table
+    from unsmooth.analysis.tables import eigenvalue_table
 
     frame = eigenvalue_table(explanation)
     table = narrow_table("Eigenvalues of H = Σ_h H_h by real part")

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from unsmooth.cli import options
 
 if TYPE_CHECKING:
-    from unsmooth.train import Run
+    from unsmooth.training import Run
 
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="cifar100, or cifar100-fast (patch 4, to try things).")
@@ -59,14 +59,14 @@ def command(
 
     On several GPUs: `accelerate launch -m unsmooth.cli train …`.
     """
-    from unsmooth.train import Run, find_recipe
+    from unsmooth.training import Run, find_recipe
 
     run = Run(find_recipe(recipe).override(changes or []), variant, seed, fraction, same_steps, std)
     folder = out or Path("runs") / run.name
     try:
         record = train_with_progress(run, data, folder, device, tensorboard)
     except KeyboardInterrupt:
-        from unsmooth.train.checkpoint import last_epoch
+        from unsmooth.training.checkpoint import last_epoch
 
         done = last_epoch(folder)
         kept = f"the checkpoint in {folder} is of epoch {done} of {run.epochs}; the same command goes on from there"
@@ -87,7 +87,7 @@ def command(
 
 def train_with_progress(run: Run, data: str, folder: Path, device: str, tensorboard: bool) -> dict[str, Any]:
     """The run with a live bar on stderr: epochs, last loss and accuracy."""
-    from unsmooth.train import launch
+    from unsmooth.training import launch
 
     console = Console(stderr=True)
     columns = (

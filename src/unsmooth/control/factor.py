@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from unsmooth.tolerance import tolerance
+from unsmooth.metrics.tolerance import tolerance
 
 #: Devices with float64 arithmetic; elsewhere (mps) three passes in float32 take its place.
 _HAS_DOUBLE = ("cpu", "cuda", "meta")

@@ -12,8 +12,8 @@ from torch.nn.utils import parametrize
 
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.errors import WeightsError
+from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models.rows import Rows
-from unsmooth.tolerance import tolerance
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 from unsmooth.models.attention import capture_attention, check_attention
 from unsmooth.models.family import AttentionRow, Family, Maps, Slot
 from unsmooth.models.hooks import hook_points
-from unsmooth.models.load import load_model
-from unsmooth.models.loaded import ImageInput, LoadedModel
 from unsmooth.models.points import select_points, split_point
 from unsmooth.models.registry import families, register_family, unregister_family
 from unsmooth.models.taps import Tap, into, out
@@ -15,9 +13,7 @@ __all__ = [
     "AttentionRow",
     "Family",
     "HeadWeights",
-    "ImageInput",
     "LayerView",
-    "LoadedModel",
     "Maps",
     "ModelView",
     "Norm",
@@ -28,7 +24,6 @@ __all__ = [
     "families",
     "hook_points",
     "into",
-    "load_model",
     "out",
     "register_family",
     "select_points",

@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.errors import WeightsError
-from unsmooth.forward import call, evaluating, to_model
+from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models.family import Maps
+from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.hooks import listen
 from unsmooth.models.taps import Spot, Tap, find, find_spot
 from unsmooth.models.view import LayerView, ModelView
 from unsmooth.models.weights import HeadWeights
-from unsmooth.tolerance import tolerance
 
 #: Attention implementations of Hugging Face that return the matrix they multiply by. One that is not the eager one
 #: (a fix of the matrix) stays in place while matrices are shown: without it this would be another model.

@@ -8,39 +8,39 @@ from collections.abc import Iterator
 from torch import nn
 
 from unsmooth.errors import UnknownModelError
-from unsmooth.models import (
-    families_decoders,
-    families_decoders_early,
-    families_encoder_decoder,
-    families_fused,
-    families_gemma,
-    families_parallel,
-    families_speech,
-    families_text,
-    families_text_relatives,
-    families_timm,
-    families_torch,
-    families_towers,
-    families_vision,
+from unsmooth.models.families import (
+    decoders,
+    early_decoders,
+    encoder_decoder,
+    fused,
+    gemma,
+    parallel,
+    speech,
+    text,
+    text_relatives,
+    timm,
+    torch,
+    towers,
+    vision,
 )
+from unsmooth.models.families.refusals import REFUSED
 from unsmooth.models.family import Family, class_name, is_one_of
-from unsmooth.models.refusals import REFUSED
 from unsmooth.models.taps import find
 
 _FAMILIES: list[Family] = [
-    *families_timm.FAMILIES,
-    *families_vision.FAMILIES,
-    *families_towers.FAMILIES,
-    *families_encoder_decoder.FAMILIES,
-    *families_speech.FAMILIES,
-    *families_torch.FAMILIES,
-    *families_text.FAMILIES,
-    *families_text_relatives.FAMILIES,
-    *families_decoders.FAMILIES,
-    *families_decoders_early.FAMILIES,
-    *families_gemma.FAMILIES,
-    *families_fused.FAMILIES,
-    *families_parallel.FAMILIES,
+    *timm.FAMILIES,
+    *vision.FAMILIES,
+    *towers.FAMILIES,
+    *encoder_decoder.FAMILIES,
+    *speech.FAMILIES,
+    *torch.FAMILIES,
+    *text.FAMILIES,
+    *text_relatives.FAMILIES,
+    *decoders.FAMILIES,
+    *early_decoders.FAMILIES,
+    *gemma.FAMILIES,
+    *fused.FAMILIES,
+    *parallel.FAMILIES,
 ]
 
 

@@ -14,7 +14,7 @@ from unsmooth.paper.published import cifar100_column, published
 from unsmooth.paper.records import OTHER_VARIANT, TITLES, VARIANTS, Summary, percent, share_of
 
 if TYPE_CHECKING:
-    from unsmooth.measure import Measurement
+    from unsmooth.analysis import Measurement
 
 KINDS = ("LayerNorm", "Attention", "MLP")
 READINGS = ("chain", "residual")
@@ -116,7 +116,7 @@ def variant_of(name: str) -> str | None:
 
 def described(name: str, reference: str) -> dict[str, Any]:
     """Variant and share of the data of a model: from its own configuration, else from its name."""
-    from unsmooth.train.trained import trained_folder
+    from unsmooth.training.trained import trained_folder
 
     try:
         config = json.loads((trained_folder(reference) / "config.json").read_text(encoding="utf-8"))

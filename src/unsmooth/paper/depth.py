@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import MissingExtraError, OptionError
+from unsmooth.page.words import counted
 from unsmooth.paper.item import Context, Table, Value
-from unsmooth.report.words import counted
 
 if TYPE_CHECKING:
-    from unsmooth.measure import Measurement
-    from unsmooth.models import LoadedModel
+    from unsmooth.analysis import Measurement
+    from unsmooth.sources import LoadedModel
 
 RANDOM = "timm:vit_tiny_patch16_224"
 
@@ -30,7 +30,7 @@ def measured_models(context: Context, metrics: str = "paper", points: str = "res
 
 def shipped_models() -> tuple[str, ...]:
     """References of the models that come with the project, `NAME=zoo:NAME`; empty when there are none."""
-    from unsmooth.models.load import zoo_folder
+    from unsmooth.sources.load import zoo_folder
 
     names = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
     return tuple(f"{name}=zoo:{name}" for name in names)
@@ -40,7 +40,7 @@ def random_model(context: Context, metrics: str = "paper") -> Measurement:
     """ViT-Ti with random weights: what there is before any training."""
     import torch
 
-    from unsmooth.models import load_model
+    from unsmooth.sources import load_model
 
     torch.manual_seed(context.seed)
     loaded = load_model(RANDOM, random_init=True, device=device_of(context))
@@ -49,8 +49,8 @@ def random_model(context: Context, metrics: str = "paper") -> Measurement:
 
 def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
     """Each metric at the input, halfway and at the end of the residual stream."""
-    from unsmooth.measure.measurement import Cell
-    from unsmooth.measure.registry import METRICS
+    from unsmooth.analysis.measurement import Cell
+    from unsmooth.metrics.registry import METRICS
 
     rows: list[list[Value]] = []
     for name, measurement in measurements.items():
@@ -67,7 +67,7 @@ def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
 
 def curves(measurements: dict[str, Measurement]) -> Any:
     """The figure; None where plotly is not installed, because the table is still worth having."""
-    from unsmooth.report.depth import depth_curves
+    from unsmooth.figures.plotly_depth import depth_curves
 
     try:
         return depth_curves(measurements)
@@ -95,8 +95,8 @@ def data_names(measurements: dict[str, Measurement]) -> str:
 
 
 def _measured(reference: str, data: str, context: Context, metrics: str, points: str) -> Measurement:
-    from unsmooth.measure import load_measurement
-    from unsmooth.models import load_model
+    from unsmooth.analysis import load_measurement
+    from unsmooth.sources import load_model
 
     if reference.endswith(".json"):
         return load_measurement(reference)
@@ -104,8 +104,8 @@ def _measured(reference: str, data: str, context: Context, metrics: str, points:
 
 
 def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str, points: str) -> Measurement:
-    from unsmooth.data import open_data
-    from unsmooth.measure import measure
+    from unsmooth.analysis import measure
+    from unsmooth.sources import open_data
 
     batches = open_data(data, loaded, batch_size=context.batch_size, limit=context.limit)
     found = measure(loaded.model, batches, metrics, points=points)

@@ -9,7 +9,7 @@ from unsmooth.errors import DataError
 from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context
 from unsmooth.paper.records import variant_in_tables
-from unsmooth.train.trained import evaluate_trained
+from unsmooth.training.trained import evaluate_trained
 
 
 def wanted(context: Context) -> bool:

@@ -17,8 +17,8 @@ _TOKENS, _DIM, _MOST_LAYERS = 12, 6, 20_000
 
 def run(context: Context) -> Result:
     """Four layers: each definition of oversmoothing is met by one of them and not met by another."""
-    from unsmooth.explain import dominance, simulate
-    from unsmooth.measure.metrics import cosine_similarity, effective_rank
+    from unsmooth.metrics.definitions import cosine_similarity, effective_rank
+    from unsmooth.theory import dominance, simulate
 
     generator = torch.Generator().manual_seed(context.seed)
     rows: list[list[Value]] = []

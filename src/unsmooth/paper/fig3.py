@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from unsmooth.errors import MissingExtraError
+from unsmooth.page.words import counted
 from unsmooth.paper.item import Context, Item, Result, Table
-from unsmooth.report.words import counted
 
 _SEEDS, _LAYERS = 20, 128
 
 
 def run(context: Context) -> Result:
     """The final log10 HFC/LFC of every combination, and the curves."""
-    from unsmooth.explain.patches import image_patches
-    from unsmooth.explain.scenario import log10_table
+    from unsmooth.analysis.patches import image_patches
+    from unsmooth.theory.scenario import log10_table
 
     seeds = range(context.seed, context.seed + (context.limit or _SEEDS))
     start = image_patches(context.data[0]) if context.data else None
@@ -41,7 +41,7 @@ def run(context: Context) -> Result:
 
 
 def _figure(seeds: range, start: Any) -> Any:
-    from unsmooth.report.figures_explain import norm_impact
+    from unsmooth.figures.plotly_explain import norm_impact
 
     try:
         return norm_impact(seeds, _LAYERS, start)

@@ -10,7 +10,7 @@ from unsmooth.paper.depth import RANDOM, all_named, device_of, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 
 if TYPE_CHECKING:
-    from unsmooth.explain import Explanation
+    from unsmooth.analysis import Explanation
 
 
 def run(context: Context) -> Result:
@@ -42,7 +42,7 @@ _COLUMNS = ("model", "weights", "[−1, 0)", "(0, ∞)", "outside", "median", "e
 def _rows(explained: dict[str, Explanation]) -> list[list[Value]]:
     import torch
 
-    from unsmooth.explain.facts import eigenvalue_shares
+    from unsmooth.analysis.facts import eigenvalue_shares
 
     rows: list[list[Value]] = []
     for name, explanation in explained.items():
@@ -58,9 +58,8 @@ def _rows(explained: dict[str, Explanation]) -> list[list[Value]]:
 def _explained(reference: str, context: Context, random_init: bool) -> Explanation:
     import torch
 
-    from unsmooth.data import open_data
-    from unsmooth.explain import explain
-    from unsmooth.models import load_model
+    from unsmooth.analysis import explain
+    from unsmooth.sources import load_model, open_data
 
     torch.manual_seed(context.seed)
     loaded = load_model(reference, random_init=random_init, device=device_of(context))
@@ -70,7 +69,7 @@ def _explained(reference: str, context: Context, random_init: bool) -> Explanati
 
 
 def _figure(explained: dict[str, Explanation]) -> Any:
-    from unsmooth.report.figures_explain import eigenvalue_distribution
+    from unsmooth.figures.plotly_explain import eigenvalue_distribution
 
     try:
         return eigenvalue_distribution(explained)

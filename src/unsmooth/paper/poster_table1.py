@@ -51,10 +51,9 @@ def run(context: Context) -> Result:
 def _shares(reference: str, data: str, context: Context, limit: int, random_init: bool) -> pd.DataFrame:
     import torch
 
-    from unsmooth.data import open_data
-    from unsmooth.explain.tables import type_shares
-    from unsmooth.explain.types import dominating_types
-    from unsmooth.models import load_model
+    from unsmooth.analysis.tables import type_shares
+    from unsmooth.analysis.types import dominating_types
+    from unsmooth.sources import load_model, open_data
 
     torch.manual_seed(context.seed)
     loaded = load_model(reference, random_init=random_init, device=device_of(context))

@@ -68,8 +68,8 @@ def differences(share: str, records: list[dict[str, Any]]) -> list[str]:
     """How far each controlled variant is from plain, with Welch's 95 % interval where both have several seeds."""
     import torch
 
-    from unsmooth.measure.comparison import welch
-    from unsmooth.measure.moments import Moments
+    from unsmooth.analysis.comparison import welch
+    from unsmooth.metrics.moments import Moments
 
     seeds: dict[str, Moments] = {}
     for record in records:

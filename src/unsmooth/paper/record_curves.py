@@ -12,7 +12,7 @@ Curves = dict[str, list[list[float]]]  # metric -> one list by depth for each ru
 
 def line_styles(shares: Iterable[float]) -> Callable[[str, float], dict[str, Any]]:
     """A colour for each variant; solid for the largest share of the data, then dashes, then dots."""
-    from unsmooth.report.depth import COLOURS
+    from unsmooth.figures.plotly_depth import COLOURS
 
     dashes = dict(zip(sorted(set(shares), reverse=True), ("solid", "dash", "dot"), strict=False))
     return lambda variant, share: {"color": COLOURS[VARIANTS.index(variant)], "dash": dashes.get(share, "dot")}
@@ -25,7 +25,7 @@ def record_curves(groups: dict[tuple[str, float], Curves]) -> Any:
         from plotly.subplots import make_subplots
     except ImportError:
         return None
-    from unsmooth.measure.registry import METRICS
+    from unsmooth.metrics.registry import METRICS
 
     metrics = list(next(iter(groups.values())))
     figure = make_subplots(rows=1, cols=len(metrics), subplot_titles=[METRICS[m].title for m in metrics])

@@ -1,0 +1,138 @@
+"""Does the prediction agree with the measurement: rank correlation, confusion table, intervals. No scipy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsmooth.metrics.student import student_95
+
+Array = NDArray[np.float64]
+_Z95 = 1.959963984540054
+
+
+def average_ranks(values: Array) -> Array:
+    """Ranks from 1, ties sharing their mean.
+
+    >>> average_ranks(np.array([3.0, 1.0, 3.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[where], dtype=np.float64)
+
+
+def spearman(x: Array, y: Array) -> float:
+    """Spearman's rank correlation; nan for fewer than two points or a constant side."""
+    if len(x) < 2:
+        return math.nan
+    a, b = average_ranks(x), average_ranks(y)
+    a, b = a - a.mean(), b - b.mean()
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale > 0 else math.nan
+
+
+def bootstrap_interval(
+    statistic: Callable[[NDArray[np.int64]], float], groups: Sequence[Hashable], draws: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """The 95 % percentile interval of `statistic(rows)` when whole groups are drawn with replacement.
+
+    Rows of one input are not independent, so inputs are drawn, not rows. One group gives (nan, nan).
+    """
+    members: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    rows = [np.array(found, dtype=np.int64) for found in members.values()]
+    if len(rows) < 2:
+        return math.nan, math.nan
+    generator = np.random.default_rng(seed)
+    values = [
+        statistic(np.concatenate([rows[i] for i in generator.integers(len(rows), size=len(rows))]))
+        for _ in range(draws)
+    ]
+    finite = np.array([v for v in values if not math.isnan(v)])
+    if not len(finite):
+        return math.nan, math.nan
+    low, high = np.quantile(finite, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """The 95 % Wilson score interval, which stays honest at 0 and 1.
+
+    >>> low, high = wilson_interval(1.0, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.722, 1.0)
+    """
+    if not count:
+        return 0.0, 1.0
+    z2 = _Z95**2 / count
+    middle = (share + z2 / 2) / (1 + z2)
+    half = _Z95 / (1 + z2) * math.sqrt(share * (1 - share) / count + z2 / (4 * count))
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def share_interval(per_input: Array) -> tuple[float, float]:
+    """A 95 % interval for a mean of shares, one share per input.
+
+    Between inputs Student's; the heads of one input are not independent, so inputs are what is counted. Where
+    all inputs agree there is no spread to use and Wilson's interval for that many inputs stands in.
+    """
+    mean, count = float(per_input.mean()), len(per_input)
+    spread = float(per_input.std(ddof=1)) if count > 1 else 0.0
+    if spread == 0:
+        return wilson_interval(mean, count)
+    half = student_95(count - 1) * spread / math.sqrt(count)
+    return max(mean - half, 0.0), min(mean + half, 1.0)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A prediction beside a measurement over layers and inputs; "up" is growth, a positive logarithm.
+
+    Without a row (`count` 0), shares are nan.
+    """
+
+    count: int
+    both_up: int
+    only_predicted_up: int
+    only_measured_up: int
+    both_down: int
+    spearman: float
+    spearman_low: float
+    spearman_high: float
+    slope: float  # least squares of measured on predicted, through their means
+
+    @property
+    def accuracy(self) -> float:
+        """The share of rows with the right sign."""
+        return (self.both_up + self.both_down) / self.count if self.count else math.nan
+
+    @property
+    def majority(self) -> float:
+        """What always saying the commoner sign would score: the bar an accuracy has to clear."""
+        up = self.both_up + self.only_measured_up
+        return max(up, self.count - up) / self.count if self.count else math.nan
+
+
+def agreement(predicted: Array, measured: Array, groups: Sequence[Hashable], draws: int = 1000) -> Agreement:
+    """The confusion table, rank correlation and its bootstrap interval over groups (inputs)."""
+    up, rose = predicted > 0, measured > 0
+    low, high = bootstrap_interval(lambda rows: spearman(predicted[rows], measured[rows]), groups, draws)
+    centred = predicted - predicted.mean() if len(predicted) else predicted
+    size = float(centred @ centred)
+    return Agreement(
+        count=len(predicted),
+        both_up=int((up & rose).sum()),
+        only_predicted_up=int((up & ~rose).sum()),
+        only_measured_up=int((~up & rose).sum()),
+        both_down=int((~up & ~rose).sum()),
+        spearman=spearman(predicted, measured),
+        spearman_low=low,
+        spearman_high=high,
+        slope=float(centred @ measured) / size if size > 0 else math.nan,
+    )

@@ -1,0 +1,101 @@
+"""Two measurements side by side."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from unsmooth.analysis.measurement import Measurement, kind_of, layer_of
+from unsmooth.analysis.pairing import pair
+from unsmooth.errors import UnsmoothError
+from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.student import student_95
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Values = npt.NDArray[np.float64]
+
+
+def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
+    """Difference `b − a` for every number that both hold, with its 95 % interval and the definition's text.
+
+    Where both hold the same inputs (see `pair`), the interval is that of paired samples and `pairs` says how many
+    there were; elsewhere it is Welch's. The two need not come from the same model: what they share is compared, what
+    they don't is left out.
+    """
+    import pandas as pd
+
+    shared = [cell for cell in a.cells if cell in b.cells]
+    if not shared:
+        raise UnsmoothError("the two measurements share no point, metric and token policy: nothing to compare")
+    pairing = pair(a, b)
+    rows = []
+    for cell in shared:
+        if a.definition(cell.metric, cell.tokens) != b.definition(cell.metric, cell.tokens):
+            raise UnsmoothError(f"{cell.metric} ({cell.tokens} tokens) is defined differently in the two measurements")
+        alone = pairing.places is None
+        found = welch(a.cells[cell], b.cells[cell]) if alone else paired(*pairing.values(a, b, cell))
+        rows.append(
+            {
+                "point": cell.point,
+                "layer": layer_of(cell.point),
+                "kind": kind_of(cell.point),
+                "metric": cell.metric,
+                "tokens": cell.tokens,
+                **found,
+                "interval": "Welch" if alone else "paired",
+                "definition": a.definition(cell.metric, cell.tokens),
+            }
+        )
+    return pd.DataFrame(rows).astype({"layer": "Int64"})
+
+
+def paired(a: Values, b: Values) -> dict[str, float]:
+    """Student's 95 % interval for the mean of `b − a`, sample by sample; nan below two samples.
+
+    >>> found = paired(np.array([1.0, 2.0, 3.0]), np.array([1.1, 2.2, 3.3]))
+    >>> round(found["difference"], 3), round(found["high"], 3)  # t of two degrees of freedom, 4.303, times 0.1 / √3
+    (0.2, 0.448)
+    """
+    moments = Moments()
+    moments.update(torch.from_numpy(b - a))
+    first, second = (float(x.mean()) if len(x) else math.nan for x in (a, b))
+    return _row(first, second, moments.mean, moments.half_width, len(a))
+
+
+def welch(a: Moments, b: Moments) -> dict[str, float]:
+    """Welch's 95 % interval for the difference of two means."""
+    return _row(a.mean, b.mean, b.mean - a.mean, welch_half_width(a, b), 0)
+
+
+def _row(a: float, b: float, difference: float, half: float, pairs: int) -> dict[str, float]:
+    return {
+        "a": a,
+        "b": b,
+        "difference": difference,
+        "low": difference - half,
+        "high": difference + half,
+        "differs": abs(difference) > half,
+        "pairs": pairs,
+    }
+
+
+def welch_half_width(a: Moments, b: Moments) -> float:
+    """Half of Welch's 95 % interval for the difference of two means; nan where one has fewer than two samples.
+
+    >>> same = Moments(count=2, mean=0.0, square=0.5)
+    >>> round(welch_half_width(same, same), 3)  # t of two degrees of freedom, 4.303, times √(0.25 + 0.25)
+    3.042
+    """
+    first, second = a.sem**2, b.sem**2
+    total = first + second
+    if not total > 0:
+        return total  # no spread at all, or none that is known
+    # Welch and Satterthwaite's degrees of freedom
+    freedom = total**2 / (first**2 / (a.count - 1) + second**2 / (b.count - 1))
+    return student_95(round(freedom, 3)) * math.sqrt(total)

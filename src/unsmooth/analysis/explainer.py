@@ -1,0 +1,249 @@
+"""Explain a real model, batch by batch: one forward pass each, nothing kept but rows of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from unsmooth.analysis.explanation import DEFINITIONS, Explanation
+from unsmooth.analysis.facts import LayerFacts, layer_facts
+from unsmooth.analysis.sublayer import head_rows, layer_rows
+from unsmooth.analysis.versions import library_versions
+from unsmooth.errors import FeatureError, OptionError, WeightsError
+from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
+from unsmooth.models.forward import call, evaluating, lengthened, padding_of, pictures_follow, to_model
+from unsmooth.models.taps import candidates
+from unsmooth.theory.stochastic import widened
+
+ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
+
+
+def explain(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    folded: bool = True,
+    layers: Sequence[int] | None = None,
+    spectra: int = 8,
+    max_products: int = 240,
+    about: Mapping[str, Any] | None = None,
+) -> Explanation:
+    """Why a Transformer's attention smooths or sharpens, per layer, head and input, and whether it does.
+
+    Args:
+        model: any supported Transformer; its mode, dtype, device and hooks are as before afterwards.
+        batches: image tensors, dicts of keyword inputs (Hugging Face), or tuples whose first item is the input.
+        folded: fold the norms, LayerScale and biases into H (`False`: the bare W_V W_proj with step size 1).
+        layers: which layers (passes), all by default.
+        spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing).
+        max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
+        about: facts about model and data to keep with the numbers.
+    """
+    with Explainer(model, folded=folded, layers=layers, spectra=spectra, max_products=max_products) as explainer:
+        for batch in batches:
+            explainer.update(batch)
+    return explainer.result(about=about)
+
+
+class Explainer:
+    """`explain`, batch by batch: enter, `update` with each batch, leave, take the `result`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        folded: bool = True,
+        layers: Sequence[int] | None = None,
+        spectra: int = 8,
+        max_products: int = 240,
+    ) -> None:
+        self.view = view(model)
+        self.folded, self.spectra, self.max_products = folded, spectra, max_products
+        self.chosen = _check_layers(layers, len(self.view.layers))
+        _check_rows_sum(self.view)
+        self.layer_rows: list[dict[str, Any]] = []
+        self.head_rows: list[dict[str, Any]] = []
+        self.inputs = self.batches = 0
+        self._facts: dict[int, LayerFacts] = {}
+        self._mask: Tensor | None = None
+        self._pictures = False
+        self._pending: dict[int, dict[str, Tensor]] = {}
+        self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+        self._listening = True
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(evaluating(self.view.model))
+            points = [f"blocks.{i}.{name}" for i in self.chosen for name in ("pre", "attn")]
+            stack.enter_context(hook_points(self.view, points, self._on_point))
+            stack.enter_context(capture_attention(self.view, self._on_attention, self.chosen))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pending.clear()
+        self._stack.__exit__(kind, error, trace)
+
+    def facts(self, index: int) -> LayerFacts:
+        """The data-free part of a layer, computed when it is first needed."""
+        if index not in self._facts:
+            self._facts[index] = layer_facts(self.view.layers[index], self.folded)
+        return self._facts[index]
+
+    def update(self, batch: Any) -> None:
+        """One forward pass; its rows are added together, or not at all.
+
+        Before the first one, one input more: do weights and matrices reproduce the attention's own output?
+        """
+        inputs = to_model(batch, self.view.model)
+        if not self.batches:
+            self._listening = False
+            check_attention(self.view, _first(inputs, self.view))
+        self._listening = True
+        self._mask = _kept(inputs, self.view)
+        self._pictures = self.view.family.pictures is not None and pictures_follow(inputs)
+        self._drafts = ([], [])
+        self._pending.clear()
+        try:
+            call(self.view.model, inputs)
+        except FeatureError as error:
+            raise FeatureError(f"{error} (batch {self.batches})") from None
+        for rows, drafts in zip((self.layer_rows, self.head_rows), self._drafts, strict=True):
+            rows += [{**row, "input": row["input"] + self.inputs} for row in drafts]
+        self.inputs = 1 + max((row["input"] for row in self.layer_rows), default=-1)
+        self.batches += 1
+
+    def result(self, partial: bool = False, about: Mapping[str, Any] | None = None) -> Explanation:
+        """What was explained so far."""
+        if not self.batches:
+            raise FeatureError("nothing was explained: there was no batch; give at least one")
+        facts = [self.facts(i) for i in self.chosen]
+        spectra = [
+            {"layer": f.index, "folded": done, "layer_values": s.layer, "head_values": s.heads}
+            for f in facts
+            for done, s in ((False, f.raw), (True, f.effective))
+            if self.folded or not done
+        ]
+        notes = sorted({note for f in facts for note in f.folded.approximations}) if self.folded else []
+        cut = sum(not row["converged"] for row in self.layer_rows)
+        if cut:
+            notes.append(
+                f"{cut} of {len(self.layer_rows)} Krylov searches met their limit of {self.max_products} products: "
+                "those exponents are estimates (raise max_products)"
+            )
+        weights = [row for f in facts for row in f.rows]
+        return Explanation(
+            self.layer_rows, self.head_rows, weights, spectra, {**self._about(), **(about or {})}, partial, notes
+        )
+
+    def _on_point(self, point: str, x: Tensor) -> None:
+        _, index, name = point.split(".")
+        self._receive(int(index), name, x)
+
+    def _on_attention(self, index: int, a: Tensor) -> None:
+        self._receive(index, "attention", a)
+
+    def _receive(self, index: int, name: str, tensor: Tensor) -> None:
+        if not self._listening:
+            return
+        found = self._pending.setdefault(index, {})
+        found[name] = tensor
+        if len(found) == 3:
+            self._explain(index, **self._pending.pop(index))
+
+    def _explain(self, index: int, pre: Tensor, attn: Tensor, attention: Tensor) -> None:
+        if self._mask is not None and self._pictures:
+            self._mask = lengthened(self._mask, pre.shape[1], True)
+        if self._mask is not None and self._mask.shape != pre.shape[:2]:
+            raise FeatureError(
+                f"the inputs describe {tuple(self._mask.shape)} (batch, token) positions but blocks.{index}.pre has "
+                f"{tuple(pre.shape[:2])}: padding cannot be told apart; give inputs of one length, without a mask"
+            )
+        if not bool(torch.isfinite(pre if self._mask is None else pre[self._mask]).all()):
+            raise FeatureError(f"blocks.{index}.pre holds NaN or infinity: there is nothing to explain")
+        facts = self.facts(index)
+        attention = widened(attention, self._mask)
+        rows, steps = layer_rows(
+            facts,
+            pre,
+            attn,
+            attention,
+            self._mask,
+            self.folded,
+            {"max_products": self.max_products, "accuracy": ACCURACY},
+        )
+        self._drafts[0].extend(rows)
+        left = max(self.spectra - self.inputs, 0)
+        self._drafts[1].extend(head_rows(facts, attention, steps, self._mask, left))
+
+    def _about(self) -> dict[str, Any]:
+        parameter = next(self.view.model.parameters())
+        return {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "model": {
+                "class": type(self.view.model).__qualname__,
+                "family": self.view.family.name,
+                "placement": self.view.family.placement,
+                "layers": len(self.view.layers),
+                "width": self.view.width,
+                "heads": self.view.layers[0].heads,
+                "key": self.view.layers[0].key_dim,
+                "causal": self.view.causal,
+                "dtype": str(parameter.dtype).removeprefix("torch."),
+                "device": str(parameter.device),
+            },
+            "data": {"batches": self.batches, "inputs": self.inputs},
+            "settings": {
+                "folded": self.folded,
+                "layers": list(self.chosen),
+                "spectra": self.spectra,
+                "max_products": self.max_products,
+                "accuracy": ACCURACY,
+            },
+            "definitions": dict(DEFINITIONS),
+            "versions": library_versions(),
+        }
+
+
+def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    chosen = tuple(range(count)) if layers is None else tuple(dict.fromkeys(layers))
+    if not chosen or any(not 0 <= i < count for i in chosen):
+        raise OptionError(f"layers must be between 0 and {count - 1}, got {list(chosen)}")
+    return chosen
+
+
+def _check_rows_sum(v: ModelView) -> None:
+    """Before any forward pass: no part of the attention goes to a sink, and no map across heads follows the softmax."""
+    for layer in v.layers:
+        if layer.sink:
+            why = " or ".join(candidates(layer.attention_row.sink))
+            raise WeightsError(
+                f"{layer.name} of {v.family.name}: attention rows must sum to 1 (A·1 = 1), and here they do not "
+                f"because of {why}: this model can be measured, not explained"
+            )
+
+
+def _first(batch: Any, v: ModelView) -> Any:
+    """The first input of a batch, as a batch; all of it for torch's encoder, whose first axis may be another."""
+    if v.family.batch_first:
+        return batch
+    if isinstance(batch, tuple):
+        return (_first(batch[0], v),)
+    if isinstance(batch, Mapping):
+        return {name: x[:1] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
+    return batch[:1]
+
+
+def _kept(batch: Any, v: ModelView) -> Tensor | None:
+    """The tokens that are no padding, where a batch says so and has any."""
+    padding = padding_of(batch, v.prefix_tokens, v.model)
+    return None if padding is None or not bool(padding.any()) else ~padding

@@ -1,0 +1,184 @@
+"""What was explained, as tidy frames and one JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unsmooth.sources.files import read_json, undamaged, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from unsmooth.analysis.agreement import Agreement
+
+SCHEMA = "unsmooth.explanation/1"
+
+DEFINITIONS = {
+    "step": "s, mean over kept tokens of 1/σ (the norm's statistics); 1 without a norm on the attention's input",
+    "exponent": "γ = log ρ_H − log ρ_L of X ↦ X + s Σ A_h X W̃_h in nats per layer; > 0 sharpens (theory.md, section 4)",
+    "small_step": "s (max Re of the HFC map − max Re of Σ W̃_h): γ for a small step, nats per layer",
+    "log_rho_hfc": "log ρ_H: predicted growth of ‖HFC‖ per layer if this layer were repeated",
+    "measured_hfc": "log ‖P X'‖/‖P X‖ of the attention sub-layer, X' = X + what attention adds",
+    "measured_ratio": "change of log HFC/LFC (Frobenius) over the attention sub-layer",
+    "frozen_hfc": "the same as measured_hfc from the folded linear map with X's own statistics: exact",
+    "mean_step_hfc": "the same with the statistics D replaced by their mean s",
+    "kind": "which pairs dominate for one head with folded H, step s, and the zero eigenvalues of a head with k < d",
+    "paper_kind": "the poster's count: bare H = (W_V W_proj)ᵀ, step 1, only the k listed eigenvalues of a head",
+    "endpoint": "where the dominating λ_A lies: the Perron root, the smallest real one, or neither",
+    "gap": "1 − max |λ_i| of A over i ≠ n",
+    "entropy": "mean over queries of −Σ A log A, nats; relative_entropy divides by log n",
+    "alignment": "mean over tokens of |cos| with the leading eigenvector of the folded Σ H_h (a plane if complex)",
+    "negative, positive, outside": "shares of eigenvalues of H that are real and in [−1, 0), in (0, ∞), or neither",
+    "re_negative, re_positive, re_outside": "the same by the real part alone",
+    "departure": "Henrici's √(‖H‖² − Σ|λ|²)/‖H‖ (Frobenius), 0 for a normal H",
+    "condition": "κ₂ of the unit eigenvectors, those of a repeated 0 orthonormal (of a head: those with λ ≠ 0 only)",
+}
+
+
+@dataclass
+class Explanation:
+    """Rows per layer and input, per head and input, per layer and head (weights only), and the eigenvalues of H."""
+
+    layers: list[dict[str, Any]]
+    heads: list[dict[str, Any]]
+    weights: list[dict[str, Any]]
+    spectra: list[dict[str, Any]] = field(repr=False)
+    about: dict[str, Any]
+    partial: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per layer and input: predictions beside measurements."""
+        return _frame(self.layers)
+
+    def head_frame(self) -> pd.DataFrame:
+        """One row per layer, head and input: entropy, gap, verdicts."""
+        return _frame(self.heads)
+
+    def weight_frame(self) -> pd.DataFrame:
+        """One row per layer and head (head −1: Σ_h H_h), before and after folding; no data involved."""
+        return _frame(self.weights)
+
+    def spectrum_frame(self) -> pd.DataFrame:
+        """One row per eigenvalue of H; head −1 is Σ_h H_h."""
+        import pandas as pd
+
+        parts = []
+        for row in self.spectra:
+            for head, values in [(-1, row["layer_values"]), *enumerate(row["head_values"])]:
+                parts.append(
+                    pd.DataFrame({"layer": row["layer"], "head": head, "folded": row["folded"],
+                                  "real": values.real.numpy(), "imag": values.imag.numpy()})
+                )  # fmt: skip
+        return pd.concat(parts, ignore_index=True)
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were explained."""
+        return len({row["input"] for row in self.layers})
+
+    def type_shares(self, kind: str = "paper_kind") -> pd.DataFrame:
+        """The poster's Table 1: shares of type (1), type (2) and ties over layers, heads and inputs."""
+        from unsmooth.analysis.tables import type_shares
+
+        return type_shares(self.head_frame(), kind)
+
+    def by_layer(self) -> pd.DataFrame:
+        """Means over inputs, one row per layer."""
+        from unsmooth.analysis.tables import by_layer
+
+        return by_layer(self)
+
+    def agreement(self, predicted: str = "exponent", measured: str = "measured_ratio") -> Agreement:
+        """How well one column predicts another over layers and inputs."""
+        from unsmooth.analysis.tables import compare_columns
+
+        return compare_columns(self, predicted, measured)
+
+    def overshooting(self) -> dict[int, float]:
+        """Layers whose step is too long for their negative eigenvalues, with s·Re λ of the worst one."""
+        from unsmooth.analysis.overshoot import overshooting
+
+        return overshooting(self)
+
+    def predictions(self) -> pd.DataFrame:
+        """Every predictor beside what it predicts: confusion counts, rank correlation and its interval."""
+        from unsmooth.analysis.tables import prediction_table
+
+        return prediction_table(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one JSON file, atomically."""
+        return write_atomically(path, json.dumps(self.to_json()) + "\n")
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole explanation as plain data; eigenvalues as [real, imaginary]."""
+        return {
+            "schema": SCHEMA,
+            "partial": self.partial,
+            "inputs": self.inputs,
+            **self.about,
+            "notes": self.notes,
+            "layer_rows": [_plain(row) for row in self.layers],
+            "head_rows": [_plain(row) for row in self.heads],
+            "weight_rows": [_plain(row) for row in self.weights],
+            "spectra": [
+                {**row, "layer_values": _numbers(row["layer_values"]), "head_values": _numbers(row["head_values"])}
+                for row in self.spectra
+            ],
+        }
+
+
+def load_explanation(path: str | Path) -> Explanation:
+    """Read what `Explanation.save` wrote."""
+    found = read_json(path, SCHEMA)
+    with undamaged(path):
+        spectra = [
+            {**row, "layer_values": _complex(row["layer_values"]), "head_values": _complex(row["head_values"])}
+            for row in found.pop("spectra")
+        ]
+        layers, heads, weights = (
+            [_restored(row) for row in found.pop(f"{name}_rows")] for name in ("layer", "head", "weight")
+        )
+        partial, notes = found.pop("partial"), found.pop("notes")
+    about = {key: value for key, value in found.items() if key not in ("schema", "inputs")}
+    return Explanation(layers, heads, weights, spectra, about, partial, notes)
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows)
+
+
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    # JSON has no infinity: an infinite condition number is written as a word
+    return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+
+
+def _restored(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: _SPECIAL.get(v, v) if isinstance(v, str) else v for k, v in row.items()}
+
+
+def _numbers(values: Tensor) -> Any:
+    rounded = torch.view_as_real(values).tolist()
+    return _round(rounded)
+
+
+def _round(value: Any) -> Any:
+    # seven digits are what float32 weights have; more would only make the file larger
+    return [_round(v) for v in value] if isinstance(value, list) else float(f"{value:.7g}")
+
+
+def _complex(values: Any) -> Tensor:
+    return torch.view_as_complex(torch.tensor(values, dtype=torch.float64))

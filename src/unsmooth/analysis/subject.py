@@ -1,0 +1,35 @@
+"""One model on the page: what is known about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from unsmooth.analysis.agreement import Agreement
+from unsmooth.analysis.explanation import Explanation
+from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.token_view import TokenView
+
+MEASURED = "measured_ratio"
+# The page's names for the columns of an explanation that predict the measured one.
+PREDICTORS = {"exponent": "exponent", "small_step": "small_step", "frozen": "frozen_ratio"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model by the name the page shows; without an explanation or token view, those sections leave it out."""
+
+    name: str
+    measurement: Measurement
+    explanation: Explanation | None = None
+    tokens: TokenView | None = None
+
+    @cached_property
+    def agreements(self) -> dict[str, Agreement]:
+        """Every prediction against the measured change of log HFC/LFC; its bootstrap is done once."""
+        if self.explanation is None:
+            return {}
+        have = self.explanation.frame().columns
+        return {
+            ours: self.explanation.agreement(theirs, MEASURED) for ours, theirs in PREDICTORS.items() if theirs in have
+        }

@@ -1,0 +1,108 @@
+"""The tables that an explanation is read by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unsmooth.analysis.agreement import Agreement, agreement, share_interval
+from unsmooth.errors import FeatureError, OptionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from unsmooth.analysis.explanation import Explanation
+
+KINDS = {"smoothing": "type (1)", "sharpening": "type (2)", "mixed": "both tie"}
+# (predictor, what it predicts)
+COMPARED = (
+    ("exponent", "measured_ratio"),
+    ("small_step", "measured_ratio"),
+    ("log_rho_hfc", "measured_hfc"),
+    ("small_step_hfc", "measured_hfc"),
+    ("mean_step_hfc", "measured_hfc"),
+    ("frozen_hfc", "measured_hfc"),
+)
+
+
+def type_shares(frame: pd.DataFrame, kind: str = "paper_kind") -> pd.DataFrame:
+    """Share of each dominating type over layers, heads and inputs, with a 95 % interval over inputs.
+
+    `neither` is the share whose dominating λ_A is not the Perron root and not the smallest real one either, which
+    Theorem 1 does not allow for.
+    """
+    import pandas as pd
+
+    if kind not in ("kind", "paper_kind"):
+        raise OptionError.unknown("kind", kind, ["kind", "paper_kind"])
+    if kind not in frame:
+        raise FeatureError("no spectrum of A was computed: explain with spectra=1 or more")
+    frame = frame[frame[kind].notna()]
+    rows = []
+    for name, label in KINDS.items():
+        per_input = np.asarray((frame[kind] == name).groupby(frame["input"]).mean(), dtype=np.float64)
+        low, high = share_interval(per_input)
+        rows.append({"kind": name, "type": label, "share": per_input.mean(), "low": low, "high": high})
+    table = pd.DataFrame(rows)
+    endpoint = frame["endpoint" if kind == "kind" else "paper_endpoint"]
+    table["neither"] = [float(((frame[kind] == name) & (endpoint == "neither")).mean()) for name in KINDS]
+    return table.assign(inputs=frame["input"].nunique(), count=len(frame))
+
+
+def by_layer(explanation: Explanation) -> pd.DataFrame:
+    """One row per layer: exponents and measured gains (means over inputs), heads, and shares of eigenvalues."""
+    layers = explanation.frame()
+    numeric = layers.drop(columns=["input", "converged"]).groupby("layer").mean()
+    numeric["converged"] = layers.groupby("layer")["converged"].mean()
+    moved = layers[layers["measured_ratio"] != 0]  # an attention that adds nothing has no sign
+    numeric["agree"] = (np.sign(moved["exponent"]) == np.sign(moved["measured_ratio"])).groupby(moved["layer"]).mean()
+    heads = explanation.head_frame()
+    numeric["relative_entropy"] = heads.groupby("layer")["relative_entropy"].mean()
+    if "kind" in heads:
+        known = heads[heads["kind"].notna()]
+        numeric["gap"] = known.groupby("layer")["gap"].mean()
+        numeric["type1_heads"] = (known["paper_kind"] == "smoothing").groupby(known["layer"]).mean()
+        numeric["type2_heads"] = (known["paper_kind"] == "sharpening").groupby(known["layer"]).mean()
+    weights = explanation.weight_frame()
+    whole = weights[(weights["head"] == -1) & (weights["folded"] == weights["folded"].max())].set_index("layer")
+    for column in ("re_negative", "re_positive", "re_outside", "departure", "condition"):
+        numeric[column] = whole[column]
+    return numeric.reset_index()
+
+
+def eigenvalue_table(explanation: Explanation) -> pd.DataFrame:
+    """Shares of eigenvalues of Σ_h H_h in [−1, 0), (0, ∞) and outside, per layer, before and after folding."""
+    weights = explanation.weight_frame()
+    names = ["negative", "positive", "outside", "re_negative", "re_positive", "re_outside", "complex", "condition"]
+    return weights[weights["head"] == -1][["layer", "folded", *names, "departure", "max_real", "min_real"]]
+
+
+def compare_columns(explanation: Explanation, predicted: str, measured: str) -> Agreement:
+    """`Agreement` of two columns of the layer frame, inputs as groups; an attention that adds nothing has no sign."""
+    frame = explanation.frame()
+    for name in (predicted, measured):
+        if name not in frame:
+            raise OptionError.unknown("column", name, [c for c in frame if frame[c].dtype == float])
+    x, y = (frame[name].to_numpy(dtype=np.float64) for name in (predicted, measured))
+    signed = np.isfinite(x) & np.isfinite(y) & (y != 0)
+    return agreement(x[signed], y[signed], frame["input"][signed].tolist())
+
+
+def prediction_table(explanation: Explanation) -> pd.DataFrame:
+    """One row per predictor: confusion counts, accuracy beside the majority's, Spearman with its interval."""
+    import pandas as pd
+
+    rows = []
+    for predicted, measured in COMPARED:
+        found = compare_columns(explanation, predicted, measured)
+        rows.append(
+            {
+                "predictor": predicted,
+                "measured": measured,
+                **vars(found),
+                "accuracy": found.accuracy,
+                "majority": found.majority,
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,50 @@
+"""Readings, and what makes one of them an alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from unsmooth.analysis import Measurement
+from unsmooth.callbacks.limits import Limit, crossings
+from unsmooth.errors import OptionError, UnsmoothError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was measured after so many steps, and the seconds that it took."""
+
+    step: int
+    measurement: Measurement
+    seconds: float
+
+    def values(self) -> dict[str, float]:
+        """Means by name: `unsmooth/METRIC/POINT`, with the token policy before the point unless it is `all`."""
+        return {
+            "/".join(("unsmooth", cell.metric, *([] if cell.tokens == "all" else [cell.tokens]), cell.point)): m.mean
+            for cell, m in self.measurement.cells.items()
+        }
+
+
+class SmoothingAlarm(UnsmoothError):
+    """A limit was crossed while a model trained; `reading` holds the numbers on the process that measured."""
+
+    def __init__(self, message: str, reading: Reading | None = None) -> None:
+        super().__init__(message)
+        self.reading = reading
+
+
+Judge = Callable[[Reading], str | None]
+Alarm = Limit | Iterable[Limit] | Judge
+
+
+def judge_of(alarm: Alarm | None) -> Judge | None:
+    """Limits as a function that says what is wrong with a reading, if anything; a function stays as it is."""
+    if alarm is None or callable(alarm):
+        return alarm
+    limits = tuple(alarm) if isinstance(alarm, Iterable) else (alarm,)
+    for limit in limits:
+        if not isinstance(limit, Limit):
+            raise OptionError(f"an alarm is a Limit, several of them, or a function of the reading; got {limit!r}")
+    # A limit on something that is not measured is an error of the first reading, not a silence: see `crossings`.
+    return lambda reading: "; ".join(map(str, crossings(reading.measurement, limits)))

@@ -1,0 +1,67 @@
+"""`SmoothingCallback` for Lightning's `Trainer`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from unsmooth.errors import MissingExtraError
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError:
+    try:
+        from pytorch_lightning.callbacks import Callback
+    except ImportError as error:
+        raise MissingExtraError(
+            "the Lightning callback needs lightning, which is not installed: pip install lightning"
+        ) from error
+
+from unsmooth.callbacks.alarm import SmoothingAlarm
+from unsmooth.callbacks.watcher import Watcher, watch
+from unsmooth.callbacks.writers import Log
+
+
+class SmoothingCallback(Callback):
+    """`Trainer(..., callbacks=[SmoothingCallback(batch)])`: readings go to the trainer's loggers and to `log`.
+
+    Takes the arguments of `unsmooth.watch` but the model and `count`. `part` names the submodule to look at (as
+    `get_submodule` takes it); the whole LightningModule by default, called with the batch. An alarm with the action
+    `stop` sets `trainer.should_stop`, with a warning that says why.
+    """
+
+    def __init__(
+        self, batch: Any, every: int | None = None, log: Log | None = None, part: str = "", **settings: Any
+    ) -> None:
+        self.watcher: Watcher | None = None
+        self._batch, self._every, self._log, self._part, self._settings = batch, every, log, part, settings
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """The first reading, before the first step."""
+
+        def log(values: Mapping[str, float], step: int) -> None:
+            for logger in trainer.loggers:
+                logger.log_metrics(dict(values), step=step)
+            if self._log is not None:
+                self._log(values, step)
+
+        model = pl_module.get_submodule(self._part)
+        self.watcher = watch(model, self._batch, self._every, log, count="manual", **self._settings)
+        self.watcher.steps = trainer.global_step
+        _stopping(trainer, self.watcher.__enter__)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """A reading when it is time; with accumulated gradients only every few batches are a step."""
+        if self.watcher is not None and trainer.global_step > self.watcher.steps:
+            _stopping(trainer, partial(self.watcher.step, trainer.global_step))
+
+
+def _stopping(trainer: Any, look: Callable[[], object]) -> None:
+    """An alarm becomes the trainer's own way to stop."""
+    try:
+        look()
+    except SmoothingAlarm as alarm:
+        trainer.should_stop = True
+        warnings.warn(f"the training stops: {alarm}", stacklevel=3)

@@ -1,0 +1,211 @@
+"""`watch`: the metrics on a fixed batch, every so many optimiser steps, while a model trains."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from operator import index
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from unsmooth.analysis import measure
+from unsmooth.callbacks.alarm import Alarm, Reading, SmoothingAlarm, judge_of
+from unsmooth.callbacks.processes import Outcome, agree, first
+from unsmooth.callbacks.undisturbed import plain, undisturbed
+from unsmooth.callbacks.writers import Log
+from unsmooth.errors import FeatureError, OptionError, UnsmoothError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_EVERY = 500
+BUDGET = 0.02  # of the training time, at the default rate
+
+
+def watch(
+    model: nn.Module,
+    batch: Any,
+    every: int | None = None,
+    log: Log | None = None,
+    alarm: Alarm | None = None,
+    *,
+    action: Literal["stop", "warn"] = "stop",
+    count: Literal["optimizer", "manual"] = "optimizer",
+    metrics: str | Sequence[str] = "paper",
+    tokens: str | Sequence[str] = "all",
+    points: str | Sequence[str] = "blocks.*.post",
+    special_ids: Iterable[int] = (),
+) -> Watcher:
+    """Watch how smooth a model's features are while it trains: `with unsmooth.watc(model, batch, log=fn): …`.
+
+    The batch is measured on entering and then every so many steps, in evaluation mode and in the weights' dtype;
+    weights, gradients, buffers, modes and random states are as if nobody had looked.
+
+    Args:
+        model: the model that trains; one in `DistributedDataParallel` or `torch.compile` is looked at inside.
+        batch: the fixed probe, as `unsmooth.measure` takes it.
+        every: steps between two readings, kept to exactly. By default 500, or a multiple of it, so that all later
+            readings together cost at most 2 % of the time.
+        log: called as `log(values, step)` with a dict of means by name; `wandb.log` fits, see also `to_tensorboard`.
+        alarm: limits, or a function of the reading that returns a message when something is wrong.
+        action: `stop` raises SmoothingAlarm (on every process); `warn` warns.
+        count: `optimizer` counts the steps of torch optimisers that hold a parameter of the model; with several of
+            them, of the busiest. `manual` leaves it to `step()`: for captured or compiled steps, or other optimisers.
+        metrics: as for `unsmooth.measure`.
+        tokens: as for `unsmooth.measure`.
+        points: as for `unsmooth.measure`; the blocks' outputs by default.
+        special_ids: as for `unsmooth.measure`.
+
+    With several processes, enter it on all of them: the first measures and logs, the others wait for its word.
+    """
+    settings = {"metrics": metrics, "tokens": tokens, "points": points, "special_ids": tuple(special_ids)}
+    return Watcher(model, batch, every, log, alarm, action, count, settings)
+
+
+class Watcher:
+    """What `watch` returns; `history` holds the readings (on the process that measures)."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Any,
+        every: int | None,
+        log: Log | None,
+        alarm: Alarm | None,
+        action: str,
+        count: str,
+        settings: Mapping[str, Any],
+    ) -> None:
+        if every is not None and not (isinstance(every, SupportsIndex) and index(every) >= 1):
+            raise OptionError(f"every must be a number of steps, at least 1, got {every!r}")
+        if action not in ("stop", "warn"):
+            raise OptionError.unknown("action of an alarm", action, ("stop", "warn"))
+        if count not in ("optimizer", "manual"):
+            raise OptionError.unknown("way to count steps", count, ("optimizer", "manual"))
+        self.model = plain(model)
+        self.steps = 0
+        self.history: list[Reading] = []
+        self._batch, self._log, self._action, self._count = batch, log, action, count
+        self._judge = judge_of(alarm)
+        self._every, self._kept_exactly = every or DEFAULT_EVERY, every is not None
+        self._settings = dict(settings)
+        self._by_optimizer: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
+        self._started = 0.0
+        self._hook: Any = None
+
+    def __enter__(self) -> Self:
+        self._read()
+        self._started = time.perf_counter()
+        if self._count == "optimizer":
+            self._hook = register_optimizer_step_post_hook(self._after_optimizer)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+        if kind is None and self.steps == 0:
+            warnings.warn(
+                "no training step was seen: watch counts the steps of torch optimisers that hold a parameter of the "
+                "model; for other ones use count='manual' and call step()",
+                stacklevel=2,
+            )
+
+    def step(self, number: int | None = None) -> None:
+        """One more step was taken, or `number` in all; measures when it is time."""
+        before, self.steps = self.steps, self.steps + 1 if number is None else number
+        if before // self._every < self.steps // self._every:
+            self._read()
+
+    def read(self) -> Reading | None:
+        """Measure now, whatever the step; None on the processes that do not measure."""
+        self._read(now=True)
+        return self.history[-1] if self.history else None
+
+    @property
+    def cost(self) -> float:
+        """The share of the time since entering that the readings took, the one on entering left out."""
+        return self._spent() / max(time.perf_counter() - self._started, 1e-9)
+
+    def frame(self) -> pd.DataFrame:
+        """All readings as one table: step, then the columns of `Measurement.frame`."""
+        import pandas as pd
+
+        if not self.history:
+            raise UnsmoothError("nothing was read yet: enter the `with` block (on the first process) before")
+        return pd.concat([r.measurement.frame().assign(step=r.step) for r in self.history], ignore_index=True)
+
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if optimizer not in self._by_optimizer:
+            mine = {id(p) for p in self.model.parameters()}
+            if not any(id(p) in mine for group in optimizer.param_groups for p in group["params"]):
+                return
+            # The first optimiser of a step counts it; another one that is seen after it belongs to the same step.
+            self._by_optimizer[optimizer] = max(self.steps - 1, 0)
+        self._by_optimizer[optimizer] += 1
+        if self._by_optimizer[optimizer] > self.steps:
+            self.step()
+
+    def _read(self, now: bool = False) -> None:
+        outcome, message, error = Outcome.FINE, "", None
+        reading: Reading | None = None
+        if first() and (now or self._affordable()):
+            try:
+                reading, message = self._measure()
+                outcome = Outcome.ALARM if message and self._action == "stop" else Outcome.FINE
+            except BaseException as failure:
+                outcome, error = Outcome.FAILED, failure
+        outcome = agree(outcome)
+        if error is not None:
+            raise error
+        if outcome is Outcome.FAILED:
+            raise UnsmoothError(f"measuring failed on the first process at step {self.steps}: see its error")
+        if outcome is Outcome.ALARM:
+            raise SmoothingAlarm(message or f"a limit was crossed at step {self.steps}: see the first process", reading)
+        if message:
+            warnings.warn(message, stacklevel=4)
+
+    def _measure(self) -> tuple[Reading | None, str]:
+        """Measure, log, and say what is beyond the limits."""
+        start = _clock(self.model)
+        try:
+            with undisturbed(self.model):
+                measurement = measure(self.model, [self._batch], degenerate="keep", **self._settings)
+        except FeatureError as failure:
+            # A training that diverges must not end in its watcher, unless an alarm was asked for.
+            message = f"step {self.steps}: nothing could be measured: {failure}"
+            if self._judge is None:
+                warnings.warn(message, stacklevel=6)
+                return None, ""
+            return None, message
+        reading = Reading(self.steps, measurement, _clock(self.model) - start)
+        self.history.append(reading)
+        if self._log is not None:
+            self._log(reading.values(), reading.step)
+        said = self._judge(reading) if self._judge is not None else None
+        return reading, f"step {reading.step}: {said}" if said else ""
+
+    def _affordable(self) -> bool:
+        """At the default rate: whether another reading keeps the cost within the budget."""
+        if self._kept_exactly or not self.history:
+            return True
+        elapsed = time.perf_counter() - self._started
+        return self._spent() + self.history[-1].seconds <= BUDGET * elapsed
+
+    def _spent(self) -> float:
+        return sum(reading.seconds for reading in self.history[1:])
+
+
+def _clock(model: nn.Module) -> float:
+    """Seconds, once the device has finished what was asked of it before."""
+    parameter = next(model.parameters(), None)
+    if parameter is not None and parameter.device.type == "cuda":
+        torch.cuda.synchronize(parameter.device)
+    return time.perf_counter()

@@ -1,0 +1,208 @@
+"""What the metrics need to know about a set of tokens: computed once, in float64, shared by all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from unsmooth.errors import FeatureError
+from unsmooth.metrics.spectrum import EigenProblem, eigen_problem, gram
+from unsmooth.metrics.tolerance import tolerance
+
+# ‖HFC‖² = ‖X‖² − ‖LFC‖² costs nothing more, and loses log10(‖X‖²/‖HFC‖²) of float64's 16 digits.
+SUBTRACTION_IS_SAFE = 1e-6
+
+
+class Features:
+    """Lazy statistics of `x`, (..., tokens, dim), over the tokens that `mask` keeps.
+
+    Everything is float64 whatever the dtype of `x`: a float32 subtraction of the mean has no digit left
+    at HFC/LFC = 1e-6. Masked tokens are replaced by zeros first, so that nothing they hold, NaN and
+    infinity included, reaches a value or a gradient.
+    """
+
+    def __init__(self, x: Float[Tensor, "*batch token dim"], mask: Bool[Tensor, "*batch token"] | None = None):
+        check_shapes(x, mask)
+        self.mask = mask
+        self.batch = x.shape[:-2]
+        self.tokens, self.dim = x.shape[-2:]
+        self._x: Tensor | None = keep(to_float64(x), mask)
+        self.spectra: dict[str, Float[Tensor, "*batch value"]] = {}
+
+    def masked(self, mask: Bool[Tensor, "*batch token"]) -> Features:
+        """The same tokens under another mask: lengths and the Gram matrix are not computed again."""
+        if self.mask is not None:
+            raise ValueError("masks are taken from unmasked features")
+        other = Features(self.x, mask)
+        other.norms = torch.where(mask, self.norms, 0.0)
+        if self.tokens <= self.dim:
+            other.product = torch.where(mask[..., None] & mask[..., None, :], self.product, 0.0)
+        return other
+
+    @property
+    def x(self) -> Float[Tensor, "*batch token dim"]:
+        """The tokens in float64, zeros where masked."""
+        if self._x is None:
+            raise RuntimeError("the features were released; compute what a metric needs before release()")
+        return self._x
+
+    def release(self) -> None:
+        """Forget the tokens; what was computed so far stays."""
+        self._x = None
+        for large in ("centred", "product"):
+            self.__dict__.pop(large, None)
+
+    @cached_property
+    def count(self) -> Float[Tensor, "*batch"]:
+        """How many tokens the mask keeps."""
+        if self.mask is not None:
+            return self.mask.sum(-1).to(torch.float64).expand(self.batch)
+        return torch.full(self.batch, float(self.tokens), dtype=torch.float64, device=self.x.device)
+
+    @cached_property
+    def norms(self) -> Float[Tensor, "*batch token"]:
+        """‖x_i‖, 0 where masked."""
+        if self.tokens <= self.dim and "product" in self.__dict__ and not self.x.requires_grad:  # XXᵀ is there
+            return self.product.diagonal(dim1=-2, dim2=-1).sqrt()
+        return torch.linalg.vector_norm(self.x, dim=-1)
+
+    @cached_property
+    def square(self) -> Float[Tensor, "*batch"]:
+        """‖X‖_F²."""
+        return self.norms.square().sum(-1)
+
+    @cached_property
+    def mean(self) -> Float[Tensor, "*batch dim"]:
+        """x̄, the mean of the kept tokens."""
+        return self.x.sum(-2) / self.count[..., None]
+
+    @cached_property
+    def centred(self) -> Float[Tensor, "*batch token dim"]:
+        """HFC[X] = X − 1x̄ᵀ (Definition 1), zeros where masked."""
+        return keep(self.x - self.mean[..., None, :], self.mask)
+
+    @cached_property
+    def lfc_square(self) -> Float[Tensor, "*batch"]:
+        """‖LFC[X]‖² = n‖x̄‖²; LFC has rank one, so that the spectral and the Frobenius norm agree."""
+        return self.count * self.mean.square().sum(-1)
+
+    @cached_property
+    def hfc_square(self) -> Float[Tensor, "*batch"]:
+        """‖HFC[X]‖_F², the complete graph's Dirichlet energy."""
+        if not (self.x.is_cuda or self.x.requires_grad):
+            difference = self.square - self.lfc_square
+            if bool((difference > SUBTRACTION_IS_SAFE * self.square).all()):
+                return difference
+        return torch.linalg.vector_norm(self.centred, dim=(-2, -1)).square()
+
+    @cached_property
+    def unit_sum_square(self) -> Float[Tensor, "*batch"]:
+        """‖Σ_i x_i/‖x_i‖‖², a token of zeros adding nothing."""
+        inverse = inverse_or_zero(self.norms)[..., None, :]
+        if self.tokens <= self.dim and "product" in self.__dict__:  # XXᵀ is there: no pass over X
+            return (inverse @ self.product @ inverse.mT)[..., 0, 0]
+        return (inverse @ self.x).square().sum((-2, -1))
+
+    @cached_property
+    def product(self) -> Float[Tensor, "*batch side side"]:
+        """XXᵀ or XᵀX, whichever is smaller."""
+        return gram(self.x)
+
+    @cached_property
+    def problem(self) -> EigenProblem:
+        """The symmetric eigenproblem that gives the singular values of X."""
+        return eigen_problem(self.x, lambda: self.product)
+
+    @cached_property
+    def hfc_problem(self) -> EigenProblem:
+        """The same for HFC[X]."""
+        return eigen_problem(self.centred, lambda: gram(self.centred))
+
+    def singular_values(self, of: str = "problem") -> Float[Tensor, "*batch value"]:
+        """Singular values in descending order, of X ("problem") or of HFC[X] ("hfc_problem").
+
+        k kept tokens have k of them at most: what eigenvalues give beyond is rounding, and set to zero.
+        """
+        if of not in self.spectra:
+            problem: EigenProblem = getattr(self, of)
+            self.spectra[of] = problem.singular_values()
+        sigma = self.spectra[of]
+        if self.mask is None:
+            return sigma
+        index = torch.arange(sigma.shape[-1], device=sigma.device)
+        return torch.where((index < self.count[..., None]) | sigma.isnan(), sigma, 0.0)
+
+    @property
+    def rank_bound(self) -> Float[Tensor, "*batch"]:
+        """min(kept tokens, dim)."""
+        return self.count.clamp(max=self.dim)
+
+    @property
+    def nonfinite(self) -> Bool[Tensor, "*batch"]:
+        """Whether a kept token holds NaN or infinity."""
+        return ~self.square.isfinite()
+
+    @property
+    def zero_token(self) -> Bool[Tensor, "*batch"]:
+        """Whether a kept token is zero everywhere: it has no direction and counts with cosine 0."""
+        zero = self.norms == 0
+        return (zero if self.mask is None else zero & self.mask).any(-1)
+
+    @property
+    def zero_mean(self) -> Bool[Tensor, "*batch"]:
+        """Whether x̄ is zero up to float64 rounding: HFC/LFC is infinite, or means nothing."""
+        rounding = tolerance(torch.float64, self.tokens)
+        return self.lfc_square <= rounding**2 * self.square
+
+    @property
+    def all_zero(self) -> Bool[Tensor, "*batch"]:
+        """Whether every kept token is zero: ratios and ranks are 0/0."""
+        return self.square == 0
+
+
+def to_float64(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """`x` in float64, on the CPU if its device has no float64 (Apple's)."""
+    return x.to("cpu", torch.float64) if x.device.type == "mps" else x.to(torch.float64)
+
+
+def keep(x: Float[Tensor, "*batch token dim"], mask: Bool[Tensor, "*batch token"] | None) -> Tensor:
+    """`x` with zeros at the masked tokens; a product would keep their NaN."""
+    return x if mask is None else torch.where(mask[..., None], x, 0.0)
+
+
+def inverse_or_zero(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """1/x, and 0 (gradient 0 too) where x is 0."""
+    zero = x == 0
+    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, x))
+
+
+def check_shapes(x: Tensor, mask: Tensor | None) -> None:
+    """Raise FeatureError unless x is (..., tokens, dim), floating, and the mask fits it."""
+    if x.ndim < 2 or not x.is_floating_point():
+        raise FeatureError(
+            f"expected floating-point features of shape (..., tokens, dim), got {x.dtype} of shape "
+            f"{tuple(x.shape)}: pass hidden states, tokens before the last axis"
+        )
+    if mask is None:
+        return
+    if mask.dtype != torch.bool:
+        raise FeatureError(f"expected a bool mask (True = kept), got {mask.dtype}: pass mask.bool()")
+    if not fits(mask.shape, x.shape[:-1]):
+        raise FeatureError(
+            f"expected a mask of shape {tuple(x.shape[:-1])} (one value per token), got {tuple(mask.shape)}"
+        )
+
+
+def fits(mask: Sequence[int], tokens: Sequence[int]) -> bool:
+    """Whether a mask's shape broadcasts to the tokens' shape, its own token axis being full.
+
+    >>> fits((5,), (2, 5)), fits((2, 1), (2, 5))
+    (True, False)
+    """
+    if not mask or len(mask) > len(tokens) or mask[-1] != tokens[-1]:
+        return False
+    return all(m in (1, t) for m, t in zip(reversed(mask), reversed(tokens), strict=False))

@@ -1,0 +1,138 @@
+"""Calling somebody's model without leaving a trace: mode restored, no gradients, inputs where the weights are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from unsmooth.errors import FeatureError, ForwardError, UnsmoothError
+from unsmooth.models.sound import SOUND, padding_of_sound
+
+NOT_PASSED = ("special_tokens_mask", "labels")
+_INPUTS = ("input_ids", "pixel_values", "bbox", "input_features", "input_values", "decoder_input_ids")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[nn.Module]:
+    """Evaluation mode without gradients; every submodule's own mode is restored, also after an exception."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield model
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def call(model: nn.Module, batch: Any) -> Any:
+    """Call a model on a batch: keyword inputs for a dict, the first item of a tuple, else the batch itself.
+
+    Labels are not passed on, nor is `special_tokens_mask`, which tokenizers give but models don't take.
+    ForwardError when the model fails on it.
+    """
+    try:
+        if isinstance(batch, Mapping):
+            return model(**{name: value for name, value in batch.items() if name not in NOT_PASSED})
+        return model(batch[0] if isinstance(batch, tuple | list) else batch)
+    except UnsmoothError:
+        raise
+    except Exception as error:
+        raise ForwardError(_why(model, batch, error)) from error
+
+
+def padding_of(batch: Any, prefix: int = 0, model: nn.Module | None = None) -> Bool[Tensor, "batch token"] | None:
+    """Where a batch of keyword inputs says that it holds padding; None if it does not say.
+
+    The mask of sound is over samples or spectra: `model` knows how many tokens its convolutions make of them.
+
+    >>> padding_of({"attention_mask": torch.tensor([[1, 1, 0]])})
+    tensor([[False, False,  True]])
+    """
+    batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    if not isinstance(batch, Mapping):
+        return None
+    for name in ("attention_mask", "pixel_attention_mask"):
+        mask = batch.get(name)
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            return mask == 0 if model is None or SOUND.isdisjoint(batch) else padding_of_sound(mask != 0, model)
+    valid = batch.get("patch_valid")  # timm's NaFlexViT: of patches only, before which stand the prefix tokens
+    if isinstance(valid, Tensor):
+        return torch.nn.functional.pad(~valid.bool(), (prefix, 0))
+    mask = batch.get("src_key_padding_mask")  # torch's encoder: True, or −∞, is padding
+    return mask != 0 if isinstance(mask, Tensor) and mask.dim() == 2 else None
+
+
+def pictures_follow(batch: Any) -> bool:
+    """Whether nothing says that pictures beside text hold padding: their tokens then all count."""
+    batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    masks = [batch.get(name) for name in ("pixel_mask", "visual_attention_mask")] if isinstance(batch, Mapping) else []
+    return all(bool(mask.all()) for mask in masks if isinstance(mask, Tensor))
+
+
+def lengthened(mask: Bool[Tensor, "batch text"], tokens: int, value: bool) -> Bool[Tensor, "batch token"]:
+    """A mask of text with `value` for the tokens of a picture that follow it.
+
+    >>> lengthened(torch.tensor([[True, False]]), 4, True)
+    tensor([[ True, False,  True,  True]])
+    """
+    return torch.nn.functional.pad(mask, (0, max(0, tokens - mask.shape[1])), value=value)
+
+
+def to_model(batch: Any, model: nn.Module) -> Any:
+    """The batch on the model's device, floating inputs in its dtype; of a tuple, the input only.
+
+    Of a dict, tensors and options (`is_causal=True`); texts and lists that come beside them are left out.
+    """
+    weight = next(model.parameters())
+    if isinstance(batch, Tensor):
+        if batch.dim() and len(batch) == 0:
+            raise FeatureError(f"a batch of shape {tuple(batch.shape)} holds no samples: leave empty batches out")
+        return batch.to(weight.device, weight.dtype if batch.is_floating_point() else None, non_blocking=True)
+    if isinstance(batch, Mapping):
+        kept = {name: value for name, value in batch.items() if isinstance(value, Tensor | bool | int | float)}
+        return {name: to_model(value, model) if isinstance(value, Tensor) else value for name, value in kept.items()}
+    if isinstance(batch, tuple | list) and batch:
+        return (to_model(batch[0], model),)
+    raise UnsmoothError(
+        "a batch must be a tensor, a dict of keyword inputs, or a tuple that starts with the input; "
+        f"got {type(batch).__name__}"
+    )
+
+
+def _why(model: nn.Module, batch: Any, error: Exception) -> str:
+    inputs = batch if isinstance(batch, Mapping) else {"input": batch[0] if isinstance(batch, tuple | list) else batch}
+    shapes = ", ".join(
+        f"{n} {tuple(x.shape)}" for n, x in inputs.items() if isinstance(x, Tensor) and n not in NOT_PASSED
+    )
+    first = next(iter(str(error).strip().splitlines()), "")
+    positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    hint = (
+        "take smaller batches (batch_size, --batch-size)"
+        if isinstance(error, torch.OutOfMemoryError)
+        else "check the size and channels of images, the length of texts (max_length, --max-length"
+        + (f"; this model has {positions} positions" if isinstance(positions, int) else "")
+        + "), and the dtype"
+        + _also_takes(model, batch)
+    )
+    what = f"{type(model).__name__} cannot run on a batch of {shapes or 'no tensors'}"
+    return f"{what} ({type(error).__name__}: {first}): {hint}"
+
+
+def _also_takes(model: nn.Module, batch: Any) -> str:
+    """Inputs of other kinds that the model has a place for and did not get: pictures beside text, boxes, targets."""
+    takes = inspect.signature(model.forward).parameters
+    given = set(batch) if isinstance(batch, Mapping) else set(takes) & {next(iter(takes), "")}
+    lacking = [name for name in _INPUTS if name in takes and name not in given]
+    if not lacking:
+        return ""
+    return (
+        f". It also takes {', '.join(lacking)}: in Python, give unsmooth.measure dicts of all that its own processor "
+        "makes, or a part of the model that takes one kind"
+    )

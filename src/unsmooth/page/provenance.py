@@ -1,0 +1,87 @@
+"""Where every number comes from: model, weights, data, counts, definitions, versions, command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from unsmooth.page.words import counted, listed
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.subject import Subject
+
+DATA = {"bundled": "the pictures that come with unsmooth", "random": "random inputs"}
+
+
+def analysed(subjects: Sequence[Subject]) -> str:
+    """What was analysed, on what data, in two plain sentences."""
+    models, data = [], []
+    for about in (subject.measurement.about for subject in subjects):
+        model = about["model"]
+        models.append(f"{model['class']} with {counted(model['layers'], 'layer')} of width {model['width']}")
+        reference = str(about["data"].get("reference", "data given in Python"))
+        data.append(DATA.get(reference, reference))
+    counts = [counted(count, "sample") for count in sorted({subject.measurement.samples for subject in subjects})]
+    kinds = list(dict.fromkeys(models))
+    many = f"{len(models)} models, " if len(models) > 1 else ""
+    each = "each a " if len(models) > 1 and len(kinds) == 1 else ""
+    return f"{many}{each}{listed(kinds)}, measured on {listed(list(dict.fromkeys(data)))} ({' or '.join(counts)})."
+
+
+def provenance(subjects: Sequence[Subject], command: str | None) -> str:
+    """The section's body as HTML."""
+    parts = [f"<h3>Command</h3><pre>{escape(command)}</pre>"] if command else []
+    for subject in subjects:
+        parts.append(f"<h3>{escape(subject.name)}</h3>{_list(_facts(subject))}")
+        notes = list(dict.fromkeys([*subject.measurement.notes, *_explanation_notes(subject)]))
+        if notes:
+            parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
+    about = subjects[0].measurement.about
+    definitions = about["definitions"]
+    tokens, changes = _prefixed("tokens: ", definitions["tokens"]), _prefixed("change: ", definitions["changes"])
+    parts.append("<h3>Definitions</h3>" + _list({**definitions["metrics"], **tokens, **changes}))
+    explanation = next((s.explanation for s in subjects if s.explanation is not None), None)
+    if explanation is not None:
+        parts.append("<h3>Definitions of the explanation</h3>" + _list(explanation.about["definitions"]))
+    parts.append("<h3>Versions</h3>" + _list({"made": about["created"], **about["versions"]}))
+    return "".join(parts)
+
+
+def _placement(name: str) -> str:
+    """Where the normalisation is.
+
+    >>> _placement("post"), _placement("parallel")
+    ('post-norm', 'pre-norm, attention and MLP in parallel')
+    """
+    if not name.startswith("parallel"):
+        return f"{name}-norm"
+    return "pre-norm, attention and MLP in parallel" + (" behind one norm" if name.endswith("shared") else "")
+
+
+def _facts(subject: Subject) -> dict[str, Any]:
+    model, data = subject.measurement.about["model"], subject.measurement.about["data"]
+    explained = 0 if subject.explanation is None else subject.explanation.inputs
+    return {
+        "model": model.get("reference", model["class"]),
+        "class": f"{model['class']}, family {model['family']}, {_placement(model['placement'])}",
+        "size": f"{counted(model['layers'], 'layer')}, width {model['width']}, {model['dtype']} on {model['device']}",
+        "weights (SHA-256)": model.get("weights", "not recorded"),
+        "data": f"{data.get('reference', 'given in Python')} ({data.get('kind', 'unknown kind')})",
+        "counts": f"{counted(subject.measurement.samples, 'sample')} in {data['batches']} "
+        f"{'batch' if data['batches'] == 1 else 'batches'}; {counted(explained, 'input')} explained"
+        + ("; interrupted before the end" if subject.measurement.partial else ""),
+    }
+
+
+def _explanation_notes(subject: Subject) -> list[str]:
+    return [] if subject.explanation is None else subject.explanation.notes
+
+
+def _prefixed(prefix: str, items: Mapping[str, str]) -> dict[str, str]:
+    return {prefix + name: text for name, text in items.items()}
+
+
+def _list(items: Mapping[str, Any]) -> str:
+    rows = "".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>" for name, value in items.items())
+    return f"<dl>{rows}</dl>"

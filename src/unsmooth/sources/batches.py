@@ -1,0 +1,119 @@
+"""Records become the batches that a model takes: tensors of images, or dicts of token ids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unsmooth.errors import DataError
+from unsmooth.sources import records
+from unsmooth.sources.images import to_tensor
+from unsmooth.sources.paths import find_source
+from unsmooth.sources.pictures import PICTURES
+from unsmooth.sources.text import token_records, token_windows
+
+if TYPE_CHECKING:
+    from unsmooth.sources.loaded import LoadedModel
+
+Batch = Tensor | dict[str, Tensor]
+_NO_LOADER = "no loader for it; in Python, give unsmooth.measure batches that the model's own processor makes"
+
+
+@dataclass(frozen=True)
+class Data:
+    """An iterable of batches that can be walked again; `reference` says where they come from."""
+
+    reference: str
+    kind: str
+    make: Callable[[], Iterator[Batch]]
+    samples: int | None = None  # how many there will be, where that is known beforehand
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.make()
+
+
+def open_data(
+    path: str | Path,
+    loaded: LoadedModel,
+    *,
+    batch_size: int = 8,
+    limit: int | None = None,
+    column: str | None = None,
+    max_length: int = 128,
+    whole_records: bool = False,
+) -> Data:
+    """Batches for `loaded` from a path, from the `bundled` pictures, or `random` inputs of the right shape.
+
+    Text is cut into windows of exactly `max_length` tokens, so that no sample holds padding;
+    `whole_records` keeps one sample per record instead, truncated and padded.
+    """
+    total: int | None = None
+    if str(path) == "random":
+        samples, kind = _random_inputs(loaded, max_length), loaded.modality
+        limit = limit or batch_size
+    else:
+        source = find_source(PICTURES if str(path) == "bundled" else path, column)
+        kind, total = source.kind, source.count()
+        if kind != loaded.modality:
+            raise DataError(
+                f"{path} holds {kind}, but {loaded.reference} takes {loaded.modality}: "
+                + (_NO_LOADER if loaded.modality in ("audio", "video") else "give data of that kind")
+            )
+        if kind == "images":
+            samples = lambda: (to_tensor(image, loaded.images) for image in records.images(source))  # noqa: E731
+        else:
+            cut = token_records if whole_records else token_windows
+            samples = lambda: cut(records.texts(source), loaded, max_length)  # noqa: E731
+
+    def make() -> Iterator[Batch]:
+        stream = itertools.islice(samples(), limit)
+        first = next(stream, None)
+        if first is None:
+            window = f"a window of {max_length} tokens (or whole_records)" if total is None else "one record"
+            raise DataError(f"no sample could be made from {path}: expected {kind} for {window}, and a limit above 0")
+        yield from _collate(itertools.chain([first], stream), batch_size, loaded)
+
+    if kind == "text" and not whole_records:
+        total = None  # windows, not records
+    known = min((n for n in (total, limit) if n is not None), default=None)
+    return Data(reference=Path(path).name, kind=kind, make=make, samples=known)
+
+
+def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterator[Any]]:
+    """Endless seeded noise images or token ids; only good for trying things, and named `random` in results."""
+
+    def make() -> Iterator[Any]:
+        generator = torch.Generator().manual_seed(0)
+        while True:
+            if loaded.modality == "images":
+                yield torch.randn(3, loaded.images.size, loaded.images.size, generator=generator)
+            else:
+                ids = torch.randint(loaded.vocabulary, (max_length,), generator=generator)
+                yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    return make
+
+
+def _collate(samples: Iterable[Any], batch_size: int, loaded: LoadedModel) -> Iterator[Batch]:
+    samples = iter(samples)
+    while chunk := list(itertools.islice(samples, batch_size)):
+        if isinstance(chunk[0], Tensor):
+            yield torch.stack(chunk)
+        else:
+            yield _pad(chunk, loaded.padding_id)
+
+
+def _pad(chunk: list[dict[str, Tensor]], padding_id: int) -> dict[str, Tensor]:
+    fill = {"input_ids": padding_id, "special_tokens_mask": 1}
+    return {
+        name: torch.nn.utils.rnn.pad_sequence(
+            [sample[name] for sample in chunk], batch_first=True, padding_value=fill.get(name, 0)
+        )
+        for name in chunk[0]
+    }

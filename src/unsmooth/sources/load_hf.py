@@ -1,0 +1,214 @@
+"""Hugging Face models by name or folder; remote code is never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from torch import nn
+
+from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError
+from unsmooth.models.registry import blocks_of, match
+from unsmooth.models.taps import find
+from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, Modality
+from unsmooth.sources.parts import modality_of, split_part, take_part
+from unsmooth.sources.state_files import load_state, read_state
+
+_INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+_TEXT = "The quick brown fox jumps over 13 lazy dogs; C=O."
+#: Of a pair of towers, the one that is loaded unless a part is named.
+_VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
+
+
+def load_hf(
+    name: str, weights: str | Path | None, random_init: bool, options: Mapping[str, Any]
+) -> tuple[nn.Module, Modality, Any, ImageInput | None]:
+    """Model, what it takes, tokenizer and image preprocessing; `options` change the configuration.
+
+    `name` may end in `#` and the path of a part (`#model.language_model`), which then is the model.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError.needed("transformers", "text", f"loading hf:{name}") from error
+    name, part = split_part(name)
+    with _quiet(transformers):
+        config = _config(transformers, name, options)
+        classes = _classes(transformers, config, whole=bool(part))
+        if random_init or weights is not None:
+            model = _from_config(transformers, config, classes[0])
+            if weights is not None:
+                load_state(model, read_state(weights), str(weights))
+        else:
+            model = _from_pretrained(transformers, name, config, classes)
+        if part:
+            model = take_part(model, part, f"hf:{name}")
+        elif getattr(config, "is_encoder_decoder", False):
+            model = cast(Any, model).get_encoder()  # what has rows; called whole, the model would want targets too
+        modality = modality_of(model, config, f"hf:{name}")
+        tokenizer = _tokenizer(transformers, name) if modality == "text" else None
+        images = _image_input(name, config) if modality == "images" else None
+    return model, modality, tokenizer, images
+
+
+def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
+    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+        raise CheckpointError(f"{name} has no config.json: expected a folder that save_pretrained wrote")
+    try:
+        config, unused = transformers.AutoConfig.from_pretrained(
+            name, trust_remote_code=False, return_unused_kwargs=True, **options
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise _not_found(name, error) from error
+    except Exception as error:  # the configuration's own check of a value: of no common class over the releases
+        reason = " ".join(str(error).split())
+        raise OptionError(f"hf:{name} does not take these options {dict(options)}: {reason}") from error
+    if unused:
+        raise OptionError(f"hf:{name} ({type(config).__name__}) has no option {', '.join(map(repr, unused))}")
+    return config
+
+
+def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelError:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if Path(name).is_dir():
+        return CheckpointError(f"{name} cannot be read as a Hugging Face model: {first}")
+    if name.startswith((".", "/", "~")):
+        return CheckpointError(f"no folder at {name}: expected one that save_pretrained wrote")
+    return UnknownModelError(
+        f"hf:{name} is no folder here, and its files are neither in the local cache nor could they be fetched "
+        f"({first}). Check the name; without a network give a folder (hf:FOLDER), or one with a config.json "
+        "and --random-init (random_init=True)"
+    )
+
+
+def _classes(transformers: Any, config: Any, whole: bool) -> list[Any]:
+    """The class that wrote the weights, then the bare backbone; of a CLIP or SigLIP pair, the vision tower."""
+    if config.model_type in _VISION_TOWERS and not whole:
+        return [getattr(transformers, _VISION_TOWERS[config.model_type])]
+    named = (getattr(transformers, architecture, None) for architecture in config.architectures or ())
+    return [*filter(None, named), transformers.AutoModel]
+
+
+def _is_tower(make: Any) -> bool:
+    return make.__name__ in _VISION_TOWERS.values()
+
+
+def _from_config(transformers: Any, config: Any, make: Any) -> nn.Module:
+    inner = getattr(config, "vision_config", config) if _is_tower(make) else config
+    try:
+        model: nn.Module = make.from_config(inner) if make is transformers.AutoModel else make(inner)
+    except Exception as error:  # sizes that do not go together, or a configuration that no model has
+        raise UnknownModelError(
+            f"no model can be made from the configuration {type(config).__name__} ({type(error).__name__}: {error})"
+        ) from error
+    return model
+
+
+def _from_pretrained(transformers: Any, name: str, config: Any, classes: list[Any]) -> nn.Module:
+    """The first class all of whose weights are there, else the backbone if only parts outside its blocks lack."""
+    problem = ""
+    for make in classes:
+        own = None if _is_tower(make) else config
+        try:
+            model, report = make.from_pretrained(
+                name, config=own, trust_remote_code=False, output_loading_info=True, dtype="auto"
+            )
+        except Exception as error:  # transformers lets errors of many libraries through
+            problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            continue
+        lacking = sorted(report["missing_keys"])
+        if not lacking or (make is transformers.AutoModel and not _in_blocks(model, lacking)):
+            return model
+        problem = f"{len(lacking)} weights are missing, for example {', '.join(lacking[:3])}"
+    raise CheckpointError(
+        f"the weights of hf:{name} cannot be loaded ({problem}): the file is truncated, of another kind, or of "
+        "another model, or the options given do not fit them; without a network give a folder (hf:FOLDER), or take "
+        "--random-init (random_init=True)"
+    )
+
+
+def _in_blocks(model: nn.Module, names: list[str]) -> bool:
+    """Whether one of these parameters belongs to a block, that is, to what gets measured."""
+    _, backbone, family = match(model)
+    own = {id(p) for block in blocks_of(family, backbone) for p in block.parameters()}
+    lacking = set(names)
+    return any(id(p) in own for name, p in model.named_parameters() if name in lacking)
+
+
+def _tokenizer(transformers: Any, name: str) -> Any:
+    """The tokenizer beside the weights; None if there is none that its library can read."""
+    # Absent or incomplete files raise many kinds of errors, and a tokenizer that wants boxes too refuses bare text;
+    # text is then refused by name.
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        ids = set(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
+    except Exception:
+        return None
+    # Without its vocabulary file a tokenizer may still be made, of special tokens only: all text is unknown to it.
+    return tokenizer if len(tokenizer) > len(tokenizer.all_special_ids) and _knows(tokenizer, ids) else None
+
+
+def _knows(tokenizer: Any, ids: set[int]) -> bool:
+    pieces = tokenizer.convert_ids_to_tokens(sorted(ids - set(tokenizer.all_special_ids)))
+    return any(character.isalnum() for piece in pieces for character in str(piece))
+
+
+def _image_input(name: str, config: Any) -> ImageInput:
+    found = _preprocessor(name)
+    size, cut = found.get("size"), found.get("crop_size")
+    scaled = _side(size) or _side(find(config, ("image_size", "vision_config.image_size"))) or 224
+    final = (_side(cut) if found.get("do_center_crop") else None) or scaled
+    plain = found.get("do_normalize") is False
+    return ImageInput(
+        size=int(final),
+        mean=(0.0, 0.0, 0.0) if plain else tuple(found.get("image_mean") or IMAGENET_MEAN),
+        std=(1.0, 1.0, 1.0) if plain else tuple(found.get("image_std") or IMAGENET_STD),
+        interpolation=_INTERPOLATION.get(found.get("resample", 3), "bicubic"),
+        crop=min(1.0, final / scaled),
+        squash=_squashes(found),
+    )
+
+
+def _squashes(preprocessor: Mapping[str, Any]) -> bool:
+    """Whether both sides are scaled: by a height and a width, or by an old file's one number unless of CLIP or Bit."""
+    size = preprocessor.get("size")
+    if isinstance(size, Mapping):
+        return "height" in size
+    kind = str(preprocessor.get("image_processor_type") or preprocessor.get("feature_extractor_type"))
+    return isinstance(size, int) and not kind.startswith(("CLIP", "Bit"))
+
+
+def _side(size: Any) -> int | None:
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge") or size.get("height")
+    if isinstance(size, list | tuple):
+        size = min(size)
+    return int(size) if isinstance(size, int) else None
+
+
+def _preprocessor(name: str) -> dict[str, Any]:
+    from transformers.utils import cached_file
+
+    try:
+        path = cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+    except OSError:
+        path = None
+    return dict(json.loads(Path(path).read_text())) if path else {}
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Without transformers' load report and bars: what matters of it is raised as an error."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,125 @@
+"""Records of a source, one by one: PIL images or strings, without reading everything at once."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unsmooth.errors import DataError, MissingExtraError
+from unsmooth.sources.paths import TEXT_COLUMNS, Source
+
+
+def images(source: Source) -> Iterator[Any]:
+    """Every image of the source, as RGB PIL images."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError.needed("pillow", "vision", "reading images") from error
+
+    def decode(file: Any, name: str) -> Any:
+        try:
+            with Image.open(file) as image:
+                return _rgb(image, name)
+        except UnidentifiedImageError as error:
+            raise DataError(f"{name} is not a readable image: remove it or repair it") from error
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise DataError(f"{name} is not a readable image ({error}): remove it or repair it") from error
+
+    for path in source.files:
+        if source.column is None:
+            yield decode(path, str(path))
+        else:
+            for row, value in enumerate(_column(path, source.column)):
+                blob = value["bytes"] if isinstance(value, dict) else value
+                if blob is None:
+                    raise DataError(f"{path}, row {row}: the image has no bytes (only a path?): embed the images")
+                yield decode(io.BytesIO(blob), f"{path}, row {row}")
+
+
+def _rgb(image: Any, name: str) -> Any:
+    """8-bit RGB. Pillow cuts 16-bit and floating gray off at 255 instead of scaling it."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # by Pillow's release
+        import numpy as np
+        from PIL import Image
+
+        return Image.fromarray((np.asarray(image).astype(np.int64) // 257).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise DataError(f"{name} has pixels of 32 bits, whose range is not known: expected 8 or 16 bits; convert it")
+    return image.convert("RGB")
+
+
+def texts(source: Source) -> Iterator[str]:
+    """Every non-empty text of the source: a parquet or jsonl record, or a whole text file."""
+    for path in source.files:
+        if path.suffix.lower() == ".parquet":
+            assert source.column is not None
+            yield from (value for value in _column(path, source.column) if value and value.strip())
+        elif path.suffix.lower() in {".jsonl", ".json"}:
+            yield from _json_texts(path, source.column)
+        else:
+            content = _plain_text(path)
+            if content.strip():
+                yield content
+
+
+def _plain_text(path: Path) -> str:
+    """UTF-8, or UTF-16 that says so; whatever else would be measured as noise."""
+    with path.open("rb") as file:
+        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    try:
+        content = path.read_text(encoding="utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({error}): convert it (iconv -t utf-8), or remove it") from error
+    if "\0" in content:
+        raise DataError(f"{path} holds zero bytes: expected text in UTF-8; convert it (iconv -t utf-8), or remove it")
+    return content
+
+
+def _column(path: Path, column: str) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=256, columns=[column]):
+            yield from batch.column(0).to_pylist()
+    except (pa.ArrowInvalid, OSError, KeyError) as error:
+        raise DataError(f"{path} cannot be read ({error}): expected parquet with a column {column!r}") from error
+
+
+def _json_texts(path: Path, column: str | None) -> Iterator[str]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line.decode("utf-8-sig"))
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise DataError(
+                    f"{path}, line {number}: not JSON in UTF-8 ({error}); expected one record per line"
+                ) from error
+            text = _text_of(record, column, f"{path}, line {number}")
+            if text.strip():
+                yield text
+
+
+def _text_of(record: Any, column: str | None, where: str) -> str:
+    """The first column that holds text; "" where there is one, but nothing in it."""
+    if isinstance(record, str):
+        return record
+    if isinstance(record, list):
+        raise DataError(f"{where}: a list of {len(record)}: expected one record per line (jq -c '.[]' makes them)")
+    names = [column] if column else TEXT_COLUMNS
+    fields = record if isinstance(record, dict) else {}
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, dict):  # MultiRC keeps its passage one level down
+            value = value.get("text")
+        if isinstance(value, str) and value.strip():
+            return value
+    if any(name in fields and not str(fields[name] or "").strip() for name in names):
+        return ""
+    raise DataError(f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column")

@@ -1,0 +1,66 @@
+"""How far H is from normal: where eigenvalues alone stop telling what one step does."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from unsmooth.metrics.tolerance import tolerance
+
+
+def departure_from_normality(
+    w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]
+) -> Float[Tensor, " head"]:
+    """Henrici's `√(‖H‖_F² − Σ|λ|²) / ‖H‖_F` per head, 0 for a normal H, from k×k matrices only.
+
+    >>> nilpotent = (torch.tensor([[[1.0], [0.0]]]), torch.tensor([[[0.0, 1.0]]]))
+    >>> departure_from_normality(*nilpotent).tolist()
+    [1.0]
+    """
+    v, p = w_v.detach().cpu().double(), w_proj.detach().cpu().double()
+    # ‖W_V W_proj‖² = tr(W_VᵀW_V W_proj W_projᵀ)
+    size = ((v.mT @ v) * (p @ p.mT)).sum((-2, -1))
+    inside = torch.linalg.eigvals(p @ v).abs().square().sum(-1)
+    return _ratio(size, inside)
+
+
+def layer_departure(total: Float[Tensor, "dim dim"], eigenvalues: Complex[Tensor, " dim"]) -> float:
+    """The same for `Σ_h W_h`, whose eigenvalues are known."""
+    return float(_ratio(total.double().square().sum().cpu(), eigenvalues.abs().square().sum()))
+
+
+def head_conditions(w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]) -> list[float]:
+    """κ₂ of each head's eigenvectors with non-zero eigenvalue: `W_projᵀ u` for `(W_proj W_V)ᵀ u = λ u`."""
+    v, p = w_v.detach().cpu().double(), w_proj.detach().cpu().double()
+    small = torch.linalg.eig((p @ v).mT)
+    vectors = p.mT.to(torch.complex128) @ small.eigenvectors
+    return [condition_number(each) for each in vectors]
+
+
+def condition_number(vectors: Complex[Tensor, "size count"]) -> float:
+    """κ₂ of unit columns; infinite when they are dependent."""
+    lengths = vectors.norm(dim=0)
+    if bool((lengths == 0).any()):
+        return float("inf")
+    sigma = torch.linalg.svdvals(vectors / lengths)
+    return float(sigma[0] / sigma[-1])
+
+
+def layer_condition(
+    h: Float[Tensor, "dim dim"], values: Complex[Tensor, " dim"], vectors: Complex[Tensor, "dim dim"]
+) -> float:
+    """κ₂ of all eigenvectors of H. Those of a repeated 0 are an orthonormal basis of the null space.
+
+    Any basis of it would do (grouped queries leave H many zeros), and what LAPACK returns there is made of rounding.
+    """
+    _, sigma, right = torch.linalg.svd(h.double())
+    null = right[sigma <= tolerance(torch.float64, len(h)) * sigma[0]]
+    if len(null) < 2:
+        return condition_number(vectors)
+    moving = values.abs().argsort(descending=True)[: len(h) - len(null)]
+    return condition_number(torch.cat([vectors[:, moving], null.mT.to(vectors.dtype)], -1))
+
+
+def _ratio(size: Tensor, inside: Tensor) -> Tensor:
+    return torch.where(size > 0, ((size - inside).clamp_min(0) / torch.where(size > 0, size, 1)).sqrt(), 0)

@@ -1,0 +1,138 @@
+"""The map on the high-frequency part, `Y ↦ Σ_h P A_h Y W_h` (theory.md, section 4), and its cheap twin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from unsmooth.errors import WeightsError
+from unsmooth.theory.stochastic import is_causal
+
+Weights = Float[Tensor, "head dim dim"] | tuple[Float[Tensor, "head dim key"], Float[Tensor, "head key dim"]]
+
+
+@dataclass(frozen=True)
+class HeadMaps:
+    """Weights arranged so that a product costs at most one attention layer.
+
+    With `W_h = S_h T_h` the map is `Y ↦ Σ_h P A_h Y S_h T_h`. It shares its non-zero eigenvalues with
+    `Z ↦ [P A_h (Z M)_h]_h`, `M = [T_g S_h]_gh`, which needs one dense product instead of two and is no wider
+    when heads · key ≤ dim.
+    """
+
+    inner: Float[Tensor, "width out"]  # M, or [S_1 … S_h]
+    outer: Float[Tensor, "out dim"] | None  # [T_1; …; T_h]; None when already inside M
+    heads: int
+    dim: int
+
+    @property
+    def width(self) -> int:
+        """Columns of the state that the map acts on."""
+        return self.inner.shape[0]
+
+    @property
+    def has_null_space(self) -> bool:
+        """Whether the full map has the eigenvalue 0 that the twin on fewer columns lost."""
+        return self.width < self.dim
+
+    @property
+    def total(self) -> Float[Tensor, "dim dim"]:
+        """A matrix with the non-zero spectrum of `Σ_h W_h`."""
+        return self.inner if self.outer is None else self.inner @ self.outer
+
+    def product(
+        self, centred: Float[Tensor, "batch head token token"], state: Float[Tensor, "batch token width"]
+    ) -> Float[Tensor, "batch token width"]:
+        """`Σ_h (P A_h) state W_h`, or its twin."""
+        batch, token, _ = state.shape
+        values = (state @ self.inner).view(batch, token, self.heads, -1).transpose(1, 2)
+        mixed = (centred @ values).transpose(1, 2).reshape(batch, token, -1)
+        return mixed if self.outer is None else mixed @ self.outer
+
+    def own_product(
+        self, own: Float[Tensor, "batch head token"], state: Float[Tensor, "batch token width"]
+    ) -> Float[Tensor, "batch token width"]:
+        """`y_t ↦ Σ_h A_h[t, t] y_t W_h` for every token by itself, or its twin."""
+        values = (state @ self.inner).unflatten(-1, (self.heads, -1))
+        mixed = (own.mT[..., None] * values).flatten(-2)
+        return mixed if self.outer is None else mixed @ self.outer
+
+
+def arrange(weights: Weights) -> HeadMaps:
+    """Dense `(h, d, d)` or factored `(w_v, w_proj)` weights as `HeadMaps`."""
+    if isinstance(weights, Tensor):
+        if weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
+            raise WeightsError(
+                f"weights must be (heads, dim, dim) or a pair (w_v, w_proj), got shape {tuple(weights.shape)}"
+            )
+        heads, dim, _ = weights.shape
+        eye = torch.eye(dim, dtype=weights.dtype, device=weights.device)
+        return HeadMaps(weights.permute(1, 0, 2).reshape(dim, -1), eye.repeat(heads, 1), heads, dim)
+    w_v, w_proj = weights
+    heads, dim, key = w_v.shape if w_v.ndim == 3 else (0, 0, 0)
+    if w_proj.shape != (heads, key, dim) or not heads:
+        raise WeightsError(
+            "w_v must be (heads, dim, key) and w_proj (heads, key, dim); got "
+            f"{tuple(w_v.shape)} and {tuple(w_proj.shape)}"
+        )
+    wide, tall = w_v.permute(1, 0, 2).reshape(dim, heads * key), w_proj.reshape(heads * key, dim)
+    if heads * key <= dim:
+        return HeadMaps(tall @ wide, None, heads, dim)
+    return HeadMaps(wide, tall, heads, dim)
+
+
+def centre(
+    attention: Float[Tensor, "batch head token token"], mask: Bool[Tensor, "batch token"] | None
+) -> Float[Tensor, "batch head token token"]:
+    """`P A_h`; with a mask, P averages over the kept tokens only and the others stay zero."""
+    if mask is None:
+        return attention - attention.mean(-2, keepdim=True)
+    kept = mask.to(attention.dtype)
+    # not a product: the row of a padded query may be NaN
+    inside = torch.where(mask[:, None, :, None] & mask[:, None, None, :], attention, 0)
+    mean = inside.sum(-2, keepdim=True) / kept.sum(-1)[:, None, None, None]
+    return inside - mean * kept[:, None, :, None]
+
+
+def own_attention(
+    attention: Float[Tensor, "batch head token token"], mask: Bool[Tensor, "batch token"] | None
+) -> tuple[Float[Tensor, "batch head token"], Bool[Tensor, "batch token"]] | None:
+    """The diagonals of causal matrices and the kept tokens after the first; `None` for other matrices.
+
+    `Σ_h A_h ⊗ W_h` is then block triangular with one block `Σ_h A_h[t, t] W_h` a token, and the first one's, `Σ_h W_h`,
+    is the low-frequency part. The others have all eigenvalues of the high-frequency map without its coupling of tokens,
+    which makes that map so far from normal that a small residual says little about an eigenvalue.
+    """
+    kept = torch.ones_like(attention[:, 0, 0], dtype=torch.bool) if mask is None else mask
+    among = kept[:, None, :, None] & kept[:, None, None, :]
+    inside = attention if mask is None else torch.where(among, attention, 0)
+    if not is_causal(inside):
+        return None
+    later = kept & (kept.cumsum(-1) > 1)
+    return torch.where(later[:, None], inside.diagonal(dim1=-2, dim2=-1), 0), later
+
+
+def high_frequency(
+    state: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch token"] | None
+) -> Float[Tensor, "batch token width"]:
+    """`P state`; with a mask, over the kept tokens, the others zero."""
+    if mask is None:
+        return state - state.mean(-2, keepdim=True)
+    kept = mask[..., None]
+    state = torch.where(kept, state, 0)
+    return torch.where(kept, state - state.sum(-2, keepdim=True) / kept.sum(-2, keepdim=True), 0)
+
+
+def random_start(count: int, token: int, width: int, like: Tensor) -> Float[Tensor, "batch token width"]:
+    """A reproducible random state, the same for every input."""
+    generator = torch.Generator().manual_seed(token * 1_000_003 + width)
+    start = torch.randn(token, width, generator=generator, dtype=torch.float64).to(like)
+    return start.expand(count, -1, -1)
+
+
+def select(tensor: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
+    """The rows asked for, without a copy when it is all of them."""
+    return tensor if rows is None else tensor[rows]

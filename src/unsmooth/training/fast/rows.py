@@ -1,0 +1,221 @@
+"""Residual addition with LayerNorm, and bias with GELU, each one kernel forward and one backward (CUDA, Triton)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from jaxtyping import Float
+from torch import Tensor
+
+from unsmooth.training.fast.row_kernels import (
+    add_norm_backward_kernel,
+    add_norm_kernel,
+    gelu_backward_kernel,
+    gelu_kernel,
+)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """How the rows are shared out; no choice of it changes what is computed but for rounding."""
+
+    rows: int  # that a program takes at a time
+    columns: int  # of GELU; LayerNorm needs them all
+    warps: int
+    programs: int = 0  # a multiprocessor; 0: as many as there are tiles
+    stages: int = 1  # tiles that are on their way from memory at a time
+
+    def launched(self, rows: int, device: torch.device, beside: int = 1) -> int:
+        """Programs along the rows; `beside` of them lie side by side along the columns."""
+        tiles = triton.cdiv(rows, self.rows)
+        if not self.programs:
+            return tiles
+        count = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+        return min(tiles, max(1, count * self.programs // beside))
+
+
+GELU = Strip(rows=16, columns=256, warps=8)
+GELU_BACKWARD = Strip(rows=16, columns=128, warps=4, programs=4, stages=3)
+ADD_NORM = Strip(rows=4, columns=0, warps=2)
+ADD_NORM_BACKWARD = Strip(rows=4, columns=0, warps=2, programs=4, stages=3)
+
+
+def launch_gelu(hidden: Tensor, bias: Tensor, out: Tensor, strip: Strip = GELU) -> None:
+    """Fill `out`."""
+    rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
+    grid = (triton.cdiv(width, strip.columns), strip.launched(rows, hidden.device))
+    gelu_kernel[grid](hidden, bias, out, rows, width, ROWS=strip.rows, COLUMNS=strip.columns, num_warps=strip.warps)
+
+
+def launch_gelu_backward(
+    hidden: Tensor, bias: Tensor, d_out: Tensor, d_hidden: Tensor, sums: Tensor, strip: Strip = GELU_BACKWARD
+) -> None:
+    """Fill `d_hidden` and `sums` (program, width), the parts of the bias's gradient."""
+    rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
+    gelu_backward_kernel[(triton.cdiv(width, strip.columns), len(sums))](
+        hidden, bias, d_out, d_hidden, sums, rows, width,
+        ROWS=strip.rows, COLUMNS=strip.columns, STAGES=strip.stages, num_warps=strip.warps,
+    )  # fmt: skip
+
+
+def gelu_programs(hidden: Tensor, strip: Strip = GELU_BACKWARD) -> int:
+    """How many programs share the rows in the backward pass."""
+    rows, width = hidden.numel() // hidden.shape[-1], hidden.shape[-1]
+    return strip.launched(rows, hidden.device, beside=triton.cdiv(width, strip.columns))
+
+
+def launch_add_norm(
+    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float,
+    out: Tensor, normed: Tensor, mean: Tensor, rstd: Tensor, strip: Strip = ADD_NORM,
+) -> None:  # fmt: skip
+    """Fill `out`, `normed`, `mean` and `rstd`."""
+    batch, tokens, width = stream.shape
+    add_norm_kernel[(strip.launched(batch * tokens, stream.device),)](
+        stream, branch, bias, keep, gamma, beta, out, normed, mean, rstd, batch * tokens, width, tokens, eps,
+        ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), num_warps=strip.warps,
+    )  # fmt: skip
+
+
+def launch_add_norm_backward(
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor,
+    d_stream: Tensor, d_branch: Tensor, sums: Tensor, strip: Strip = ADD_NORM_BACKWARD,
+) -> None:  # fmt: skip
+    """Fill `d_stream`, `d_branch` and `sums` (program, 3, width), the parts of the gradients of bias, γ and β."""
+    batch, tokens, width = out.shape
+    add_norm_backward_kernel[(len(sums),)](
+        d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, batch * tokens, width, tokens,
+        ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), STAGES=strip.stages, num_warps=strip.warps,
+    )  # fmt: skip
+
+
+def add_norm_programs(out: Tensor, strip: Strip = ADD_NORM_BACKWARD) -> int:
+    """How many programs share the rows in the backward pass."""
+    return strip.launched(out.shape[0] * out.shape[1], out.device)
+
+
+# Plain types below: torch reads each op's schema off them. How many partial sums a backward op returns is one of its
+# arguments, since the compiler's cache on disk knows an op by its arguments: with another strip it must not be found.
+
+
+@torch.library.custom_op("unsmooth::gelu", mutates_args=())
+def _gelu(hidden: Tensor, bias: Tensor) -> Tensor:
+    hidden = hidden.contiguous()
+    out = torch.empty_like(hidden)
+    launch_gelu(hidden, bias, out)
+    return out
+
+
+@torch.library.custom_op("unsmooth::gelu_backward", mutates_args=())
+def _gelu_backward(hidden: Tensor, bias: Tensor, d_out: Tensor, programs: int) -> tuple[Tensor, Tensor]:
+    hidden = hidden.contiguous()
+    d_hidden, sums = torch.empty_like(hidden), hidden.new_empty(programs, hidden.shape[-1], dtype=torch.float32)
+    launch_gelu_backward(hidden, bias, d_out.contiguous(), d_hidden, sums)
+    return d_hidden, sums
+
+
+@torch.library.custom_op("unsmooth::add_norm", mutates_args=())
+def _add_norm(
+    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    stream, branch = stream.contiguous(), branch.contiguous()
+    out, normed = torch.empty_like(stream), torch.empty_like(branch)
+    mean, rstd = (torch.empty(stream.shape[:2], device=stream.device) for _ in range(2))
+    launch_add_norm(stream, branch, bias, keep, gamma, beta, eps, out, normed, mean, rstd)
+    return out, normed, mean, rstd
+
+
+@torch.library.custom_op("unsmooth::add_norm_backward", mutates_args=())
+def _add_norm_backward(
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor, programs: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_out, d_normed = d_out.contiguous(), d_normed.contiguous()
+    d_stream, d_branch = torch.empty_like(out), torch.empty_like(d_normed)
+    sums = out.new_empty(programs, 3, out.shape[-1], dtype=torch.float32)
+    launch_add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums)
+    return d_stream, d_branch, sums
+
+
+@_gelu.register_fake
+def _(hidden: Tensor, bias: Tensor) -> Tensor:
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format)
+
+
+@_gelu_backward.register_fake
+def _(hidden: Tensor, bias: Tensor, d_out: Tensor, programs: int) -> tuple[Tensor, Tensor]:
+    sums = hidden.new_empty(programs, hidden.shape[-1], dtype=torch.float32)
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format), sums
+
+
+@_add_norm.register_fake
+def _(
+    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    out, normed = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (stream, branch))
+    mean, rstd = (stream.new_empty(stream.shape[:2], dtype=torch.float32) for _ in range(2))
+    return out, normed, mean, rstd
+
+
+@_add_norm_backward.register_fake
+def _(
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor, programs: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_stream, d_branch = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (out, d_normed))
+    return d_stream, d_branch, out.new_empty(programs, 3, out.shape[-1], dtype=torch.float32)
+
+
+def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate_gelu(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor]:
+    hidden, bias = ctx.saved_tensors
+    d_hidden, sums = _gelu_backward(hidden, bias, d_out, gelu_programs(hidden))
+    return d_hidden, sums.sum(0).to(bias.dtype)
+
+
+def _keep_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    _, _, _, keep, gamma, _, _ = inputs
+    out, _, mean, rstd = output
+    ctx.save_for_backward(out, mean, rstd, keep, gamma)
+
+
+def _differentiate_add_norm(ctx: Any, d_out: Tensor, d_normed: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    out, mean, rstd, keep, gamma = ctx.saved_tensors
+    programs = add_norm_programs(out)
+    d_stream, d_branch, sums = _add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, programs)
+    d_bias, d_gamma, d_beta = sums.sum(0).to(gamma.dtype).unbind(0)
+    return d_stream, d_branch, d_bias, None, d_gamma, d_beta, None
+
+
+_gelu.register_autograd(_differentiate_gelu, setup_context=_keep_gelu)
+_add_norm.register_autograd(_differentiate_add_norm, setup_context=_keep_add_norm)
+
+
+class Pending(NamedTuple):
+    """A residual sum that is not done yet: stream + keep · (branch + bias), one `keep` for each image."""
+
+    stream: Float[Tensor, "batch token dim"]
+    branch: Float[Tensor, "batch token dim"]
+    bias: Float[Tensor, " dim"]
+    keep: Float[Tensor, " batch"]
+
+    def add(self) -> Float[Tensor, "batch token dim"]:
+        """Do it."""
+        return self.stream + self.keep[:, None, None] * (self.branch + self.bias)
+
+
+def add_norm(
+    pending: Pending, gamma: Float[Tensor, " dim"], beta: Float[Tensor, " dim"], eps: float
+) -> tuple[Float[Tensor, "batch token dim"], Float[Tensor, "batch token dim"]]:
+    """The residual sum, and its LayerNorm in the branch's precision."""
+    out, normed, _, _ = _add_norm(*pending, gamma, beta, eps)
+    return out, normed
+
+
+def gelu(hidden: Float[Tensor, "*token width"], bias: Float[Tensor, " width"]) -> Float[Tensor, "*token width"]:
+    """gelu(hidden + bias), the exact one (by the normal distribution, not by tanh)."""
+    out: Tensor = _gelu(hidden, bias)
+    return out

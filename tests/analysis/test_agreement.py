@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import ranks_with_ties
+from scipy import stats
+
+from unsmooth.analysis.agreement import (
+    agreement,
+    average_ranks,
+    bootstrap_interval,
+    share_interval,
+    spearman,
+    wilson_interval,
+)
+
+small = st.lists(st.integers(-4, 4).map(float), min_size=3, max_size=30)
+
+
+@settings(max_examples=50, deadline=None)
+@given(small)
+def test_ranks_with_ties_equal_counting(values: list[float]) -> None:
+    assert average_ranks(np.array(values)).tolist() == ranks_with_ties(values)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 40))
+def test_spearman_equals_scipy(seed: int, count: int) -> None:
+    generator = np.random.default_rng(seed)
+    x, y = generator.integers(0, 9, count).astype(float), generator.normal(size=count)
+    if np.ptp(x) > 0:
+        assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
+
+
+def test_spearman_is_undefined_for_a_constant_or_a_single_point() -> None:
+    assert math.isnan(spearman(np.ones(4), np.arange(4.0)))
+    assert math.isnan(spearman(np.ones(1), np.ones(1)))
+    assert spearman(np.array([1.0, 2.0]), np.array([5.0, 3.0])) == -1
+
+
+def test_the_slope_is_that_of_least_squares() -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 9)) + 3
+    assert agreement(x, y, range(9), draws=5).slope == pytest.approx(np.polyfit(x, y, 1)[0])
+    assert math.isnan(agreement(np.ones(4), np.arange(4.0), range(4), draws=5).slope)
+
+
+def test_confusion_counts_and_bar() -> None:
+    found = agreement(np.array([1.0, 1, -1, -1, -1]), np.array([2.0, -1, 1, -1, -3]), list("abcde"), draws=50)
+    assert (found.both_up, found.only_predicted_up, found.only_measured_up, found.both_down) == (1, 1, 1, 2)
+    assert found.accuracy == found.majority == 0.6
+    assert found.spearman_low <= found.spearman <= found.spearman_high
+
+
+def test_bootstrap_draws_whole_groups() -> None:
+    groups = ["a"] * 50 + ["b"] * 50
+    values = np.array([0.0] * 50 + [1.0] * 50)
+    low, high = bootstrap_interval(lambda rows: float(values[rows].mean()), groups, draws=200)
+    assert (low, high) == (0.0, 1.0)  # rows drawn one by one would give about 0.4 to 0.6
+    assert all(math.isnan(v) for v in bootstrap_interval(lambda rows: 0.0, ["a"], draws=5))
+
+
+def test_bootstrap_is_reproducible() -> None:
+    values = np.random.default_rng(1).normal(size=20)
+    runs = [bootstrap_interval(lambda rows: float(values[rows].mean()), range(20), draws=99) for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_wilson_equals_scipy() -> None:
+    for hits, count in ((0, 9), (4, 9), (9, 9)):
+        expected = stats.binomtest(hits, count).proportion_ci(method="wilson")
+        assert wilson_interval(hits / count, count) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert wilson_interval(0.0, 0) == (0.0, 1.0)
+
+
+def test_unanimous_inputs_still_leave_doubt() -> None:
+    assert share_interval(np.ones(8)) == pytest.approx(wilson_interval(1.0, 8))
+    values = np.array([0.4, 0.6, 0.5, 0.5])
+    expected = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    assert share_interval(values) == pytest.approx(expected, rel=1e-6)

@@ -1,0 +1,65 @@
+"""Two processes that measure half the data each report what one process measures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import unsmooth
+from unsmooth.analysis import per_sample
+from unsmooth.analysis.pairing import pair
+
+timm = pytest.importorskip("timm")
+
+
+def _model() -> torch.nn.Module:
+    torch.manual_seed(3)
+    return timm.models.VisionTransformer(img_size=16, patch_size=8, embed_dim=16, depth=2, num_heads=2, num_classes=2)
+
+
+def _data() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    return [torch.randn(n, 3, 16, 16, generator=generator) for n in (3, 1, 2)]
+
+
+def _half(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    try:
+        mine = unsmooth.measur(_model(), _data()[rank::2])
+        mine.all_reduce().save(Path(folder, f"{rank}.json"))
+        if rank == 1:
+            mine.per_sample = None
+        mine.all_reduce().save(Path(folder, f"means-{rank}.json"))
+        per_sample.MOST_VALUES = 5 * len(mine.cells)
+        mine = unsmooth.measur(_model(), _data()[rank::2])
+        assert mine.per_sample is not None
+        assert mine.all_reduce().per_sample is None
+    finally:
+        dist.destroy_process_group()
+
+
+def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    torch.multiprocessing.spawn(_half, (str(tmp_path),), nprocs=2)
+    first, second = (unsmooth.load_measurement(tmp_path / f"{rank}.json") for rank in range(2))
+    whole = unsmooth.measur(_model(), _data())
+    assert first.cells == second.cells
+    assert first.changes == second.changes
+    for key, moments in whole.cells.items():
+        assert first.cells[key].count == 6
+        assert first.cells[key].mean == pytest.approx(moments.mean, rel=1e-5, abs=1e-7), key
+        assert first.cells[key].std == pytest.approx(moments.std, rel=1e-4, abs=1e-7), key
+    assert first.per_sample is not None
+    assert second.per_sample is not None
+    assert (first.per_sample.keys == second.per_sample.keys).all()
+    assert (first.per_sample.table == second.per_sample.table).all()
+    assert pair(first, whole).why == "the same 6 inputs in both"
+    assert unsmooth.compare(first, whole)["difference"].abs().max() < 1e-5
+    for rank in range(2):
+        means = unsmooth.load_measurement(tmp_path / f"means-{rank}.json")
+        assert (means.cells, means.per_sample) == (first.cells, None)

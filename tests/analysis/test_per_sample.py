@@ -1,0 +1,99 @@
+"""Values per sample: what is kept, in memory and in the file, and when it is let go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_models import bert, images, vit, words
+
+import unsmooth
+from unsmooth.analysis import per_sample
+from unsmooth.analysis.per_sample import Recorder
+from unsmooth.errors import CheckpointError
+
+
+def test_the_values_kept_are_those_behind_the_means() -> None:
+    measurement = unsmooth.measur(bert(), words(3), tokens="content,no-outliers")
+    kept = measurement.per_sample
+    assert kept is not None
+    assert kept.addresses == tuple(measurement.cells)
+    for cell, moments in measurement.cells.items():
+        assert len(kept[cell]) == moments.count == len(kept)
+        assert kept[cell].mean() == pytest.approx(moments.mean, rel=1e-12)
+        assert kept[cell].std(ddof=1) == pytest.approx(moments.std, rel=1e-9)
+
+
+def test_merging_appends_samples_whatever_the_order_of_the_cells() -> None:
+    model, data = vit(), images(2)
+    whole = unsmooth.measur(model, data, "hfc_lfc,effective_rank")
+    second = unsmooth.measur(model, data[1:], "effective_rank,hfc_lfc")
+    merged = unsmooth.measur(model, data[:1], "hfc_lfc,effective_rank").merge(second)
+    assert whole.per_sample is not None
+    assert merged.per_sample is not None
+    assert (merged.per_sample.keys == whole.per_sample.keys).all()
+    for cell in whole.cells:
+        assert merged.per_sample[cell] == pytest.approx(whole.per_sample[cell], rel=1e-6)
+    second.per_sample = None
+    assert whole.merge(second).per_sample is None
+
+
+def test_a_file_holds_them_bit_for_bit_and_only_where_wanted(tmp_path: Path) -> None:
+    measurement = unsmooth.measur(vit(), images())
+    kept = measurement.per_sample
+    assert kept is not None
+    kept.table[0, 0], kept.table[0, 1] = np.nan, -np.inf
+    loaded = unsmooth.load_measurement(measurement.save(tmp_path / "run.json"))
+    assert loaded.per_sample is not None
+    assert loaded.per_sample.addresses == kept.addresses
+    assert (loaded.per_sample.keys == kept.keys).all()
+    assert loaded.per_sample.table.tobytes() == kept.table.tobytes()
+    assert "per_sample" not in loaded.about
+    assert "per_sample" not in measurement.to_json()
+    assert unsmooth.load_measurement(measurement.save(tmp_path / "small.json", per_sample=False)).per_sample is None
+
+
+@pytest.mark.parametrize("damage", [{"keys": "AAAA"}, {"values": "not base64!"}, {"values": None}])
+def test_damaged_values_are_an_error_that_says_what_to_do(tmp_path: Path, damage: dict[str, str]) -> None:
+    path = unsmooth.measur(vit(), images()).save(tmp_path / "run.json")
+    found = json.loads(path.read_text())
+    found["per_sample"] |= damage
+    path.write_text(json.dumps(found))
+    with pytest.raises(CheckpointError, match=r"values per sample are damaged .*remove 'per_sample' from the file"):
+        unsmooth.load_measurement(path)
+
+
+def test_too_many_values_are_let_go_and_the_means_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = vit(), images(3)
+    whole = unsmooth.measur(model, data)
+    monkeypatch.setattr(per_sample, "MOST_VALUES", 5 * len(whole.cells))
+    parts = [unsmooth.measur(model, part) for part in (data[:2], data[2:])]
+    assert all(part.per_sample is not None for part in parts)
+    assert parts[0].merge(parts[1]).per_sample is None
+    many = unsmooth.measur(model, data)
+    assert many.per_sample is None
+    assert many.cells == whole.cells
+    monkeypatch.setattr(per_sample, "MOST_VALUES", 6 * len(whole.cells))  # just as many as there are
+    assert unsmooth.measur(model, data).per_sample is not None
+    assert parts[0].merge(parts[1]).per_sample is not None
+
+
+def test_samples_without_keys_are_not_kept_even_if_later_ones_have_them() -> None:
+    values = {("p", "m", "all"): torch.zeros(2, dtype=torch.float64)}
+    known = torch.tensor([1, 2])
+    for strange in (None, torch.tensor([1, 2, 3])):
+        recorder = Recorder()
+        for keys in (known, strange, known):
+            recorder.add(keys, values)
+        assert recorder.result() is None
+
+
+def test_tokens_before_batches_have_no_keys() -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)  # (token, batch, dim)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    measurement = unsmooth.measur(model, [torch.randn(4, 4, 8)])
+    assert measurement.samples == 4
+    assert measurement.per_sample is None

@@ -1,0 +1,203 @@
+"""The callbacks for Hugging Face and Lightning, and the writers."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from unsmooth.callbacks import Limit, to_tensorboard, to_wandb
+from unsmooth.errors import MissingExtraError
+
+LOW = Limit("max", "cosine_similarity", -2.0, "blocks.1.post")
+
+
+def ids(batch: int = 2) -> dict[str, torch.Tensor]:
+    return {"input_ids": torch.randint(3, 50, (batch, 7), generator=torch.Generator().manual_seed(1))}
+
+
+def language_model() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    shape = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=50, max_position_embeddings=32, **shape))
+
+
+def hugging_face_training(folder: Path, callback: Any, steps: int, **options: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    torch.manual_seed(0)
+    rows = [{"input_ids": row, "labels": row} for row in ids(16)["input_ids"]]
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=steps, per_device_train_batch_size=2, report_to=[], use_cpu=True, save_strategy="no",
+        logging_strategy="no", disable_tqdm=True, dataloader_pin_memory=False, **options,
+    )  # fmt: skip
+    trainer = transformers.Trainer(
+        language_model(), arguments, train_dataset=rows, callbacks=[callback] if callback else []
+    )
+    trainer.train()
+    return trainer
+
+
+def test_hugging_face_trainer_logs_and_trains_bit_equal(tmp_path: Path) -> None:
+    from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+    seen: list[int] = []
+    callback = SmoothingCallback(ids(), every=2, log=lambda values, step: seen.append(step))
+    plain = hugging_face_training(tmp_path, None, 5, gradient_accumulation_steps=2)
+    watched = hugging_face_training(tmp_path, callback, 5, gradient_accumulation_steps=2)
+    assert seen == [0, 2, 4]
+    rows = [row for row in watched.state.log_history if "unsmooth/effective_rank/blocks.1.post" in row]
+    assert [row["step"] for row in rows] == [0, 2, 4]
+    for name, value in plain.model.state_dict().items():
+        assert torch.equal(value, watched.model.state_dict()[name]), name
+
+
+@pytest.mark.filterwarnings("default:the training stops")
+def test_hugging_face_trainer_stops_at_an_alarm(tmp_path: Path) -> None:
+    from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+    def late(reading: Any) -> str | None:
+        return "enough" if reading.step == 3 else None
+
+    with pytest.warns(UserWarning, match="the training stops: step 3: enough"):
+        trainer = hugging_face_training(tmp_path, SmoothingCallback(ids(), every=1, alarm=late), 9)
+    assert trainer.state.global_step == 3
+
+
+def lightning_training(folder: Path, callback: Any, steps: int, **options: Any) -> Any:
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+
+    class Task(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = language_model()
+
+        def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
+            return self.net(input_ids=batch, labels=batch).loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    torch.manual_seed(0)
+    task = Task()
+    loader = torch.utils.data.DataLoader(ids(40)["input_ids"], batch_size=2)
+    trainer = lightning.Trainer(
+        max_steps=steps, accelerator="cpu", logger=options.pop("logger", False),
+        callbacks=[callback] if callback else [], enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=folder,
+        **options,
+    )  # fmt: skip
+    trainer.fit(task, loader)
+    return trainer
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_logs_and_trains_bit_equal(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    from lightning.pytorch.loggers import CSVLogger
+
+    from unsmooth.callbacks.lightning import SmoothingCallback
+
+    seen: list[int] = []
+    callback = SmoothingCallback(ids(), every=2, part="net", log=lambda values, step: seen.append(step))
+    logger = CSVLogger(tmp_path)
+    plain = lightning_training(tmp_path, None, 5, accumulate_grad_batches=2)
+    watched = lightning_training(tmp_path, callback, 5, accumulate_grad_batches=2, logger=logger)
+    assert seen == [0, 2, 4]
+    written = (Path(logger.log_dir) / "metrics.csv").read_text()
+    assert "unsmooth/effective_rank/blocks.1.post" in written
+    for name, value in plain.lightning_module.state_dict().items():
+        assert torch.equal(value, watched.lightning_module.state_dict()[name]), name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_stops_at_an_alarm(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    from unsmooth.callbacks.lightning import SmoothingCallback
+
+    with pytest.warns(UserWarning, match="the training stops: step 0: cosine_similarity at blocks.1.post"):
+        trainer = lightning_training(tmp_path, SmoothingCallback(ids(), every=1, part="net", alarm=LOW), 9)
+    assert trainer.global_step == 0
+
+
+def test_tensorboard_gets_scalars(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = to_tensorboard(tmp_path)
+    log({"unsmooth/hfc_lfc/embed": 0.5}, 0)
+    log({"unsmooth/hfc_lfc/embed": 0.25}, 500)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("unsmooth/hfc_lfc/embed")] == [(0, 0.5), (500, 0.25)]
+
+
+def test_tensorboard_takes_an_open_writer() -> None:
+    class Writer:
+        def __init__(self) -> None:
+            self.rows: list[tuple[str, float, int]] = []
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            self.rows.append((name, value, step))
+
+        def flush(self) -> None:
+            self.rows.append(("flushed", 0, 0))
+
+    writer = Writer()
+    to_tensorboard(writer)({"a": 1.0}, 7)
+    assert writer.rows == [("a", 1.0, 7), ("flushed", 0, 0)]
+
+
+def test_wandb_gets_values_on_a_step_axis_of_their_own() -> None:
+    class Run:
+        def __init__(self) -> None:
+            self.defined: list[tuple[str, str | None]] = []
+            self.rows: list[dict[str, float]] = []
+
+        def define_metric(self, name: str, step_metric: str | None = None) -> None:
+            self.defined.append((name, step_metric))
+
+        def log(self, values: dict[str, float]) -> None:
+            self.rows.append(values)
+
+    run = Run()
+    to_wandb(run)({"unsmooth/hfc_lfc/embed": 0.5}, 500)
+    assert run.defined == [("unsmooth/step", None), ("unsmooth/*", "unsmooth/step")]
+    assert run.rows == [{"unsmooth/hfc_lfc/embed": 0.5, "unsmooth/step": 500}]
+
+
+@pytest.mark.parametrize(
+    ("package", "use", "message"),
+    [
+        ("wandb", lambda: to_wandb(), "needs wandb, which is not installed: pip install wandb"),
+        ("torch.utils.tensorboard", lambda: to_tensorboard("x"), r"needs tensorboard.*unsmooth\[train\]"),
+        ("transformers", lambda: fresh("hugging_face"), r"needs transformers.*unsmooth\[text\]"),
+        ("lightning.pytorch.callbacks", lambda: fresh("lightning"), "pip install lightning"),
+    ],
+)
+def test_a_missing_library_is_named(package: str, use: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name in (package, "pytorch_lightning.callbacks"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtraError, match=message):
+        use()
+
+
+def fresh(name: str) -> None:
+    module = f"unsmooth.watch.{name}"
+    kept = sys.modules.pop(module, None)
+    try:
+        importlib.import_module(module)
+    finally:
+        if kept is not None:
+            sys.modules[module] = kept

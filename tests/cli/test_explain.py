@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from unsmooth.analysis import load_explanation
+from unsmooth.cli.explain import command as explain_command
+from unsmooth.cli.simulate import command as simulate_command
+from unsmooth.errors import OptionError
+
+TINY = ["timm:vit_tiny_patch16_224", "--random-init", "--model-option", "depth=1", "--model-option", "img_size=64"]
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.command("explain")(explain_command)
+    made.command("simulate")(simulate_command)
+    return made
+
+
+def invoke(app: typer.Typer, *arguments: object) -> str:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_explain_prints_tables_and_writes_a_file_and_figures(app: typer.Typer, tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    pytest.importorskip("plotly")
+    out, figures = tmp_path / "e.json", tmp_path / "figures"
+    text = invoke(
+        app, "explain", *TINY, "--data", "bundled", "--limit", 2, "--spectra", 1, "--out", out, "--figures", figures
+    )
+    for words in ("Dominating eigenvalues", "Predicted against measured", "[−1, 0)", "2 inputs"):
+        assert words in text
+    saved = load_explanation(out)
+    assert saved.about["model"]["reference"] == TINY[0]
+    assert saved.about["data"]["reference"] == "bundled"
+    assert sorted(p.name for p in figures.iterdir()) == ["agreement.html", "eigenvalues.html"]
+
+
+def test_a_terminal_of_80_columns_shows_every_number_whole(app: typer.Typer) -> None:
+    pytest.importorskip("timm")
+    arguments = ["explain", *TINY, "--data", "random", "--limit", "2", "--spectra", "1"]
+    text = CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments, catch_exceptions=False).output
+    tables = text.partition("exponent: ")[0]
+    assert "small_step_hfc" in tables
+    assert "departure" in tables
+    assert "…" not in tables
+
+
+def test_explain_gives_json(app: typer.Typer) -> None:
+    pytest.importorskip("timm")
+    text = invoke(app, "explain", *TINY, "--data", "random", "--limit", 1, "--spectra", 0, "--json")
+    assert json.loads(text)["schema"] == "unsmooth.explanation/1"
+
+
+def test_simulate_prints_one_curve_or_all_cells(app: typer.Typer, tmp_path: Path) -> None:
+    small = ("--seeds", 2, "--layers", 4, "--tokens", 8, "--dim", 6)
+    assert "general, pre" in invoke(app, "simulate", *small)
+    assert "smoothing, −γ" in invoke(
+        app, "simulate", "--form", "symmetric", "--norm", "post", "--mode", "smoothing", "--sign", -1, *small
+    )
+    found = json.loads(invoke(app, "simulate", "--json", "--out", tmp_path / "s.json", *small))
+    assert len(found["cells"]) == 20
+    assert json.loads((tmp_path / "s.json").read_text()) == found
+
+
+def test_unknown_values_are_listed(app: typer.Typer) -> None:
+    with pytest.raises(OptionError, match="unknown norm 'mid': expected one of 'none', 'pre', 'post'"):
+        invoke(app, "simulate", "--form", "general", "--norm", "mid")
+    with pytest.raises(OptionError, match="expected layer numbers with commas"):
+        invoke(app, "explain", *TINY, "--data", "random", "--layers", "first")

@@ -1,0 +1,165 @@
+"""The page as a person uses it, in a headless Chromium."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from page.person import EVIL, Person
+
+SECTIONS = ("depth", "steps", "spectra", "histograms", "shares", "exponents", "heads", "tokens")
+
+
+def test_it_opens_without_a_complaint_and_asks_nobody(person: Person, page: Path) -> None:
+    assert person.problems() == []
+    assert person.requests() == [page.resolve().as_uri()]
+
+
+def test_a_hostile_name_does_nothing_but_stand_there(person: Person) -> None:
+    assert person.evaluate("window.hacked") is None
+    assert EVIL in person.text("#legend")
+    assert EVIL in person.text("#provenance")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_choice_changes_its_figures(person: Person, section: str) -> None:
+    count = person.evaluate(f"document.querySelectorAll('#{section} .segmented').length")
+    sliders = person.evaluate(f"document.querySelectorAll('#{section} .slider').length")
+    assert count + sliders > 0
+    if section == "spectra":  # where the first layer reaches farthest, its frame is that of all layers
+        person.press("ArrowRight", "#spectra input[type=range]")
+    for group in range(count):
+        person.evaluate(
+            f"document.querySelectorAll('#{section} .segmented')[{group}].querySelectorAll('span')"
+            f".forEach((s, i) => {{ s.id = '{section}-{group}-' + i; }})"
+        )
+        options = person.evaluate(f"document.querySelectorAll('[id^={section}-{group}-]').length")
+        for option in range(1, options):
+            before = person.look(f"#{section}")
+            person.click(f"#{section}-{group}-{option}")
+            assert person.look(f"#{section}") != before, (section, group, option)
+    assert person.problems() == []
+
+
+@pytest.mark.parametrize("section", ["depth", "steps"])
+def test_every_menu_changes_its_figures(person: Person, section: str) -> None:
+    for menu in range(person.evaluate(f"document.querySelectorAll('#{section} select').length")):
+        before = person.look(f"#{section}")
+        person.evaluate(
+            f"(() => {{ const m = document.querySelectorAll('#{section} select')[{menu}]; m.selectedIndex = 1;"
+            "m.dispatchEvent(new Event('change')); })()"
+        )
+        person.settle()
+        assert person.look(f"#{section}") != before, menu
+
+
+@pytest.mark.parametrize("section", ["spectra", "tokens"])
+def test_the_layer_slider_moves_with_the_keyboard_and_plays(person: Person, section: str) -> None:
+    before = person.look(f"#{section}")
+    # the spectra begin with the first layer, the tokens with the last, where models differ most
+    person.press("ArrowRight" if section == "spectra" else "ArrowLeft", f"#{section} input[type=range]")
+    assert person.look(f"#{section}") != before
+    assert person.text(f"#{section} output") == "1"
+    person.click(f"#{section} .play")
+    assert person.text(f"#{section} .play") == "Pause"
+    person.until(f"document.querySelector('#{section} .play').textContent === 'Play'")
+    slider = f"document.querySelector('#{section} input[type=range]')"
+    assert person.evaluate(f"{slider}.value === {slider}.max")
+
+
+def test_hovering_tells_layer_point_and_value(person: Person) -> None:
+    person.hover("#depth .panel svg")
+    assert person.evaluate("document.querySelector('.tip').classList.contains('open')")
+    said = person.text(".tip")
+    model = "window.unsmooth.data.models[0]"
+    value = person.evaluate(f"{model}.values.all.hfc_lfc.mean[{model}.points.indexOf('blocks.1.mid')]")
+    assert "blocks.1.mid" in said
+    assert f"{value:.4g}" in said
+    person.press("ArrowRight", "#depth .panel svg")
+    assert person.text(".tip") != said
+    person.press("Escape")
+    assert not person.evaluate("document.querySelector('.tip').classList.contains('open')")
+
+
+def test_the_legend_hides_a_model_everywhere_and_never_all(person: Person) -> None:
+    curves = "document.querySelectorAll('#depth .panel:first-child .curve').length"
+    assert person.evaluate(curves) == 2
+    person.click("#legend label:nth-child(2)")
+    assert person.evaluate(curves) == 1
+    assert person.evaluate("document.querySelectorAll('#spectra .panel').length") == 1
+    person.click("#legend label:nth-child(1)")
+    assert person.evaluate(curves) == 1
+
+
+def test_layers_are_counted_in_whole_numbers(person: Person) -> None:
+    ticks = person.evaluate(
+        "[...document.querySelectorAll('#depth svg.chart, #steps svg.chart, #exponents .panel:first-child svg.chart')]"
+        ".filter((c) => c.querySelector('.axis-label')?.textContent === 'layer')"
+        ".flatMap((c) => [...c.querySelectorAll('.axes text[text-anchor=middle]:not(.axis-label)')])"
+        ".map((t) => t.textContent)"
+    )
+    assert len(ticks) > 6
+    assert all(tick.isdigit() for tick in ticks), ticks
+
+
+def test_dark_and_light(person: Person) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = person.evaluate(paper)
+    person.click("#theme")
+    dark = person.evaluate(paper)
+    assert light != dark
+    person.click("#theme")
+    assert person.evaluate(paper) == light
+
+
+def test_nothing_sticks_out_at_phone_width(browser: Person, page: Path) -> None:
+    browser.read(page, 375, 800, mobile=True)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 375
+    assert browser.problems() == []
+
+
+def test_printing_leaves_out_the_controls_and_is_light(person: Person) -> None:
+    person.evaluate("document.documentElement.dataset.theme = 'dark'")
+    person.send("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert person.evaluate("getComputedStyle(document.querySelector('.toolbar')).display") == "none"
+        assert person.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        # Paper is narrow and nothing is drawn again: measured before any script hears of the new width.
+        beyond = person.evaluate(
+            "(() => { const main = document.querySelector('main'); main.style.width = '700px';"
+            "const edge = main.getBoundingClientRect().right;"
+            "return [...main.querySelectorAll('svg.chart, canvas')]"
+            ".map((e) => e.getBoundingClientRect().right - edge).filter((far) => far > 0.5); })()"
+        )
+        assert beyond == []
+    finally:
+        person.send("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_every_control_can_be_reached_by_tab_and_has_a_name(person: Person) -> None:
+    nameless = person.evaluate(
+        "[...document.querySelectorAll('button, select, input')]"
+        ".filter((e) => !(e.labels && e.labels.length) && !e.textContent.trim()).length"
+    )
+    assert nameless == 0
+    assert person.evaluate("[...document.querySelectorAll('svg.chart')].every((e) => e.getAttribute('aria-label'))")
+    assert person.evaluate("document.querySelectorAll('[tabindex=\"-1\"]').length") == 0
+
+
+def test_the_downloads_hold_what_was_measured(person: Person) -> None:
+    person.evaluate(
+        "window.saved = [];"
+        "URL.createObjectURL = (blob) => { blob.text().then((t) => window.saved.push(t)); return 'blob:x'; };"
+        "HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; }"
+    )
+    for file in ("results.json", "measurements.csv"):
+        person.evaluate("window.saved = []")
+        person.click(f"[data-download='{file}']")
+        person.until("window.saved.length === 1")
+        text = person.evaluate("window.saved[0]")
+        assert person.evaluate("window.savedName") == f"unsmooth-{file}"
+        if file.endswith("json"):
+            assert [model["name"] for model in json.loads(text)] == ["plain", EVIL]
+        else:
+            assert text.startswith("point,layer,kind,metric")

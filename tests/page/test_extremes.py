@@ -1,0 +1,67 @@
+"""Models at the edge: one layer, an attention that adds nothing, features that are zero, names without end."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from page.person import Person
+
+from unsmooth.analysis import Subject, collect
+from unsmooth.figures.export import save_figures
+from unsmooth.page import build_report
+from unsmooth.page.data import shared_policies
+from unsmooth.page.findings import findings
+from unsmooth.sources import LoadedModel, load_model, open_data
+
+LONG = "W" * 300
+
+
+def small(depth: int) -> LoadedModel:
+    options = {"img_size": 32, "patch_size": 8, "depth": depth, "embed_dim": 24, "num_heads": 2}
+    return load_model("timm:vit_tiny_patch16_224", random_init=True, options=options)
+
+
+def collected(loaded: LoadedModel, name: str) -> Subject:
+    return collect(loaded, open_data("bundled", loaded, limit=1), name, explain_inputs=1, degenerate="keep")
+
+
+def test_one_layer_is_seen_and_a_long_name_does_not_stick_out(browser: Person, tmp_path: Path) -> None:
+    subjects = [collected(small(1), name) for name in (LONG, "short")]
+    (tmp_path / "page.html").write_text(build_report(subjects), encoding="utf-8")
+    browser.resize(1280, 900)
+    browser.open(tmp_path / "page.html")
+    browser.until("document.querySelectorAll('#exponent-charts circle.curve').length === 8")  # four series, two models
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 1280
+    save_figures(subjects, tmp_path, ("svg",))
+    assert "h0" in (tmp_path / "exponents.svg").read_text()
+
+
+def test_an_attention_that_adds_nothing_agrees_with_no_prediction(tmp_path: Path) -> None:
+    loaded = small(2)
+    for block in loaded.model.blocks:  # type: ignore[union-attr]
+        torch.nn.init.zeros_(block.attn.proj.weight)
+        torch.nn.init.zeros_(block.attn.proj.bias)
+    subject = collected(loaded, "silent")
+    assert subject.agreements["exponent"].count == 0
+    assert math.isnan(subject.agreements["exponent"].accuracy)
+    assert not any("exponent" in finding.html for finding in findings([subject]))
+    assert "silent" in build_report([subject])
+    assert save_figures([subject], tmp_path, ("svg",))
+
+
+def test_features_that_are_zero_everywhere_still_give_a_page() -> None:
+    loaded = small(1)
+    for parameter in loaded.model.parameters():
+        torch.nn.init.zeros_(parameter)
+    page = build_report([collected(loaded, "dead")])
+    assert "undefined → <b>undefined</b>" in page
+
+
+def test_padding_does_not_head_the_page() -> None:
+    subject = collected(small(1), "padded")
+    assert shared_policies([subject])[0] == "all"
+    subject.measurement.notes.append("the inputs hold padding, which tokens='all' counts as tokens")
+    assert shared_policies([subject]) == ["no-outliers", "all", "patches"]
+    assert "(no-outliers tokens)" in build_report([subject])

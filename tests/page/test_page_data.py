@@ -1,0 +1,87 @@
+"""What the page's script reads is what was measured, of what all models have in common."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unsmooth.analysis import Measurement, Subject
+from unsmooth.analysis.measurement import Cell, Change
+from unsmooth.metrics.features import Features
+from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.registry import METRICS
+from unsmooth.page.data import FAMILIES, SMOOTHER, page_data
+
+POINTS = ("blocks.0.pre", "blocks.0.mid", "blocks.0.post")
+
+
+def moments(*values: float) -> Moments:
+    found = Moments()
+    found.update(torch.tensor(values, dtype=torch.float64))
+    return found
+
+
+def subject(name: str, metrics: list[str], tokens: list[str]) -> Subject:
+    """A model of one layer; every number tells where it belongs."""
+    kinds = [(m, t) for m in metrics for t in tokens]
+    cells = {
+        Cell(point, m, t): moments(i + len(m) + 100 * len(t), i + len(m) + 100 * len(t) + 1.2345)
+        for m, t in kinds for i, point in enumerate(POINTS)
+    }  # fmt: skip
+    changes = {Change("residual", "MLP", m, t): moments(len(m), len(m) + 1, len(m) + 5) for m, t in kinds}
+    about = {
+        "model": {"layers": 1, "width": 24, "placement": "post"},
+        "settings": {"metrics": metrics, "tokens": tokens},
+        "definitions": {
+            "metrics": {m: f"formula of {m}" for m in metrics},
+            "tokens": {"all": "each one", "patches": "no class token", "content": "words"},
+            "changes": {"residual": "differences"},
+        },
+    }
+    return Subject(name, Measurement(cells, changes, about))
+
+
+def test_every_number_of_a_model_stands_where_it_belongs() -> None:
+    page = page_data([subject("one", ["hfc_lfc", "vita2022"], ["all", "patches"])])
+    (model,) = page["models"]
+    assert {name: model[name] for name in ("name", "layers", "placement", "samples", "points", "tokens")} == {
+        "name": "one", "layers": 1, "placement": "post", "samples": 2, "points": list(POINTS), "tokens": None,
+    }  # fmt: skip
+    column = model["values"]["patches"]["vita2022"]
+    assert column["mean"] == pytest.approx([708.62, 709.62, 710.62])  # five digits
+    assert column["std"] == [0.873] * 3
+    change = moments(7, 8, 12)
+    low, high = (float(f"{value:.5g}") for value in change.interval)
+    assert model["changes"]["residual"]["all"]["MLP"]["hfc_lfc"] == {"mean": 9, "std": 2.65, "low": low, "high": high}
+    assert page["tokens"] == ["all", "patches"]
+    assert page["policies"] == {"all": "each one", "patches": "no class token"}
+    assert page["readings"] == {"residual": "differences"}
+    assert page["metrics"]["vita2022"] == {
+        "title": METRICS["vita2022"].title,
+        "definition": "formula of vita2022",
+        "smoother": 1,
+    }
+
+
+def test_models_share_what_all_of_them_were_measured_by() -> None:
+    three = [
+        subject("a", ["effective_rank", "hfc_lfc"], ["all", "patches"]),
+        subject("b", ["hfc_lfc"], ["patches", "content"]),
+        subject("c", ["hfc_lfc", "effective_rank"], ["all", "patches"]),
+    ]
+    page = page_data(three)
+    assert (list(page["metrics"]), page["tokens"]) == (["hfc_lfc"], ["patches"])
+    assert [family["metrics"] for family in page["families"]] == [["hfc_lfc"]]
+    for model in page["models"]:
+        assert list(model["values"]) == list(model["changes"]["residual"]) == ["patches"]
+        assert list(model["changes"]["residual"]["patches"]["MLP"]) == ["hfc_lfc"]
+
+
+def test_the_papers_metrics_come_first_and_readings_fit_the_values() -> None:
+    assert [names[0] for names, _ in FAMILIES] == ["hfc_lfc", "cosine_similarity", "effective_rank"]
+    noise = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    near, far = Features(1 + 0.1 * noise), Features(1 + noise)
+    for names, reading in FAMILIES:
+        for name in names:
+            higher = bool(METRICS[name].value(near) > METRICS[name].value(far))
+            assert (SMOOTHER[name] > 0) == reading.startswith("Higher") == higher, name

@@ -1,0 +1,80 @@
+"""A page about parallel residuals: it opens, its steps are of the sum, and its words say so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from model_cases import CASES
+from page.person import Person
+
+from unsmooth.analysis import Subject, collect
+from unsmooth.analysis.changes import TOGETHER
+from unsmooth.page import build_report
+from unsmooth.page.findings import findings
+from unsmooth.page.verdict import vote
+from unsmooth.sources import load_model, open_data
+
+
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
+    """Pythia in small, and a block that shares one norm."""
+    found = []
+    for name in ("gpt-neox", "gptj"):
+        folder = tmp_path_factory.mktemp(name)
+        next(case for case in CASES if case.name == name).model().save_pretrained(folder)
+        loaded = load_model(f"hf:{folder}")
+        data = open_data("random", loaded, limit=4, max_length=12)
+        found.append(collect(loaded, data, name, metrics="paper", explain_inputs=2))
+    return found
+
+
+def test_findings_speak_of_the_sum(parallel: list[Subject]) -> None:
+    said = " ".join(finding.html for finding in findings(parallel[:1]))
+    assert "the sum of attention and MLP" in said
+    assert "; the MLP " not in said
+    assert "the predicted exponent γ" in said.lower() or "γ has the sign of the measured step" in said
+
+
+def test_the_verdict_is_that_of_the_change_of_the_sum(parallel: list[Subject]) -> None:
+    measurement = parallel[0].measurement
+    change = next(
+        moments for key, moments in measurement.changes.items()
+        if key.reading == "residual" and key.kind == TOGETHER and key.metric == "hfc_lfc" and key.tokens == "all"
+    )  # fmt: skip
+    low, high = change.interval
+    expected = 0 if low <= 0 <= high else (1 if change.mean < 0 else -1)
+    assert vote(measurement, "hfc_lfc", "all") == expected
+
+
+def test_the_page_says_where_the_norms_are(parallel: list[Subject]) -> None:
+    html = build_report(parallel, command="unsmooth report")
+    assert "family hf-gpt-neox, pre-norm, attention and MLP in parallel<" in html
+    assert "family hf-gptj, pre-norm, attention and MLP in parallel behind one norm<" in html
+    assert "not explained" not in html
+
+
+@pytest.mark.parametrize("reading", ["residual", "chain"])
+def test_the_steps_are_drawn_and_named(parallel: list[Subject], browser: Person, tmp_path: Path, reading: str) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(build_report(parallel, command="unsmooth report"), encoding="utf-8")
+    browser.read(page)
+    index = 0 if reading == "residual" else 1
+    browser.evaluate(
+        f"document.querySelectorAll('#steps .segmented')[0].querySelectorAll('span')[{index}].id = 'reading'"
+    )
+    browser.click("#reading")
+    bars = browser.evaluate("document.querySelectorAll('#steps-chart rect.bar').length")
+    assert bars == (3 if reading == "residual" else 12)
+    key = browser.text("#steps .key")
+    assert TOGETHER in key
+    assert ("LayerNorm" in key) == (reading == "chain")
+    table = browser.text("#kinds-table")
+    assert TOGETHER in table
+    assert "not measured" not in table
+    assert browser.problems() == []
+    assert json.loads(browser.evaluate("JSON.stringify(window.unsmooth.data.models.map((m) => m.placement))")) == [
+        "parallel",
+        "parallel-shared",
+    ]

@@ -1,0 +1,138 @@
+"""What the page shows of one example's tokens."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from page.conftest import tiny
+
+from unsmooth.analysis import token_view as tokens
+from unsmooth.analysis.token_view import TokenView, relative_distance, similarity, view_tokens
+from unsmooth.metrics import cosine_similarity, hfc_lfc_ratio
+from unsmooth.models import hook_points, view
+from unsmooth.sources import ImageInput, LoadedModel
+
+
+def states(loaded: LoadedModel, batch: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The residual stream of a batch, kept whole."""
+    found: dict[str, torch.Tensor] = {}
+    v = view(loaded.model)
+    with torch.no_grad(), hook_points(v, [p for p in v.points if p.endswith((".pre", ".post"))], found.__setitem__):
+        loaded.model(batch)
+    return found
+
+
+def test_distances_and_cosines_are_those_of_the_residual_stream() -> None:
+    loaded, batch = tiny(0), torch.randn(3, 3, 64, 64)
+    found = view_tokens(loaded, batch, example=1)
+    kept = states(loaded, batch)
+    assert found.points == ("blocks.0.pre", *(f"blocks.{i}.post" for i in range(3)))
+    for i, point in enumerate(found.points):
+        x = kept[point][1].double()
+        np.testing.assert_allclose(np.sqrt((found.distance[i] ** 2).mean()), float(hfc_lfc_ratio(x)), rtol=1e-4)
+        rows, columns = np.tril_indices(17)
+        cosines = found.cosine[i] / 127.5 - 1
+        off = rows != columns
+        expected = similarity(x).numpy()[rows, columns]
+        assert np.abs(cosines - expected).max() <= 1 / 255 + 1e-9
+        # one byte per pair: half a step of 2/255 at most
+        assert abs(cosines[off].mean() - float(cosine_similarity(x))) < 1 / 255
+
+
+def test_the_picture_and_its_grid_leave_out_the_class_token() -> None:
+    found = view_tokens(tiny(0), torch.zeros(1, 3, 64, 64))
+    assert found.grid == (4, 4)
+    assert found.prefix == 1
+    assert found.picture is not None
+    assert found.picture.startswith("data:image/jpeg;base64,")
+
+
+def test_the_picture_is_what_the_model_saw_upright_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    colours = ImageInput(64, mean=(0.5, 0.4, 0.3), std=(0.2,) * 3)
+    loaded = LoadedModel(torch.nn.Identity(), "x", "images", image_input=colours)
+    seen = torch.zeros(1, 3, 400, 200)
+    seen[:, :, 200:] = 9  # brighter than white
+    address = tokens._picture(loaded, seen)
+    assert address is not None
+    shown = image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/jpeg;base64,"))))
+    assert shown.size == (80, 160)
+    assert np.abs(np.array(shown.getpixel((40, 20))) - 255 * np.array(colours.mean)).max() < 5
+    assert min(shown.getpixel((40, 140))) > 250
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert tokens._picture(loaded, seen) is None
+
+
+def test_patches_that_fill_no_square_have_no_grid() -> None:
+    assert [tokens._grid(count) for count in (1, 4, 8, 9)] == [None, (2, 2), None, (3, 3)]
+
+
+def test_the_page_gets_everything_and_no_infinity() -> None:
+    bytes_ = np.array([[0, 7, 255]], dtype=np.uint8)
+    far = np.array([[0.123456, math.inf, math.nan]], dtype=np.float32)
+    found = TokenView(("blocks.0.pre",), 2, bytes_, far, 1, (1, 1), ("a", "b", "c"), "data:x")
+    page = found.to_page()
+    assert base64.b64decode(page.pop("cosine")) == bytes([0, 7, 255])
+    assert page.pop("distance") == [[0.123, None, None]]
+    assert page == {
+        "points": ("blocks.0.pre",), "size": 2, "prefix": 1, "grid": (1, 1), "labels": ("a", "b", "c"),
+        "picture": "data:x",
+    }  # fmt: skip
+
+
+def test_long_sequences_are_thinned_in_the_matrix_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_BUDGET", 200)  # 4 points: at most 10 tokens each
+    found = view_tokens(tiny(0), torch.randn(1, 3, 64, 64))
+    assert found.size == 9
+    assert found.cosine.shape == (4, 45)
+    assert found.distance.shape == (4, 17)
+    assert found.cosine.nbytes <= 200
+
+
+class Tokenizer:
+    """Words that say their number."""
+
+    def decode(self, ids: list[int]) -> str:
+        return f"w{ids[0]}"
+
+
+def test_padding_is_no_token() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )
+    model = transformers.BertModel(config).eval()
+    batch = {
+        "input_ids": torch.randint(40, (2, 7)),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 0, 0], [1] * 7]),
+    }
+    loaded = LoadedModel(model, "hf:tiny", "text", tokenizer=Tokenizer())
+    for example, kept in ((0, 5), (1, 7)):
+        found = view_tokens(loaded, batch, example)
+        assert found.distance.shape == (3, kept)
+        assert found.labels == tuple(f"w{i}" for i in batch["input_ids"][example, :kept].tolist())
+    assert view_tokens(LoadedModel(model, "hf:tiny", "text"), batch).labels is None
+    assert found.grid is None
+    assert found.picture is None
+
+
+def test_what_is_not_one_per_token_is_kept_whole() -> None:
+    batch = {"input_ids": torch.arange(6).view(2, 3), "attention_mask": torch.tensor([[1, 1, 1], [1, 0, 1]])}
+    one = tokens._take(batch | {"label": torch.tensor([8, 9])}, 1)
+    assert {name: value.tolist() for name, value in one.items()} == {
+        "input_ids": [[3, 5]],
+        "attention_mask": [[1, 1]],
+        "label": [9],
+    }
+
+
+def test_equal_tokens_have_distance_zero_and_cosine_one() -> None:
+    x = torch.ones(4, 3, dtype=torch.float64)
+    assert relative_distance(x).tolist() == [0.0] * 4
+    torch.testing.assert_close(similarity(x), torch.ones(4, 4, dtype=torch.float64))

@@ -1,0 +1,74 @@
+"""Images reach the model as its own preprocessing would have made them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from model_builders import VISION, hf
+
+from unsmooth.sources import ImageInput, load_model
+from unsmooth.sources.images import to_tensor
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vit")
+    hf("ViT", **VISION)().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("processor", "options"),
+    [
+        ("ViTImageProcessor", {}),
+        ("ViTImageProcessor", {"do_normalize": False}),
+        ("DeiTImageProcessor", {}),
+        ("BeitImageProcessor", {}),
+        ("BitImageProcessor", {"size": {"shortest_edge": 256}}),
+        ("CLIPImageProcessor", {}),
+        ("SiglipImageProcessor", {}),
+    ],
+)
+def test_an_image_is_made_ready_as_hugging_faces_processor_does(
+    processor: str, options: dict[str, Any], vit: Path
+) -> None:
+    import transformers
+    from PIL import Image
+
+    smooth = np.random.default_rng(0).integers(0, 255, (12, 17, 3), dtype=np.uint8)
+    image = Image.fromarray(smooth).resize((331, 250), Image.Resampling.BICUBIC)
+    make = getattr(transformers, processor)(**options)
+    make.save_pretrained(vit)
+    expected = make(image, return_tensors="pt")["pixel_values"][0]
+    found = to_tensor(image, load_model(f"hf:{vit}").images)
+    torch.testing.assert_close(found, expected, atol=0.04, rtol=0)  # they round to whole grey levels
+
+
+@pytest.mark.parametrize(
+    ("kind", "squash"), [("ViTFeatureExtractor", True), ("DeiTFeatureExtractor", True), ("CLIPFeatureExtractor", False)]
+)
+def test_the_one_number_of_an_old_file_means_what_it_meant(kind: str, squash: bool, vit: Path) -> None:
+    old = {"size": 20, "crop_size": 16, "do_center_crop": True, "feature_extractor_type": kind, "resample": 2}
+    (vit / "preprocessor_config.json").write_text(json.dumps(old))
+    assert load_model(f"hf:{vit}").images == ImageInput(16, interpolation="bilinear", crop=0.8, squash=squash)
+
+
+@pytest.mark.parametrize("mode", ["center", "squash"])
+@pytest.mark.parametrize("crop", [0.9, 0.875, 224 / 232, 1.0])
+@pytest.mark.parametrize("size", [(500, 333), (301, 1001), (225, 224), (37, 53), (248, 248)])
+def test_an_image_is_cut_to_the_pixel_as_timm_cuts_it(size: tuple[int, int], crop: float, mode: str) -> None:
+    from PIL import Image
+    from timm.data import create_transform
+
+    pixels = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    how = {"interpolation": "bicubic", "crop_pct": crop, "crop_mode": mode}
+    expected = create_transform((3, 224, 224), mean=mean, std=std, **how)
+    image = Image.fromarray(pixels)
+    found = to_tensor(image, ImageInput(224, mean, std, "bicubic", crop, mode == "squash"))
+    torch.testing.assert_close(found, expected(image), atol=1e-5, rtol=0)

@@ -1,0 +1,160 @@
+"""Models by reference, at the edges: nested and foreign weights, odd positions, trained folders, the zoo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
+from unsmooth.sources import ImageInput, LoadedModel, load_model, load_timm
+from unsmooth.sources.load import zoo_folder
+from unsmooth.sources.state_files import read_state
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 3, "depth": 2}
+TINY = "timm:vit_tiny_patch16_224"
+
+
+@pytest.mark.parametrize("nested", ["state_dict_ema", "model_ema", "state_dict", "model", "teacher"])
+def test_weights_are_found_under_the_names_that_trainers_use(nested: str, tmp_path: Path) -> None:
+    torch.save({"epoch": 3, nested: {"module.a": torch.ones(2), "b": 1}}, tmp_path / "a.pth")
+    state = read_state(tmp_path / "a.pth")
+    assert list(state) == ["a"]
+    assert torch.equal(state["a"], torch.ones(2))
+
+
+def test_averaged_weights_come_before_the_last_ones(tmp_path: Path) -> None:
+    weights = {"state_dict": {"a": torch.zeros(1)}, "state_dict_ema": {"a": torch.ones(1)}}
+    torch.save(weights, tmp_path / "a.pth")
+    assert read_state(tmp_path / "a.pth")["a"].item() == 1
+
+
+def test_weights_for_which_there_is_no_place_are_refused(tmp_path: Path) -> None:
+    state = load_model(TINY, random_init=True, options=SMALL).model.state_dict()
+    save_file({**state, **{f"extra.{i}": torch.ones(1) for i in range(4)}}, tmp_path / "more.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"4 weights this model has no place for \(extra\.0, extra\.1, extra\.2, …\)\. Check"
+    ):
+        load_model(TINY, weights=tmp_path / "more.safetensors", options=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 8, 24), r"does not fit VisionTransformer: 1 of another shape \(pos_embed\)"),  # seven patches
+        (
+            (1, 1, 24),
+            r"does not fit VisionTransformer: timm cannot convert it \(RuntimeError: .*Check the model's name",
+        ),
+        ((17, 24), r"does not fit VisionTransformer: timm cannot convert it"),
+    ],
+)
+def test_positions_that_are_no_square_are_not_taken_for_an_image_size(
+    shape: tuple[int, ...], message: str, tmp_path: Path
+) -> None:
+    state = dict(load_model(TINY, random_init=True, options=SMALL).model.state_dict())
+    state["pos_embed"] = torch.zeros(shape)
+    save_file(state, tmp_path / "odd.safetensors")
+    options = {key: value for key, value in SMALL.items() if key != "img_size"}
+    with pytest.raises(CheckpointError, match=message):
+        load_model(TINY, weights=tmp_path / "odd.safetensors", options=options)
+
+
+def test_a_headless_file_makes_a_headless_model(tmp_path: Path) -> None:
+    state = load_model(TINY, random_init=True, options={**SMALL, "num_classes": 0}).model.state_dict()
+    save_file(dict(state), tmp_path / "bare.safetensors")
+    loaded = load_model(TINY, weights=tmp_path / "bare.safetensors", options=SMALL)
+    assert loaded.model(torch.zeros(1, 3, 32, 32)).shape == (1, 24)
+
+
+def test_weights_without_positions_need_no_image_size(tmp_path: Path) -> None:
+    relative = "timm:vit_relpos_small_patch16_224"
+    state = load_model(relative, random_init=True, options=SMALL).model.state_dict()
+    save_file({name: t.contiguous() for name, t in state.items()}, tmp_path / "relative.safetensors")
+    loaded = load_model(relative, weights=tmp_path / "relative.safetensors", options=SMALL)
+    assert all(torch.equal(state[name], t) for name, t in loaded.model.state_dict().items())
+
+
+def test_a_name_like_no_other_points_to_the_list() -> None:
+    with pytest.raises(UnknownModelError, match=r"has no model '0+'; see timm\.list_models\(\)"):
+        load_model("timm:" + "0" * 60)
+
+
+def test_imagenets_statistics_are_timms() -> None:
+    import timm.data
+
+    images = ImageInput(16)
+    assert (images.mean, images.std) == (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
+
+
+def test_a_text_model_that_tells_no_vocabulary_is_an_error() -> None:
+    with pytest.raises(DataError, match="x takes text, not token ids"):
+        _ = LoadedModel(nn.Linear(1, 1), "x", "text").vocabulary
+
+
+@pytest.mark.parametrize("scheme", ["timm", "hf", "zoo"])
+def test_a_scheme_alone_is_no_reference(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=f"got '{scheme}', and there is no such path"):
+        load_model(scheme)
+
+
+def test_a_configuration_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes('{"model_type": "é"}'.encode("latin-1"))
+    with pytest.raises(OptionError, match="is a Hugging Face folder"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"library": "other"}, {"name": None}, {"arguments": None}])
+def test_a_trained_folder_must_say_which_model_it_holds(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = {"schema": "unsmooth-model/1", "library": "timm", "name": TINY[5:], "arguments": SMALL, **changes}
+    kept = {key: value for key, value in config.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    with pytest.raises(CheckpointError, match="expected a timm model's name and arguments"):
+        load_model(tmp_path)
+
+
+def test_a_trained_model_is_found_by_its_weights_too(tmp_path: Path) -> None:
+    state = load_model(TINY, random_init=True, options=SMALL).model.state_dict()
+    save_file(dict(state), tmp_path / "model.safetensors")
+    config = {"library": "timm", "name": TINY[5:], "arguments": SMALL, "mean": [0.5] * 3, "std": [0.2] * 3}
+    (tmp_path / "config.json").write_text(json.dumps({"schema": "unsmooth-model/1", **config}))
+    by_file = load_model(tmp_path / "model.safetensors")
+    assert by_file.weights_hash == load_model(tmp_path).weights_hash
+
+
+def test_a_timm_model_that_cannot_be_outlined_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some models compute with their weights while they are built, which the meta device cannot."""
+    state = load_model(TINY, random_init=True, options={**SMALL, "num_classes": 7}).model.state_dict()
+    save_file(dict(state), tmp_path / "vit.safetensors")
+    create = load_timm.create
+
+    def needs_values(name: str, options: Any) -> nn.Module:
+        if torch.empty(0).is_meta:
+            raise NotImplementedError("no values on meta")
+        return create(name, options)
+
+    monkeypatch.setattr(load_timm, "create", needs_values)
+    options = {key: value for key, value in SMALL.items() if key != "img_size"}
+    loaded = load_model(TINY, weights=tmp_path / "vit.safetensors", options=options)
+    assert (loaded.model.get_parameter("head.weight").shape[0], loaded.images.size) == (7, 32)
+
+
+def test_a_model_of_no_fixed_size_takes_the_one_of_its_weights() -> None:
+    import timm.data
+
+    loaded = load_model("timm:naflexvit_base_patch16_gap", random_init=True, options={"depth": 1, "embed_dim": 24})
+    assert loaded.images.size == timm.data.resolve_model_data_config(loaded.model)["input_size"][-1]
+
+
+def test_the_zoo_is_the_projects_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSMOOTH_ZOO", raising=False)
+    assert zoo_folder().name == "zoo"
+    assert list(zoo_folder().glob("*/config.json"))
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
+    assert zoo_folder() == tmp_path

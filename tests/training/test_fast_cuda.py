@@ -1,0 +1,117 @@
+"""The kernels of the training step on a GPU: as exact as PyTorch's, and a captured epoch is an epoch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gradients import gradients
+from torch import Tensor
+
+from unsmooth.control import parameter_groups
+from unsmooth.training import Recipe, Speed, Trainer, build_model
+from unsmooth.training.augment import draw_epoch
+from unsmooth.training.fast.shortcuts import Shortcuts
+from unsmooth.training.schedule import learning_rates
+from unsmooth.training.variants import apply_variant
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("tokens", [5, 64, 65, 257])
+def test_the_kernels_are_as_exact_as_pytorchs(tokens: int) -> None:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from unsmooth.training.fast.attention import attention
+
+    torch.manual_seed(0)
+    packed = torch.randn(4, tokens, 3 * 3 * 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(4, tokens, 3 * 64, device="cuda", dtype=torch.bfloat16)
+
+    def theirs(x: Tensor) -> Tensor:
+        q, k, v = x.reshape(4, tokens, 3, 3, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        return scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    exact = packed.detach().double().requires_grad_()
+    wanted = theirs(exact)
+    (wanted_gradient,) = torch.autograd.grad(wanted, exact, weight.double())
+
+    def errors(out: Tensor) -> tuple[float, float]:
+        (gradient,) = torch.autograd.grad(out, packed, weight)
+        return distance(out.detach(), wanted.detach()), distance(gradient, wanted_gradient)
+
+    for ours, reference in zip(errors(attention(packed, 3)), errors(theirs(packed)), strict=True):
+        assert ours < 1.2 * reference
+
+
+def test_rows_are_as_exact_as_pytorchs() -> None:
+    from torch.nn.functional import gelu as their_gelu
+    from torch.nn.functional import layer_norm
+
+    from unsmooth.training.fast.rows import Pending, add_norm, gelu
+
+    torch.manual_seed(0)
+    stream, branch = (torch.randn(8, 257, 192, device="cuda") for _ in range(2))
+    bias, gamma, beta, keep = (torch.rand(n, device="cuda") + 0.5 for n in (192, 192, 192, 8))
+    leaves = [t.requires_grad_() for t in (stream, branch.bfloat16(), bias, gamma, beta)]
+    ours = add_norm(Pending(*leaves[:3], keep), *leaves[3:], 1e-6)
+    exact = [t.detach().double().requires_grad_() for t in leaves]
+    out = exact[0] + keep.double()[:, None, None] * (exact[1] + exact[2])
+    theirs = (out, layer_norm(out, (192,), *exact[3:], 1e-6))
+    weights = [torch.randn_like(t) for t in ours]
+    found = torch.autograd.grad(ours, leaves, weights)
+    wanted = torch.autograd.grad(theirs, exact, [w.double() for w in weights])
+    for a, b in zip((*ours, *found), (*theirs, *wanted), strict=True):
+        assert distance(a.detach(), b.detach()) < (2e-6 if a.dtype == torch.float32 else 2.5e-3)
+    hidden = (4 * torch.randn(8, 257, 768, device="cuda")).bfloat16().requires_grad_()
+    wide = torch.randn(768, device="cuda", requires_grad=True)
+    exact = [t.detach().double().requires_grad_() for t in (hidden, wide)]
+    mine, reference = gelu(hidden, wide), their_gelu(exact[0] + exact[1])
+    weight = torch.randn_like(mine)
+    found = torch.autograd.grad(mine, (hidden, wide), weight)
+    wanted = torch.autograd.grad(reference, exact, weight.double())
+    for a, b in zip((mine, *found), (reference, *wanted), strict=True):
+        assert distance(a.detach(), b.detach()) < (2e-6 if a.dtype == torch.float32 else 2.5e-3)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's advice on a model this small
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_captured_epoch_sees_the_batches_of_an_eager_one(precision: str, tiny_recipe: Recipe) -> None:
+    """Augmenting ahead, on another stream, must neither skip nor repeat a batch."""
+    recipe = tiny_recipe.override(["drop_path=0", "width=48", "heads=3", f"precision={precision}"])
+    torch.manual_seed(0)
+    pixels = torch.randint(256, (6 * recipe.batch_size, 3, 32, 32), dtype=torch.uint8, device="cuda")
+    labels = torch.arange(len(pixels), device="cuda") % recipe.classes
+    rates, losses = learning_rates(recipe, 6, recipe.epochs), []
+    for speed in (Speed(compile_mode=None, graph=False, attention=None, class_token=False), Speed()):
+        model = build_model(recipe, 0).cuda()
+        trainer = Trainer(model, parameter_groups(model, 0.05), pixels, labels, recipe, rates, speed)
+        plans = [draw_epoch(len(pixels), recipe, 0, e) for e in range(3)]
+        losses.append([float(trainer.run_epoch(plan, seed=0)) for plan in plans])
+        assert int(trainer.done) == 18
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5 if precision == "float32" else 1e-2)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("variant", ["plain", "sharpening"])
+def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, fused: bool, tiny_recipe: Recipe) -> None:
+    recipe = tiny_recipe.override(["width=48", "heads=3", "patch_size=2"])  # 257 tokens, heads of 16
+    model = apply_variant(build_model(recipe, 0), variant).cuda().train()
+
+    def forward(x: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            out: Tensor = model(x)
+        return out.float()
+
+    expected = gradients(model, forward)
+    short = Shortcuts(model, class_token=True, tiled=True, fused=fused)
+    assert short.fused is fused
+    assert len(short.swaps) == len(model.blocks)  # type: ignore[arg-type]
+    with short:
+        found = gradients(model, forward)
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        if theirs is not None:
+            assert float((ours - theirs).norm()) <= 0.05 * float(theirs.norm()) + 1e-6

@@ -1,0 +1,99 @@
+"""Lists of runs: which ones they hold, and which of them the command line starts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unsmooth.control import PEERS
+from unsmooth.errors import WeightsError
+from unsmooth.training import Run, TrainingError, runs
+from unsmooth.training.recipes import Recipe
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("all-data", ["cifar100-plain-seed0", "cifar100-sharpening-seed0", "cifar100-smoothing-seed0"]),
+        ("half", [f"cifar100-50pct-{variant}-seed0" for variant in ("plain", "sharpening", "smoothing")]),
+        ("initialisation", [f"cifar100-10pct-sharpening-eigen-std{s}-seed0" for s in ("0.01", "0.1", "0.3", "1")]),
+        ("ratio", [f"cifar100-10pct-sharpening@{p}-seed0" for p in ("first-half", "second-half", "alternate")]),
+        ("peers", [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]),
+    ],
+)
+def test_a_list_holds_its_runs_in_order(name: str, expected: list[str]) -> None:
+    assert [run.name for run in runs.run_list(name)] == expected
+
+
+def test_every_seed_of_the_tables_is_run() -> None:
+    poster = [(run.variant, run.seed) for run in runs.run_list("ten-percent")]
+    assert poster == [(variant, seed) for seed in (0, 1, 2) for variant in ("plain", "sharpening", "smoothing")]
+    forms = runs.run_list("forms")
+    assert [run.variant for run in forms[:4]] == [
+        "sharpening-split", "smoothing-split", "sharpening-eigen", "smoothing-eigen",
+    ]  # fmt: skip
+    assert [(run.seed, run.fraction) for run in forms] == [(seed, 0.1) for seed in (0, 1, 2) for _ in range(4)]
+
+
+def test_the_command_line_takes_seeds_variants_and_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(runs, "run_all", lambda *given, **options: asked.append((*given, options)))
+
+    def start(*words: str) -> list[Run]:
+        monkeypatch.setattr(sys, "argv", ["runs", "--list", "ten-percent", "--data", str(tmp_path), *words])
+        runs.main()
+        return list(asked[-1][0])
+
+    assert len(start()) == 9
+    assert asked[-1][1:4] == (tmp_path, Path("runs"), Path("zoo/records"))
+    chosen = start("--seeds", "1", "2", "--variants", "plain", "--set", "epochs=3", "--minutes", "5", "--out", "there")
+    assert [(run.variant, run.seed, run.recipe.epochs) for run in chosen] == [("plain", 1, 3), ("plain", 2, 3)]
+    assert (asked[-1][2], asked[-1][4]) == (Path("there"), 5.0)
+
+
+def test_a_run_is_started_while_as_much_time_is_left_as_the_longest_took(
+    tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs of 4, 1 and 4 minutes fit into 9, the last with no second to spare."""
+    clock, lengths = [0.0], {0: 4, 1: 1, 2: 4, 3: 4}
+
+    def train(run: Run, data: Path, folder: Path, **_: object) -> dict[str, Any]:
+        clock[0] += 60 * lengths[run.seed]
+        record = {"final": {"accuracy": 0.12345}, "minutes": lengths[run.seed]}
+        folder.mkdir(parents=True)
+        (folder / "record.json").write_text(json.dumps(record))
+        return record
+
+    monkeypatch.setattr(runs, "train", train)
+    monkeypatch.setattr(runs.time, "monotonic", lambda: clock[0])
+    wanted = [Run(tiny_recipe, seed=seed) for seed in lengths]
+    records = tmp_path / "records"
+    runs.run_all(wanted, tmp_path, tmp_path / "runs", records, minutes=9)
+    assert sorted(path.stem for path in records.iterdir()) == [run.name for run in wanted[:3]]
+    shown = capsys.readouterr().out
+    assert f"{wanted[0].name}: 12.35 % in 4.00 min" in shown
+    assert f"{wanted[3].name}: not started, 0 s left" in shown
+
+
+@pytest.mark.parametrize("kind", [TrainingError, WeightsError])
+def test_the_record_of_a_broken_run_keeps_the_epochs_before(
+    kind: type[Exception], tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss that is not a number, or a Θ that control finds singular."""
+
+    def train(run: Run, data: Path, folder: Path, **_: object) -> dict[str, Any]:
+        folder.mkdir(parents=True)
+        (folder / "log.jsonl").write_text('{"epoch": 1, "train_loss": 2.5}\n')
+        raise kind("it is nan")
+
+    monkeypatch.setattr(runs, "train", train)
+    run = Run(tiny_recipe)
+    runs.run_all([run], tmp_path, tmp_path / "runs", tmp_path / "records", minutes=10)
+    failure = json.loads((tmp_path / "records" / f"{run.name}.failed.json").read_text())
+    assert failure["failed"] == "it is nan"
+    assert failure["epochs"] == [{"epoch": 1, "train_loss": 2.5}]
+    assert failure["command"].startswith("unsmooth train cifar100-fast --variant plain")
