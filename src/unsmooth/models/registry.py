@@ -8,40 +8,12 @@ from collections.abc import Iterator
 from torch import nn
 
 from unsmooth.errors import UnknownModelError
-from unsmooth.models.families import (
-    decoders,
-    early_decoders,
-    encoder_decoder,
-    fused,
-    gemma,
-    parallel,
-    speech,
-    text,
-    text_relatives,
-    timm,
-    torch,
-    towers,
-    vision,
-)
+from unsmooth.models.families import FAMILIES
 from unsmooth.models.families.refusals import REFUSED
 from unsmooth.models.family import Family, class_name, is_one_of
 from unsmooth.models.taps import find
 
-_FAMILIES: list[Family] = [
-    *timm.FAMILIES,
-    *vision.FAMILIES,
-    *towers.FAMILIES,
-    *encoder_decoder.FAMILIES,
-    *speech.FAMILIES,
-    *torch.FAMILIES,
-    *text.FAMILIES,
-    *text_relatives.FAMILIES,
-    *decoders.FAMILIES,
-    *early_decoders.FAMILIES,
-    *gemma.FAMILIES,
-    *fused.FAMILIES,
-    *parallel.FAMILIES,
-]
+_FAMILIES: list[Family] = list(FAMILIES)
 
 
 def register_family(family: Family) -> Family:
