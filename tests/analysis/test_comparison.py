@@ -28,10 +28,10 @@ def both() -> tuple[unsmooth.Measurement, unsmooth.Measurement]:
     """One model before and after a small change, on the same images."""
     torch.manual_seed(0)
     model, data = vit(), images(6)
-    before = unsmooth.measur(model, data)
+    before = unsmooth.measure(model, data)
     with torch.no_grad():
         model.blocks[1].mlp.fc2.bias.add_(0.1)
-    return before, unsmooth.measur(model, data)
+    return before, unsmooth.measure(model, data)
 
 
 def row(frame: Any, point: str, metric: str = "hfc_lfc") -> Any:
@@ -103,11 +103,11 @@ def test_numbers_that_are_defined_differently_are_not_compared(
 
 def test_order_and_batches_do_not_matter_but_the_inputs_do() -> None:
     model, data = vit(), images(4)
-    a = unsmooth.measur(model, data)
-    turned = unsmooth.measur(model, [torch.cat(data).flip(0)])
+    a = unsmooth.measure(model, data)
+    turned = unsmooth.measure(model, [torch.cat(data).flip(0)])
     assert pair(a, turned).places is not None
     assert not (unsmooth.compare(a, turned)["difference"].abs() > 1e-4).any()
-    other = unsmooth.measur(model, images(4))
+    other = unsmooth.measure(model, images(4))
     assert pair(a, other, ("x", "y")).places is None
     said = "not paired (Welch): 8 inputs in x and 8 in y, none of them the same (other data"
     assert said in pair(a, other, ("x", "y")).interval
@@ -115,20 +115,20 @@ def test_order_and_batches_do_not_matter_but_the_inputs_do() -> None:
 
 def test_a_part_of_the_samples_is_compared_on_that_part_and_an_overlap_is_not() -> None:
     model, data = vit(), images(4)
-    whole, part = unsmooth.measur(model, data), unsmooth.measur(model, data[1:3])
+    whole, part = unsmooth.measure(model, data), unsmooth.measure(model, data[1:3])
     frame = unsmooth.compare(whole, part)
     assert (set(frame["pairs"]), frame["difference"].abs().max()) == ({4}, pytest.approx(0, abs=1e-5))
     assert frame["a"].to_numpy() == pytest.approx(part.frame()["mean"].to_numpy(), rel=1e-5)
     assert pair(whole, part).why == "on the 4 inputs that both hold, of 8 in A"
     assert pair(part, whole).why == "on the 4 inputs that both hold, of 8 in B"
-    overlap = pair(unsmooth.measur(model, data[:3]), unsmooth.measur(model, data[2:]))
+    overlap = pair(unsmooth.measure(model, data[:3]), unsmooth.measure(model, data[2:]))
     assert overlap.places is None
     assert overlap.why == "6 inputs in A and 4 in B, 2 of them the same"
 
 
 def test_samples_without_a_value_on_one_side_are_left_out_of_that_number() -> None:
     model, data = vit(), images(3)
-    a, b = unsmooth.measur(model, data), unsmooth.measur(vit(), data)
+    a, b = unsmooth.measure(model, data), unsmooth.measure(vit(), data)
     assert a.per_sample is not None
     assert b.per_sample is not None
     cell = next(iter(a.cells))
@@ -147,10 +147,10 @@ def test_degenerate_samples_that_are_kept_do_not_spoil_the_others() -> None:
     model = vit(class_token=False, pos_embed="none", global_pool="avg")
     torch.nn.init.zeros_(model.patch_embed.proj.bias)
     data = [torch.randn(4, 3, 16, 16), torch.zeros(1, 3, 16, 16)]  # an image of zeros is embedded as zeros
-    a = unsmooth.measur(model, data, degenerate="keep")
+    a = unsmooth.measure(model, data, degenerate="keep")
     with torch.no_grad():
         model.patch_embed.proj.weight[0] *= 1.5
-    b = unsmooth.measur(model, data, degenerate="keep")
+    b = unsmooth.measure(model, data, degenerate="keep")
     assert np.isnan(a.cells[next(iter(a.cells))].mean)
     found = row(unsmooth.compare(a, b), "embed", "effective_rank")
     assert found.pairs == 4

@@ -37,7 +37,7 @@ def test_every_block_output_agrees_with_stored_features() -> None:
             model(batch)
     for handle in handles:
         handle.remove()
-    measurement = unsmooth.measur(model, data)
+    measurement = unsmooth.measure(model, data)
     for i, batches in stored.items():
         for metric, slow in SLOW.items():
             values = torch.tensor([float(slow(x.double())) for x in torch.cat(batches)], dtype=torch.float64)
@@ -49,7 +49,7 @@ def test_every_block_output_agrees_with_stored_features() -> None:
 
 def test_hidden_states_of_hugging_face_are_the_block_outputs() -> None:
     model, data = bert().eval(), words()
-    measurement = unsmooth.measur(model, data, tokens="content")
+    measurement = unsmooth.measure(model, data, tokens="content")
     with torch.no_grad():
         states = [model(**batch, output_hidden_states=True).hidden_states for batch in data]
     for i in range(2):
@@ -66,9 +66,9 @@ def test_hidden_states_of_hugging_face_are_the_block_outputs() -> None:
 
 def test_one_pass_serves_several_token_policies() -> None:
     model, data = vit(), images()
-    together = unsmooth.measur(model, data, tokens="all,patches,no-outliers")
+    together = unsmooth.measure(model, data, tokens="all,patches,no-outliers")
     for policy in ("all", "patches", "no-outliers"):
-        alone = unsmooth.measur(model, data, tokens=policy)
+        alone = unsmooth.measure(model, data, tokens=policy)
         for key, moments in alone.cells.items():
             assert together.cells[key].mean == pytest.approx(moments.mean, rel=1e-9)
     assert cell(together, "blocks.1.post", "effective_rank", "patches").mean != pytest.approx(
@@ -78,9 +78,9 @@ def test_one_pass_serves_several_token_policies() -> None:
 
 def test_splitting_the_data_changes_nothing() -> None:
     model, data = vit(), images(4)
-    whole = unsmooth.measur(model, data)
-    singles = unsmooth.measur(model, [image[None] for batch in data for image in batch])
-    halves = unsmooth.measur(model, data[:1]).merge(unsmooth.measur(model, data[1:]))
+    whole = unsmooth.measure(model, data)
+    singles = unsmooth.measure(model, [image[None] for batch in data for image in batch])
+    halves = unsmooth.measure(model, data[:1]).merge(unsmooth.measure(model, data[1:]))
     for key, moments in whole.cells.items():
         for other in (singles, halves):
             assert other.cells[key].mean == pytest.approx(moments.mean, rel=1e-5, abs=1e-7)
@@ -92,7 +92,7 @@ def test_splitting_the_data_changes_nothing() -> None:
 @pytest.mark.parametrize("make", [vit, bert])
 def test_change_by_kind_is_the_difference_of_the_means(make: Any) -> None:
     model = make()
-    measurement = unsmooth.measur(model, images() if make is vit else words(), tokens="content")
+    measurement = unsmooth.measure(model, images() if make is vit else words(), tokens="content")
     mean = measurement.frame().set_index(["point", "metric"])["mean"]
     chain = measurement.change_by_kind("chain").set_index(["kind", "metric"])["mean"]
     residual = measurement.change_by_kind("residual").set_index(["kind", "metric"])["mean"]
@@ -108,7 +108,7 @@ def test_change_by_kind_is_the_difference_of_the_means(make: Any) -> None:
 
 
 def test_the_chain_steps_of_a_pre_norm_block_add_up_to_the_residual_ones() -> None:
-    measurement = unsmooth.measur(vit(), images())
+    measurement = unsmooth.measure(vit(), images())
     chain = measurement.change_by_kind("chain").set_index(["kind", "metric"])["mean"]
     residual = measurement.change_by_kind("residual").set_index(["kind", "metric"])["mean"]
     for metric in SLOW:
@@ -125,9 +125,9 @@ def test_the_model_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     def hooks() -> int:
         return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
-    unsmooth.measur(model, images())
+    unsmooth.measure(model, images())
     with pytest.raises(RuntimeError, match="broken data"):
-        unsmooth.measur(model, _breaks(images()))
+        unsmooth.measure(model, _breaks(images()))
     assert [m.training for m in model.modules()] == modes
     assert hooks() == 0
     assert all(torch.equal(v, weights[k]) for k, v in model.state_dict().items())
@@ -154,8 +154,8 @@ def test_nothing_is_kept_but_accumulators() -> None:
 
 def test_low_precision_models_take_float32_images() -> None:
     model, data = vit(), images(1)
-    exact = unsmooth.measur(model, data)
-    rough = unsmooth.measur(vit_like(model).to(torch.bfloat16), data)
+    exact = unsmooth.measure(model, data)
+    rough = unsmooth.measure(vit_like(model).to(torch.bfloat16), data)
     for metric in SLOW:
         expected = cell(exact, "blocks.2.post", metric).mean
         assert cell(rough, "blocks.2.post", metric).mean == pytest.approx(expected, rel=0.05)
@@ -169,36 +169,36 @@ def vit_like(model: nn.Module) -> nn.Module:
 
 def test_padding_in_all_tokens_is_said() -> None:
     with pytest.warns(UserWarning, match="inputs hold padding"):
-        measurement = unsmooth.measur(bert(), words())
+        measurement = unsmooth.measure(bert(), words())
     assert any("padding" in note for note in measurement.notes)
 
 
 def test_a_training_model_is_measured_without_its_dropout() -> None:
     model, data = vit(proj_drop_rate=0.5), images(1)
-    assert unsmooth.measur(model.train(), data).cells == unsmooth.measur(model.eval(), data).cells
+    assert unsmooth.measure(model.train(), data).cells == unsmooth.measure(model.eval(), data).cells
 
 
 def test_what_the_caller_knows_is_kept_with_the_numbers(tmp_path: Path) -> None:
-    measurement = unsmooth.measur(vit(), images(), about={"data": {"name": "noise"}})
+    measurement = unsmooth.measure(vit(), images(), about={"data": {"name": "noise"}})
     assert measurement.about["data"] == {"name": "noise"}
     assert not measurement.partial
     assert unsmooth.load_measurement(measurement.save(tmp_path / "run.json")).about == measurement.about
 
 
 def test_a_part_makes_the_whole_partial() -> None:
-    whole = unsmooth.measur(vit(), images())
+    whole = unsmooth.measure(vit(), images())
     part = replace(whole, partial=True)
     assert (whole.merge(part).partial, part.merge(whole).partial, whole.merge(whole).partial) == (True, True, False)
 
 
 def test_tuples_are_read_as_input_and_label() -> None:
     model, data = vit(), images()
-    labelled = unsmooth.measur(model, [(x, torch.zeros(2)) for x in data])
-    assert labelled.cells.keys() == unsmooth.measur(model, data).cells.keys()
+    labelled = unsmooth.measure(model, [(x, torch.zeros(2)) for x in data])
+    assert labelled.cells.keys() == unsmooth.measure(model, data).cells.keys()
 
 
 def test_the_frame_is_tidy_and_says_what_each_number_is() -> None:
-    frame = unsmooth.measur(vit(), images(), metrics="paper,rankme").frame()
+    frame = unsmooth.measure(vit(), images(), metrics="paper,rankme").frame()
     assert list(frame.columns[:8]) == ["point", "layer", "kind", "metric", "tokens", "mean", "std", "count"]
     assert (frame["low"] <= frame["mean"]).all()
     assert frame["definition"].str.contains("per sample, then mean over samples").all()
@@ -207,7 +207,7 @@ def test_the_frame_is_tidy_and_says_what_each_number_is() -> None:
 
 
 def test_saved_and_loaded_measurements_are_equal(tmp_path: Path) -> None:
-    measurement = unsmooth.measur(vit(), images(), tokens=["all", "patches"])
+    measurement = unsmooth.measure(vit(), images(), tokens=["all", "patches"])
     path = measurement.save(tmp_path / "run.json")
     loaded = unsmooth.load_measurement(path)
     assert loaded.to_json() == measurement.to_json()
@@ -220,11 +220,11 @@ def test_saved_and_loaded_measurements_are_equal(tmp_path: Path) -> None:
 
 def test_comparing_finds_the_point_that_changed() -> None:
     model, data = vit(), images(8)
-    first = unsmooth.measur(model, data)
-    assert not first.compare(unsmooth.measur(model, data))["differs"].any()
+    first = unsmooth.measure(model, data)
+    assert not first.compare(unsmooth.measure(model, data))["differs"].any()
     with torch.no_grad():
         model.blocks[2].mlp.fc2.bias.add_(5.0)
-    second = unsmooth.measur(model, data)
+    second = unsmooth.measure(model, data)
     assert first.compare(second).equals(unsmooth.compare(first, second))
     frame = unsmooth.compare(first, second).set_index(["point", "metric"])
     assert frame.loc[("blocks.2.post", "hfc_lfc"), "differs"]
@@ -234,7 +234,7 @@ def test_comparing_finds_the_point_that_changed() -> None:
 
 def test_measurements_of_different_things_are_not_merged_or_compared() -> None:
     model, data = vit(), images()
-    a, b = unsmooth.measur(model, data), unsmooth.measur(model, data, metrics="rankme")
+    a, b = unsmooth.measure(model, data), unsmooth.measure(model, data, metrics="rankme")
     with pytest.raises(UnsmoothError, match="merged only if they hold the same"):
         a.merge(b)
     with pytest.raises(UnsmoothError, match="share no point"):
@@ -242,7 +242,7 @@ def test_measurements_of_different_things_are_not_merged_or_compared() -> None:
 
 
 def test_a_change_needs_its_points() -> None:
-    measurement = unsmooth.measur(vit(), images(), points="residual")
+    measurement = unsmooth.measure(vit(), images(), points="residual")
     with pytest.raises(
         PointError, match=r"needs points that were not measured, such as blocks\.0\.norm1.*points='all'"
     ):

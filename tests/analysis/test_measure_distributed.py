@@ -30,13 +30,13 @@ def _half(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
-        mine = unsmooth.measur(_model(), _data()[rank::2])
+        mine = unsmooth.measure(_model(), _data()[rank::2])
         mine.all_reduce().save(Path(folder, f"{rank}.json"))
         if rank == 1:
             mine.per_sample = None
         mine.all_reduce().save(Path(folder, f"means-{rank}.json"))
         per_sample.MOST_VALUES = 5 * len(mine.cells)
-        mine = unsmooth.measur(_model(), _data()[rank::2])
+        mine = unsmooth.measure(_model(), _data()[rank::2])
         assert mine.per_sample is not None
         assert mine.all_reduce().per_sample is None
     finally:
@@ -47,7 +47,7 @@ def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     torch.multiprocessing.spawn(_half, (str(tmp_path),), nprocs=2)
     first, second = (unsmooth.load_measurement(tmp_path / f"{rank}.json") for rank in range(2))
-    whole = unsmooth.measur(_model(), _data())
+    whole = unsmooth.measure(_model(), _data())
     assert first.cells == second.cells
     assert first.changes == second.changes
     for key, moments in whole.cells.items():

@@ -17,19 +17,19 @@ from unsmooth.errors import CompiledModelError, FeatureError, OptionError, Point
 
 def test_a_model_no_row_matches() -> None:
     with pytest.raises(UnknownModelError, match="Sequential"):
-        unsmooth.measur(nn.Sequential(nn.Linear(3, 3)), images())
+        unsmooth.measure(nn.Sequential(nn.Linear(3, 3)), images())
 
 
 def test_a_compiled_module() -> None:
     with pytest.raises(CompiledModelError, match="compile"):
-        unsmooth.measur(torch.compile(vit()), images())  # type: ignore[arg-type]
+        unsmooth.measure(torch.compile(vit()), images())  # type: ignore[arg-type]
 
 
 def test_a_point_that_never_fired() -> None:
     model = vit()
     model.blocks[1].forward = lambda x, *_, **__: x
     with pytest.raises(PointError, match=r"blocks\.1"):
-        unsmooth.measur(model, images())
+        unsmooth.measure(model, images())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -37,19 +37,19 @@ def test_features_with_nan_or_infinity_name_point_and_batch(bad: float) -> None:
     data = images()
     data[1][0, 0, 0, 0] = bad
     with pytest.raises(FeatureError, match=r"(?s)embed.*batch 1"):
-        unsmooth.measur(vit(), data)
+        unsmooth.measure(vit(), data)
 
 
 def test_one_token_only() -> None:
     model = vit(img_size=4, class_token=False, global_pool="avg")
     with pytest.raises(FeatureError, match="token"):
-        unsmooth.measur(model, [torch.randn(2, 3, 4, 4)])
+        unsmooth.measure(model, [torch.randn(2, 3, 4, 4)])
 
 
 def test_a_mask_that_leaves_nothing() -> None:
     data = [{"input_ids": torch.zeros(1, 6, dtype=torch.long), "attention_mask": torch.ones(1, 6)}]
     with pytest.raises(FeatureError, match="content"):
-        unsmooth.measur(bert(), data, tokens="content", special_ids=[0])
+        unsmooth.measure(bert(), data, tokens="content", special_ids=[0])
 
 
 def test_an_all_zero_token_says_what_its_value_means() -> None:
@@ -58,47 +58,47 @@ def test_an_all_zero_token_says_what_its_value_means() -> None:
         model.blocks[0].attn.proj.weight.zero_()
         model.blocks[0].attn.proj.bias.zero_()
     with pytest.raises(FeatureError, match=r"(?s)blocks\.0\.attn.*zero"):
-        unsmooth.measur(model, images())
-    kept = unsmooth.measur(model, images(), degenerate="keep")
+        unsmooth.measure(model, images())
+    kept = unsmooth.measure(model, images(), degenerate="keep")
     assert any("zero" in note for note in kept.notes)
 
 
 def test_unknown_options_list_the_valid_ones() -> None:
     with pytest.raises(OptionError, match="'hfc_lfc'"):
-        unsmooth.measur(vit(), images(), metrics="smoothness")
+        unsmooth.measure(vit(), images(), metrics="smoothness")
     with pytest.raises(OptionError, match="'patches'"):
-        unsmooth.measur(vit(), images(), tokens="cls")
+        unsmooth.measure(vit(), images(), tokens="cls")
     with pytest.raises(PointError, match=r"blocks\.9\.post"):
-        unsmooth.measur(vit(), images(), points=["blocks.9.post"])
+        unsmooth.measure(vit(), images(), points=["blocks.9.post"])
 
 
 def test_no_batch() -> None:
     with pytest.raises(FeatureError, match="no batch"):
-        unsmooth.measur(vit(), [])
+        unsmooth.measure(vit(), [])
 
 
 def test_a_batch_of_another_kind() -> None:
     with pytest.raises(UnsmoothError, match=r"must be a tensor.*got str"):
-        unsmooth.measur(vit(), ["text"])
+        unsmooth.measure(vit(), ["text"])
 
 
 def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(FeatureError, match=r"a batch of shape \(0, 3, 16, 16\) holds no samples"):
-        unsmooth.measur(vit(), [torch.zeros(0, 3, 16, 16)])
+        unsmooth.measure(vit(), [torch.zeros(0, 3, 16, 16)])
 
 
 def test_what_is_no_module_is_refused_and_a_loaded_model_points_to_its_model() -> None:
     with pytest.raises(UnknownModelError, match="expected a torch module, got str"):
-        unsmooth.measur("timm:vit", images())  # type: ignore[arg-type]
+        unsmooth.measure("timm:vit", images())  # type: ignore[arg-type]
     loaded = unsmooth.sources.LoadedModel(vit(), "x", "images")
     with pytest.raises(UnknownModelError, match=r"got LoadedModel; it holds one: give its \.model"):
-        unsmooth.measur(loaded, images())  # type: ignore[arg-type]
+        unsmooth.measure(loaded, images())  # type: ignore[arg-type]
 
 
 def test_content_without_knowledge_of_special_tokens_says_so() -> None:
     batch = {"input_ids": torch.randint(50, (2, 7))}
-    assert any("which tokens are special" in note for note in unsmooth.measur(bert(), [batch], tokens="content").notes)
-    told = unsmooth.measur(bert(), [{"input_ids": torch.arange(7)[None]}], tokens="content", special_ids=[3])
+    assert any("which tokens are special" in note for note in unsmooth.measure(bert(), [batch], tokens="content").notes)
+    told = unsmooth.measure(bert(), [{"input_ids": torch.arange(7)[None]}], tokens="content", special_ids=[3])
     assert not told.notes
 
 
@@ -106,7 +106,7 @@ def test_what_is_not_a_number_is_a_word_in_the_file_and_comes_back(tmp_path: Pat
     model = vit()
     for name in ("weight", "bias"):
         nn.init.zeros_(getattr(model.blocks[0].attn.proj, name))
-    measured = unsmooth.measur(model, images(), degenerate="keep")
+    measured = unsmooth.measure(model, images(), degenerate="keep")
     text = measured.save(tmp_path / "run.json").read_text()
 
     def refuse(constant: str) -> None:

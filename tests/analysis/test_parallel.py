@@ -26,7 +26,7 @@ def measured(name: str, points: str = "all") -> Measurement:
     case = next(case for case in CASES if case.name == name)
     inputs = case.inputs()
     batch = {"input_ids": inputs["input_ids"]} if isinstance(inputs, dict) else inputs
-    return unsmooth.measur(case.model(), [batch], points=points)
+    return unsmooth.measure(case.model(), [batch], points=points)
 
 
 @pytest.mark.parametrize("name", NORMS)

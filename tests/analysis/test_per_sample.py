@@ -17,7 +17,7 @@ from unsmooth.errors import CheckpointError
 
 
 def test_the_values_kept_are_those_behind_the_means() -> None:
-    measurement = unsmooth.measur(bert(), words(3), tokens="content,no-outliers")
+    measurement = unsmooth.measure(bert(), words(3), tokens="content,no-outliers")
     kept = measurement.per_sample
     assert kept is not None
     assert kept.addresses == tuple(measurement.cells)
@@ -29,9 +29,9 @@ def test_the_values_kept_are_those_behind_the_means() -> None:
 
 def test_merging_appends_samples_whatever_the_order_of_the_cells() -> None:
     model, data = vit(), images(2)
-    whole = unsmooth.measur(model, data, "hfc_lfc,effective_rank")
-    second = unsmooth.measur(model, data[1:], "effective_rank,hfc_lfc")
-    merged = unsmooth.measur(model, data[:1], "hfc_lfc,effective_rank").merge(second)
+    whole = unsmooth.measure(model, data, "hfc_lfc,effective_rank")
+    second = unsmooth.measure(model, data[1:], "effective_rank,hfc_lfc")
+    merged = unsmooth.measure(model, data[:1], "hfc_lfc,effective_rank").merge(second)
     assert whole.per_sample is not None
     assert merged.per_sample is not None
     assert (merged.per_sample.keys == whole.per_sample.keys).all()
@@ -42,7 +42,7 @@ def test_merging_appends_samples_whatever_the_order_of_the_cells() -> None:
 
 
 def test_a_file_holds_them_bit_for_bit_and_only_where_wanted(tmp_path: Path) -> None:
-    measurement = unsmooth.measur(vit(), images())
+    measurement = unsmooth.measure(vit(), images())
     kept = measurement.per_sample
     assert kept is not None
     kept.table[0, 0], kept.table[0, 1] = np.nan, -np.inf
@@ -58,7 +58,7 @@ def test_a_file_holds_them_bit_for_bit_and_only_where_wanted(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("damage", [{"keys": "AAAA"}, {"values": "not base64!"}, {"values": None}])
 def test_damaged_values_are_an_error_that_says_what_to_do(tmp_path: Path, damage: dict[str, str]) -> None:
-    path = unsmooth.measur(vit(), images()).save(tmp_path / "run.json")
+    path = unsmooth.measure(vit(), images()).save(tmp_path / "run.json")
     found = json.loads(path.read_text())
     found["per_sample"] |= damage
     path.write_text(json.dumps(found))
@@ -68,16 +68,16 @@ def test_damaged_values_are_an_error_that_says_what_to_do(tmp_path: Path, damage
 
 def test_too_many_values_are_let_go_and_the_means_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     model, data = vit(), images(3)
-    whole = unsmooth.measur(model, data)
+    whole = unsmooth.measure(model, data)
     monkeypatch.setattr(per_sample, "MOST_VALUES", 5 * len(whole.cells))
-    parts = [unsmooth.measur(model, part) for part in (data[:2], data[2:])]
+    parts = [unsmooth.measure(model, part) for part in (data[:2], data[2:])]
     assert all(part.per_sample is not None for part in parts)
     assert parts[0].merge(parts[1]).per_sample is None
-    many = unsmooth.measur(model, data)
+    many = unsmooth.measure(model, data)
     assert many.per_sample is None
     assert many.cells == whole.cells
     monkeypatch.setattr(per_sample, "MOST_VALUES", 6 * len(whole.cells))  # just as many as there are
-    assert unsmooth.measur(model, data).per_sample is not None
+    assert unsmooth.measure(model, data).per_sample is not None
     assert parts[0].merge(parts[1]).per_sample is not None
 
 
@@ -94,6 +94,6 @@ def test_samples_without_keys_are_not_kept_even_if_later_ones_have_them() -> Non
 def test_tokens_before_batches_have_no_keys() -> None:
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)  # (token, batch, dim)
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    measurement = unsmooth.measur(model, [torch.randn(4, 4, 8)])
+    measurement = unsmooth.measure(model, [torch.randn(4, 4, 8)])
     assert measurement.samples == 4
     assert measurement.per_sample is None

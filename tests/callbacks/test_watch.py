@@ -84,7 +84,7 @@ def test_readings_equal_measure_on_the_same_weights() -> None:
         train(model, 7)
     assert list(book.rows) == [0, 3, 6]
     assert watcher.steps == 7
-    expected = unsmooth.measur(vit(), [probe()], points="blocks.*.post")
+    expected = unsmooth.measure(vit(), [probe()], points="blocks.*.post")
     assert book.rows[0] == {f"unsmooth/{c.metric}/{c.point}": m.mean for c, m in expected.cells.items()}
     frame = watcher.frame()
     assert set(frame["step"]) == {0, 3, 6}

@@ -53,5 +53,5 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two models on the same images, a long name of a point among them."""
     folder = tmp_path_factory.mktemp("twins")
     images = [torch.randn(6, 3, 32, 32)]
-    a, b = (unsmooth.measur(small(depth=11, seed=seed), images) for seed in range(2))
+    a, b = (unsmooth.measure(small(depth=11, seed=seed), images) for seed in range(2))
     return a.save(folder / "a.json"), b.save(folder / "b.json")

@@ -22,7 +22,7 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     torch.manual_seed(0)
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=32, num_heads=2, depth=2)
-    return unsmooth.measur(model, [torch.randn(3, 3, 32, 32)], tokens="all,patches").save(
+    return unsmooth.measure(model, [torch.randn(3, 3, 32, 32)], tokens="all,patches").save(
         tmp_path_factory.mktemp("run") / "run.json"
     )
 

@@ -20,7 +20,7 @@ pytest.importorskip("timm")
 
 
 def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
-    return unsmooth.measur(small(depth, seed), [torch.randn(samples, 3, 32, 32)], **options)
+    return unsmooth.measure(small(depth, seed), [torch.randn(samples, 3, 32, 32)], **options)
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def test_nan_is_an_error_whatever_the_rule(x: torch.Tensor) -> None:
     data = images()
     data[0][0, 0, 0, 0] = torch.inf
     with pytest.raises(FeatureError, match=r"embed, all tokens: NaN or infinity in 1 samples"):
-        unsmooth.measur(vit(), data, degenerate="keep")
+        unsmooth.measure(vit(), data, degenerate="keep")
 
 
 def test_ordinary_features_are_not_commented(x: torch.Tensor) -> None:
@@ -71,4 +71,4 @@ def test_ordinary_features_are_not_commented(x: torch.Tensor) -> None:
 
 def test_an_unknown_rule_lists_the_valid_ones() -> None:
     with pytest.raises(OptionError, match=r"unknown rule for degenerate samples 'ignore'.*'error', 'keep'"):
-        unsmooth.measur(vit(), images(), degenerate="ignore")
+        unsmooth.measure(vit(), images(), degenerate="ignore")

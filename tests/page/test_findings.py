@@ -197,16 +197,16 @@ def test_the_margin_of_the_same_inputs_is_that_of_pairs() -> None:
     sizes = {"img_size": 32, "embed_dim": 24, "num_heads": 2}
     one, two = (timm.create_model("vit_tiny_patch16_224", depth=depth, **sizes) for depth in (2, 3))
     batch = torch.randn(6, 3, 32, 32)
-    subjects = [Subject(name, unsmooth.measur(model, [batch])) for name, model in (("one", one), ("two", two))]
+    subjects = [Subject(name, unsmooth.measure(model, [batch])) for name, model in (("one", one), ("two", two))]
     cells = [Cell(f"blocks.{last}.post", "hfc_lfc", "all") for last in (1, 2)]
     values = [s.measurement.per_sample[cell] for s, cell in zip(subjects, cells, strict=True)]  # type: ignore[index]
     interval = scipy.stats.ttest_rel(*values).confidence_interval(0.95)
     expected = float(interval.high - interval.low) / 2
     assert _margin(subjects[0], subjects[1], "hfc_lfc", "all") == pytest.approx(expected, rel=1e-6)
-    turned = Subject("two", unsmooth.measur(two, [batch[torch.tensor([2, 0, 1, 5, 4, 3])]]))
+    turned = Subject("two", unsmooth.measure(two, [batch[torch.tensor([2, 0, 1, 5, 4, 3])]]))
     for first, second in ((subjects[0], turned), (turned, subjects[0])):
         assert _margin(first, second, "hfc_lfc", "all") == pytest.approx(expected, rel=1e-4)
-    others = Subject("two", unsmooth.measur(two, [torch.randn(6, 3, 32, 32)]))
+    others = Subject("two", unsmooth.measure(two, [torch.randn(6, 3, 32, 32)]))
     welch = welch_half_width(subjects[0].measurement.cells[cells[0]], others.measurement.cells[cells[1]])
     assert _margin(subjects[0], others, "hfc_lfc", "all") == welch
 

@@ -35,7 +35,7 @@ def test_the_change_of_each_sample_decides_where_samples_were_kept() -> None:
     timm = pytest.importorskip("timm")
     torch.manual_seed(0)
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, embed_dim=24, num_heads=2, depth=2)
-    found = unsmooth.measur(model, [torch.randn(8, 3, 32, 32)])
+    found = unsmooth.measure(model, [torch.randn(8, 3, 32, 32)])
     votes = []
     for metric, smoother in (("hfc_lfc", -1), ("cosine_similarity", 1), ("effective_rank", -1)):
         first, last = (found.per_sample[Cell(p, metric, "all")] for p in ("blocks.0.pre", "blocks.1.post"))  # type: ignore[index]

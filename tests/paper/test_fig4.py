@@ -53,7 +53,7 @@ def test_shipped_models_are_the_default_and_numbers_are_those_of_measure() -> No
     from unsmooth.sources import load_model, open_data
 
     loaded = load_model("zoo:little")
-    frame = unsmooth.measur(loaded.model, open_data("bundled", loaded, limit=2)).frame()
+    frame = unsmooth.measure(loaded.model, open_data("bundled", loaded, limit=2)).frame()
     means = frame.set_index(["metric", "point"])["mean"].to_dict()
     (row,) = (row for row in result.tables[0].rows if row[2] == "effective rank")
     points = ["embed", "blocks.1.post", "blocks.2.post"]
@@ -74,7 +74,7 @@ def test_runs_and_models_can_be_named(zoo: Path, tmp_path: Path) -> None:
     import timm
 
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=32, num_heads=2, depth=2)
-    path = unsmooth.measur(model, [torch.randn(2, 3, 32, 32)]).save(tmp_path / "run.json")
+    path = unsmooth.measure(model, [torch.randn(2, 3, 32, 32)]).save(tmp_path / "run.json")
     result = find_item("fig4").run(Context(models=(f"Mine={path}", str(zoo)), data=("random",), limit=2))
     assert {row[0] for row in result.tables[0].rows} == {"Mine", str(zoo)}
     assert "models that you named" in result.label

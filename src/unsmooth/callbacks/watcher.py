@@ -42,7 +42,7 @@ def watch(
     points: str | Sequence[str] = "blocks.*.post",
     special_ids: Iterable[int] = (),
 ) -> Watcher:
-    """Watch how smooth a model's features are while it trains: `with unsmooth.watc(model, batch, log=fn): …`.
+    """Watch how smooth a model's features are while it trains: `with unsmooth.watch(model, batch, log=fn): …`.
 
     The batch is measured on entering and then every so many steps, in evaluation mode and in the weights' dtype;
     weights, gradients, buffers, modes and random states are as if nobody had looked.
