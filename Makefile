@@ -5,13 +5,17 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 MODELS ?= .models
 
-.PHONY: demo test lint bench docs models clean
+.PHONY: demo test test-anywhere lint bench docs models clean
 
 demo: $(READY)
 	$(BIN)/unsmooth demo
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The numerical tests as other machines would run them: slow; see tests/anywhere.py.
+test-anywhere: $(READY)
+	$(BIN)/python tests/anywhere.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 # Some virtual machines advertise AMX but cannot run it: a bfloat16 product would end the process.
@@ -11,6 +13,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 import pytest
 import torch
 from hypothesis import settings
+from perturbed import other_library
 
 # The same examples every time: a test fails for a change, not for the day. UNSMOOTH_EXPLORE=1 draws new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -25,6 +28,13 @@ MODELS = Path(os.environ.get("UNSMOOTH_MODELS", ROOT / ".models"))
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _library() -> Iterator[None]:
+    """UNSMOOTH_PERTURB=1 imitates a linear algebra library that rounds otherwise; see tests/anywhere.py."""
+    with other_library() if os.environ.get("UNSMOOTH_PERTURB") else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,9 @@ def test_heads_that_were_rounded_to_half_precision_are_not_given_up_for_their_su
     reparametrize(model, form=form, bound="square", init="from_weights")
     fits = control_of(model).fit
     assert fits is not None
-    assert max(fit.heads for fit in fits) < torch.finfo(torch.float16).eps
+    # Rounding alone is of the order of eps (1.1 eps on one CPU, less on another); heads given up for their sum miss by
+    # a tenth and more.
+    assert max(fit.heads for fit in fits) < 10 * torch.finfo(torch.float16).eps
 
 
 def test_descent_makes_the_general_form_nearer_than_the_orthogonal_one() -> None:

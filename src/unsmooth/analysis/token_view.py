@@ -94,7 +94,7 @@ def similarity(x: Float[Tensor, "token dim"]) -> Float[Tensor, "token token"]:
 def relative_distance(x: Float[Tensor, "token dim"]) -> Float[Tensor, " token"]:
     """`‖x_i − x̄‖ / ‖x̄‖`, whose root mean square is HFC/LFC.
 
-    >>> relative_distance(torch.tensor([[1.0, 1.0], [1.0, -1.0]])).tolist()
+    >>> [round(d, 6) for d in relative_distance(torch.tensor([[1.0, 1.0], [1.0, -1.0]])).tolist()]
     [1.0, 1.0]
     """
     mean = x.mean(0, keepdim=True)

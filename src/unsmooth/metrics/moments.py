@@ -24,7 +24,7 @@ class Moments:
 
     >>> m = Moments()
     >>> m.update(torch.tensor([1.0, 2.0, 3.0]))
-    >>> m.count, m.mean, m.std
+    >>> m.count, round(m.mean, 6), round(m.std, 6)
     (3, 2.0, 1.0)
     """
 

@@ -15,7 +15,7 @@ def departure_from_normality(
     """Henrici's `√(‖H‖_F² − Σ|λ|²) / ‖H‖_F` per head, 0 for a normal H, from k×k matrices only.
 
     >>> nilpotent = (torch.tensor([[[1.0], [0.0]]]), torch.tensor([[[0.0, 1.0]]]))
-    >>> departure_from_normality(*nilpotent).tolist()
+    >>> [round(d, 6) for d in departure_from_normality(*nilpotent).tolist()]
     [1.0]
     """
     v, p = w_v.detach().cpu().double(), w_proj.detach().cpu().double()
