@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from unsmooth.training import Run, journal, train
+from unsmooth.training import Run, train
 from unsmooth.training.journal import Journal, read_log
 from unsmooth.training.recipes import Recipe
 
@@ -78,26 +76,3 @@ def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_
         "arithmetic": "float32", "compile": None, "graph": False, "attention": None, "class_token": True,
         "fused": False, "processes": 1,
     }  # fmt: skip
-
-
-def test_a_repository_that_only_holds_the_installed_package_is_not_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=tmp_path, check=True)
-
-    git("init", "-q")
-    git("commit", "-q", "--allow-empty", "-m", "somebody's work")
-    installed = tmp_path / "journal.py"
-    installed.touch()
-    monkeypatch.setattr(journal, "__file__", str(installed))
-    monkeypatch.setenv("UNSMOOTH_COMMIT", "abc1234")
-    assert journal.commit() == "abc1234"
-    git("add", "journal.py")
-    assert journal.commit() not in ("abc1234", "unknown")
-
-
-def test_the_hardware_of_several_processes_says_how_many() -> None:
-    one, two = (journal.hardware(torch.device("cpu"), processes) for processes in (1, 2))
-    assert one.startswith("CPU ")
-    assert two == f"2 × {one}"

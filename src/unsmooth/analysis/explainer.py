@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from unsmooth.analysis.explanation import DEFINITIONS, Explanation
 from unsmooth.analysis.facts import LayerFacts, layer_facts
 from unsmooth.analysis.sublayer import head_rows, layer_rows
-from unsmooth.analysis.versions import library_versions
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
 from unsmooth.models.forward import call, evaluating, lengthened, padding_of, pictures_follow, to_model
 from unsmooth.models.taps import candidates
+from unsmooth.sources.provenance import library_versions
 from unsmooth.theory.stochastic import widened
 
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself

@@ -18,7 +18,6 @@ from unsmooth.analysis.fingerprint import sample_keys
 from unsmooth.analysis.measurement import Cell, Change, Measurement
 from unsmooth.analysis.per_sample import Recorder
 from unsmooth.analysis.policies import COUNT_PADDING, PADDED, POLICIES, TokenKinds, resolve_policies, token_mask
-from unsmooth.analysis.versions import library_versions
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator
@@ -26,6 +25,7 @@ from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.models import hook_points, select_points, view
 from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.sources.provenance import library_versions
 
 
 def measure(

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ import torch
 
 from unsmooth.errors import CheckpointError, MissingExtraError
 from unsmooth.sources.files import read_json, write_atomically
+from unsmooth.sources.provenance import provenance
 from unsmooth.training.checkpoint import writing
 
 LOG = "log.jsonl"
@@ -91,30 +88,6 @@ def _scalars(row: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, float]
     return found
 
 
-def hardware(device: torch.device | None = None, processes: int = 1) -> str:
-    """The device in words; without one, what there is."""
-    if device is None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cuda":
-        return f"{processes} × {torch.cuda.get_device_name(device)}"
-    return f"{'' if processes == 1 else f'{processes} × '}CPU {platform.processor() or platform.machine()}"
-
-
-def commit() -> str:
-    """The commit of the code that runs; outside its repository, what UNSMOOTH_COMMIT says."""
-    here = Path(__file__).resolve()
-
-    def git(*words: str) -> str:
-        options: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
-        return subprocess.run(["git", *words], check=True, **options).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", here.name)  # a package installed inside another repository is not part of it
-        return git("rev-parse", "--short", "HEAD")
-    except (OSError, subprocess.SubprocessError):
-        return os.environ.get("UNSMOOTH_COMMIT", "unknown")
-
-
 def read_record(folder: Path) -> dict[str, Any] | None:
     """The record that a finished run left in its folder, if it is there and whole."""
     try:
@@ -125,12 +98,8 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 def circumstances(device: torch.device | None = None) -> dict[str, str]:
     """When, by which code and on what."""
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit(),
-        "hardware": hardware(device),
-        "torch": torch.__version__,
-    }
+    found = provenance(device)
+    return {"date": found.date, "commit": found.commit, "hardware": found.hardware, "torch": found.versions["torch"]}
 
 
 def write_record(path: Path, content: dict[str, Any], schema: str = RECORD_SCHEMA) -> dict[str, Any]:

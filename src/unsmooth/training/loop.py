@@ -17,6 +17,7 @@ import torch
 from unsmooth.control import parameter_groups
 from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.models import view
+from unsmooth.sources.provenance import hardware
 from unsmooth.training import journal
 from unsmooth.training.augment import EpochPlan, draw_epoch
 from unsmooth.training.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
@@ -182,7 +183,7 @@ def _finish(
     about = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": run.fraction}
     record = {
         **about,
-        "hardware": journal.hardware(trainer.device, trainer.world),
+        "hardware": hardware(trainer.device, trainer.world),
         "speed": trainer.describe(),
         "command": command_of(run),
         "same_steps": run.same_steps,
