@@ -194,7 +194,7 @@ def test_a_missing_library_is_named(package: str, use: Any, message: str, monkey
 
 
 def fresh(name: str) -> None:
-    module = f"unsmooth.watch.{name}"
+    module = f"unsmooth.callbacks.{name}"
     kept = sys.modules.pop(module, None)
     try:
         importlib.import_module(module)

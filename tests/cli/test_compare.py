@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import unsmooth.data
 from cli.conftest import small
 
 import unsmooth
@@ -180,11 +179,11 @@ def test_finding_counts_and_names_the_largest() -> None:
     import pandas as pd
 
     rows = pd.DataFrame(
-        [("p", 1.0, 0.5, 1.5, True), ("q", -3.0, -4.0, -2.0, True), ("r", 9.0, -9.0, 27.0, False)],
-        columns=["point", "difference", "low", "high", "differs"],
+        [("p", 1.0, 0.5, 1.5, True, "a"), ("q", -3.0, -4.0, -2.0, True, "b"), ("r", 9.0, -9.0, 27.0, False, "")],
+        columns=["point", "difference", "low", "high", "differs", "smoother"],
     )
     assert finding(rows, ("A", "B")) == (
-        "B differs from A at 2 of 3 points (1 higher, 1 lower), most at q: -3 [-4, -2]."
+        "B differs from A at 2 of 3 points (smoother at 1, sharper at 1), most at q: -3 [-4, -2]."
     )
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+from rich.console import Console
+from small_models import images, vit
 
+from unsmooth.analysis import Subject, compare, measure
+from unsmooth.analysis.measurement import Cell
+from unsmooth.cli.tables import by_layer
 from unsmooth.errors import OptionError
 from unsmooth.metrics.features import Features
-from unsmooth.metrics.registry import METRICS, PRESETS, resolve
+from unsmooth.metrics.registry import METRICS, PRESETS, Metric, Panel, metric_named, register_metric, resolve
+from unsmooth.page import build_report
+from unsmooth.page.data import page_data
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -47,3 +56,47 @@ def test_nothing_asked_for_is_an_error() -> None:
         resolve([])
     with pytest.raises(OptionError, match="expected the name of a metric, got 3"):
         resolve([3])  # type: ignore[list-item]
+
+
+@pytest.fixture
+def norm_spread() -> Iterator[Metric]:
+    """A metric that nothing in the library knows: tokens of one length are smoother."""
+    row = Metric(
+        "norm_spread",
+        "spread of norms",
+        "standard deviation of ‖x_i‖ over their mean; float64; per sample, then mean over samples",
+        lambda f: f.norms.std(-1) / f.norms.mean(-1),
+        Panel("norms", "lower", "tokens have more similar lengths"),
+        unit="of the mean norm",
+        digits=".2f",
+    )
+    register_metric(row)
+    yield row
+    del METRICS[row.name]
+
+
+def test_a_new_row_appears_in_frame_page_and_comparison_with_its_direction(norm_spread: Metric) -> None:
+    spread, level = vit(), vit()
+    with torch.no_grad():
+        level.norm_pre = torch.nn.LayerNorm(level.embed_dim, elementwise_affine=False)  # all tokens of one length
+        spread.norm_pre = torch.nn.Identity()
+    batches = images(3)
+    a, b = (measure(model, batches, ["norm_spread", "hfc_lfc"]) for model in (spread, level))
+    assert set(a.frame()["metric"]) == {"norm_spread", "hfc_lfc"}
+    here = compare(a, b).set_index(["metric", "point"]).loc[("norm_spread", "blocks.0.pre")]
+    assert (here["difference"] < 0, here["smoother"]) == (True, "b")
+    page = page_data([Subject("x", a)])
+    assert page["metrics"]["norm_spread"]["smoother"] == -1
+    assert {"metrics": ["norm_spread"], "reading": "Lower: tokens have more similar lengths (smoother)."} in page[
+        "families"
+    ]
+    assert "spread of norms" in build_report([Subject("x", a)])
+    console = Console(record=True, width=200)
+    console.print(by_layer(a, "all"))
+    value = a.cells[Cell("blocks.0.post", "norm_spread", "all")].mean
+    assert f"{value:.2f} ±" in console.export_text()
+
+
+def test_a_metric_that_is_not_registered_is_named_with_what_to_do() -> None:
+    with pytest.raises(OptionError, match=r"unknown metric 'mine'.*register_metric"):
+        metric_named("mine")

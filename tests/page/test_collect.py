@@ -18,8 +18,8 @@ from unsmooth.analysis import Subject, collect, measure
 from unsmooth.analysis.measurement import Cell
 from unsmooth.analysis.token_view import view_tokens
 from unsmooth.errors import FeatureError, WeightsError
+from unsmooth.metrics.registry import METRICS
 from unsmooth.page import build_report
-from unsmooth.page.data import FAMILIES
 from unsmooth.sources import Data, LoadedModel
 
 
@@ -59,7 +59,7 @@ def test_images_are_measured_by_every_definition_of_the_page() -> None:
     subject = collect(tiny(0), images(9))
     settings = subject.measurement.about["settings"]
     assert settings["tokens"] == ["all", "patches", "no-outliers"]
-    assert set(settings["metrics"]) >= {name for names, _ in FAMILIES for name in names} - {"dirichlet"}
+    assert settings["metrics"] == list(METRICS)
     assert subject.explanation is not None
     assert subject.explanation.inputs == 8
 

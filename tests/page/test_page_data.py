@@ -9,8 +9,8 @@ from unsmooth.analysis import Measurement, Subject
 from unsmooth.analysis.measurement import Cell, Change
 from unsmooth.metrics.features import Features
 from unsmooth.metrics.moments import Moments
-from unsmooth.metrics.registry import METRICS
-from unsmooth.page.data import FAMILIES, SMOOTHER, page_data
+from unsmooth.metrics.registry import METRICS, by_panel
+from unsmooth.page.data import page_data
 
 POINTS = ("blocks.0.pre", "blocks.0.mid", "blocks.0.post")
 
@@ -78,10 +78,11 @@ def test_models_share_what_all_of_them_were_measured_by() -> None:
 
 
 def test_the_papers_metrics_come_first_and_readings_fit_the_values() -> None:
-    assert [names[0] for names, _ in FAMILIES] == ["hfc_lfc", "cosine_similarity", "effective_rank"]
+    panels = by_panel(METRICS)
+    assert [names[0] for names in panels.values()] == ["hfc_lfc", "cosine_similarity", "effective_rank"]
     noise = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     near, far = Features(1 + 0.1 * noise), Features(1 + noise)
-    for names, reading in FAMILIES:
+    for panel, names in panels.items():
         for name in names:
             higher = bool(METRICS[name].value(near) > METRICS[name].value(far))
-            assert (SMOOTHER[name] > 0) == reading.startswith("Higher") == higher, name
+            assert (METRICS[name].sign > 0) == panel.caption.startswith("Higher") == higher, name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -14,13 +14,12 @@ from unsmooth.analysis.measurer import Measurer
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import view_tokens
 from unsmooth.errors import WeightsError
+from unsmooth.metrics.registry import METRICS
 
 if TYPE_CHECKING:
     from unsmooth.sources import Data, LoadedModel
 
 Track = Callable[[Iterable[Any], str, int | None], Iterable[Any]]
-# Every definition that the page can switch to; their spectra are shared, so the extra ones cost little.
-METRICS = "paper,paper-spectral,vita2022,dong2021,rankme,stable-rank,participation-ratio"
 TOKENS = {"images": ("all", "patches", "no-outliers"), "text": ("all", "content", "no-outliers")}
 
 
@@ -29,7 +28,7 @@ def collect(
     data: Data,
     name: str | None = None,
     *,
-    metrics: str = METRICS,
+    metrics: str | Sequence[str] | None = None,
     tokens: str | None = None,
     explain_inputs: int = 8,
     example: int = 0,
@@ -42,7 +41,7 @@ def collect(
         loaded: the model and how to feed it.
         data: what to feed it; it is read once.
         name: what the page calls the model, its reference by default.
-        metrics: presets and metric names, with commas.
+        metrics: presets and metric names; every registered metric by default, because they share their spectra.
         tokens: token policies, with commas; what fits the modality by default.
         explain_inputs: how many inputs are explained (spectra and exponents cost more than measuring); 0 for none.
         example: which sample of the first batch the token view shows.
@@ -55,7 +54,9 @@ def collect(
     special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
     first: Any = None
     kept: list[Any] = []
-    with Measurer(loaded.model, metrics, policies, special_ids=special, degenerate=degenerate) as measurer:
+    with Measurer(
+        loaded.model, metrics or tuple(METRICS), policies, special_ids=special, degenerate=degenerate
+    ) as measurer:
         for batch in walk(data, f"measuring {label}", data.samples):
             first = batch if first is None else first
             kept += _first(batch, explain_inputs - sum(map(_size, kept)))

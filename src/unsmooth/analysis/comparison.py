@@ -13,6 +13,7 @@ from unsmooth.analysis.measurement import Measurement, kind_of, layer_of
 from unsmooth.analysis.pairing import pair
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.registry import metric_named
 from unsmooth.metrics.student import student_95
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
     """Difference `b − a` for every number that both hold, with its 95 % interval and the definition's text.
 
     Where both hold the same inputs (see `pair`), the interval is that of paired samples and `pairs` says how many
-    there were; elsewhere it is Welch's. The two need not come from the same model: what they share is compared, what
-    they don't is left out.
+    there were; elsewhere it is Welch's. Where they differ beyond it, `smoother` says which one is smoother. The two
+    need not come from the same model: what they share is compared, what they don't is left out.
     """
     import pandas as pd
 
@@ -48,11 +49,19 @@ def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
                 "metric": cell.metric,
                 "tokens": cell.tokens,
                 **found,
+                "smoother": _smoother(found, metric_named(cell.metric).sign),
                 "interval": "Welch" if alone else "paired",
                 "definition": a.definition(cell.metric, cell.tokens),
             }
         )
     return pd.DataFrame(rows).astype({"layer": "Int64"})
+
+
+def _smoother(found: dict[str, float], sign: int) -> str:
+    """Which of the two is smoother here, `a` or `b`; nothing where they do not differ."""
+    if not found["differs"]:
+        return ""
+    return "b" if found["difference"] * sign > 0 else "a"
 
 
 def paired(a: Values, b: Values) -> dict[str, float]:

@@ -99,12 +99,12 @@ def _chosen(frame: pd.DataFrame, points: str) -> list[str]:
 
 def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str], console: Console) -> None:
     from unsmooth.analysis.pairing import pair
-    from unsmooth.metrics.registry import METRICS
+    from unsmooth.metrics.registry import metric_named
     from unsmooth.page.comparison import finding, left_out
 
     wide = False
     for tokens, rows in shown.groupby("tokens", sort=False):
-        by_metric = {METRICS[str(metric)].title: part for metric, part in rows.groupby("metric", sort=False)}
+        by_metric = {metric_named(str(metric)).title: part for metric, part in rows.groupby("metric", sort=False)}
         table, wide = _fitting(by_metric, console)
         console.print(f"{names[1]} − {names[0]}, tokens: {tokens}", style="italic", markup=False, highlight=False)
         console.print(table)

@@ -64,7 +64,6 @@ def command(
 ) -> None:
     """Measure and explain models, and write one HTML page about them that opens without a network."""
     from unsmooth.analysis import collect
-    from unsmooth.analysis.collection import METRICS
     from unsmooth.cli.progress import track
     from unsmooth.page import build_report
     from unsmooth.sources import open_data
@@ -79,7 +78,7 @@ def command(
         batches = [open_data(data, loaded, **reading) for loaded in opened]  # all fit, or nothing is begun
         subjects = [
             collect(
-                loaded, given, name, metrics=metrics or METRICS, tokens=tokens, explain_inputs=explain_inputs,
+                loaded, given, name, metrics=metrics, tokens=tokens, explain_inputs=explain_inputs,
                 example=example, degenerate=degenerate, track=track,
             )
             for name, loaded, given in zip(called, opened, batches, strict=True)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from unsmooth.analysis.changes import KINDS, READINGS
 from unsmooth.analysis.measurement import Cell, Change
-from unsmooth.metrics.registry import METRICS
+from unsmooth.metrics.registry import metric_named
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
@@ -61,7 +61,7 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
     table = Table(title=f"{_subject(measurement)}, tokens: {policy}", title_justify="left")
     table.add_column("layer" if full else "point", justify="right" if full else "left")
     for metric in metrics:
-        table.add_column(METRICS[metric].title, justify="right")
+        table.add_column(metric_named(metric).title, justify="right")
         if steps:
             table.add_column("attn", justify="right", style="dim")
             table.add_column("mlp", justify="right", style="dim")
@@ -69,7 +69,7 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
         cells = []
         for metric in metrics:
             value = {p: measurement.cells[Cell(p, metric, policy)] for p in points}
-            cells.append(written(value[point].mean, ".4g", value[point].std, ".2g"))
+            cells.append(written(value[point].mean, metric_named(metric).digits, value[point].std, ".2g"))
             if steps:
                 cells.append(written(value[between].mean - value[before].mean, "+.3g") if before in value else "")
                 cells.append(written(value[point].mean - value[between].mean, "+.3g") if between else "")
@@ -84,7 +84,7 @@ def by_kind(measurement: Measurement, reading: str) -> Table:
     table.add_column("kind")
     table.add_column("tokens")
     for metric in settings["metrics"]:
-        table.add_column(METRICS[metric].title, justify="right")
+        table.add_column(metric_named(metric).title, justify="right")
     for kind in KINDS:
         for policy in settings["tokens"]:
             found = [measurement.changes.get(Change(reading, kind, metric, policy)) for metric in settings["metrics"]]

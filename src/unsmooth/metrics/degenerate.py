@@ -9,11 +9,6 @@ from unsmooth.metrics.engine import MEANING, Flags
 from unsmooth.metrics.registry import Metric
 
 RULES = ("error", "keep")
-# Which metrics a degeneracy takes the meaning from; a metric not named here keeps its ordinary value.
-_TOUCHES = {
-    "zero_token": {"cosine_similarity", "vita2022"},
-    "zero_mean": {"hfc_lfc", "hfc_lfc_spectral"},
-}
 
 
 def check_rule(rule: str) -> str:
@@ -28,10 +23,11 @@ def degeneracies(flags: Flags, metrics: Sequence[Metric], rule: str, where: str)
 
     NaN and infinity are always an error. What remains are zeros: the message says what the values mean.
     """
-    names = {metric.name for metric in metrics}
-    found = [name for name in MEANING if bool(getattr(flags, name).any()) and names & _TOUCHES.get(name, names)]
+    spoiling = {name for metric in metrics for name in metric.spoiled_by}
+    always = {"nonfinite", "all_zero"}
+    found = [name for name in MEANING if name in always | spoiling and bool(getattr(flags, name).any())]
     if "all_zero" in found:
-        found = [name for name in found if name not in _TOUCHES]  # it says more than its consequences
+        found = [name for name in found if name in always]  # it says more than its consequences
     for name in found:
         said = f"{where}: {MEANING[name].format(int(getattr(flags, name).sum()))}"
         if name == "nonfinite":

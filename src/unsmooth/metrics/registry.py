@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from torch import Tensor
 
@@ -15,20 +16,52 @@ PER_SAMPLE = "float64; per sample, then mean over samples"
 
 
 @dataclass(frozen=True)
-class Metric:
-    """One number per sample: its name, what it is exactly, and how to get it.
+class Panel:
+    """One idea of smoothness, whose metrics share a figure: which direction is smoother, and what that says."""
 
-    `spectrum` says whose singular values it needs: "" (none), "problem" (X) or "hfc_problem" (HFC[X]).
-    `needs_tokens` is for what lengths, mean and Gram matrix do not tell.
+    name: str
+    smoother: Literal["lower", "higher"]
+    reading: str
+
+    @property
+    def caption(self) -> str:
+        """The line under the figure.
+
+        >>> RANK.caption
+        'Lower: tokens span fewer directions (smoother).'
+        """
+        return f"{self.smoother.capitalize()}: {self.reading} (smoother)."
+
+
+DISTANCE = Panel("distance", "lower", "tokens are closer to their mean")
+DIRECTION = Panel("direction", "higher", "tokens point the same way")
+RANK = Panel("rank", "lower", "tokens span fewer directions")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number per sample: what it is exactly, how to get it, how to read and show it.
+
+    Tables, page, comparisons and alarms know a metric by this row alone. The first metric of a panel is the one that
+    is shown first; the others are other definitions of the same idea.
     """
 
     name: str
     title: str
     definition: str
     value: Callable[[Features], Tensor] = field(repr=False)
-    spectrum: str = ""
+    panel: Panel
+    unit: str = ""  # what it counts; "" for a pure number
+    digits: str = ".4g"  # how tables write it
+    spectrum: str = ""  # whose singular values it needs: "" (none), "problem" (X) or "hfc_problem" (HFC[X])
     at_least: int = 1  # tokens it needs
-    needs_tokens: bool = False
+    needs_tokens: bool = False  # lengths, mean and Gram matrix do not tell it
+    spoiled_by: tuple[str, ...] = ()  # zeros that take its meaning: "zero_token", "zero_mean"
+
+    @property
+    def sign(self) -> int:
+        """+1 where a higher value means smoother features, −1 where a lower one does."""
+        return 1 if self.panel.smoother == "higher" else -1
 
 
 _ROWS = (
@@ -37,47 +70,68 @@ _ROWS = (
         "HFC/LFC",
         f"‖X − 1x̄ᵀ‖_F / ‖1x̄ᵀ‖_F (Frobenius norm); {PER_SAMPLE}",
         values.hfc_lfc,
+        DISTANCE,
+        spoiled_by=("zero_mean",),
     ),
     Metric(
         "hfc_lfc_spectral",
         "HFC/LFC (spectral)",
         f"‖X − 1x̄ᵀ‖₂ / ‖1x̄ᵀ‖₂ (spectral norm); {PER_SAMPLE}",
         values.hfc_lfc_spectral,
+        DISTANCE,
         spectrum="hfc_problem",
-    ),
-    Metric(
-        "cosine_similarity",
-        "cosine similarity",
-        f"signed cosine, mean over pairs i<j, a zero token has cosine 0; {PER_SAMPLE}",
-        values.cosine_similarity,
-        at_least=2,
-    ),
-    Metric(
-        "effective_rank",
-        "effective rank",
-        f"exp(−Σ p log p), p = σ/Σσ (σ, not σ²) of the tokens × dim matrix, not centred; {PER_SAMPLE}",
-        values.effective_rank,
-        spectrum="problem",
-    ),
-    Metric(
-        "vita2022",
-        "|cosine| (Wang et al. 2022)",
-        f"|cosine|, mean over all n² ordered pairs, diagonal included; {PER_SAMPLE}",
-        values.vita2022,
-        needs_tokens=True,
+        spoiled_by=("zero_mean",),
     ),
     Metric(
         "dong2021",
         "relative residual (Dong et al. 2021)",
         f"‖X − 1x̄ᵀ‖ / ‖X‖ with the norm √(‖·‖₁ ‖·‖_∞); {PER_SAMPLE}",
         values.dong2021,
+        DISTANCE,
         needs_tokens=True,
+    ),
+    Metric(
+        "dirichlet",
+        "Dirichlet energy",
+        f"‖X − 1x̄ᵀ‖_F² = Σ_ij ‖x_i − x_j‖² / (2n); {PER_SAMPLE}",
+        values.dirichlet,
+        DISTANCE,
+        unit="squared feature units",
+    ),
+    Metric(
+        "cosine_similarity",
+        "cosine similarity",
+        f"signed cosine, mean over pairs i<j, a zero token has cosine 0; {PER_SAMPLE}",
+        values.cosine_similarity,
+        DIRECTION,
+        at_least=2,
+        spoiled_by=("zero_token",),
+    ),
+    Metric(
+        "vita2022",
+        "|cosine| (Wang et al. 2022)",
+        f"|cosine|, mean over all n² ordered pairs, diagonal included; {PER_SAMPLE}",
+        values.vita2022,
+        DIRECTION,
+        needs_tokens=True,
+        spoiled_by=("zero_token",),
+    ),
+    Metric(
+        "effective_rank",
+        "effective rank",
+        f"exp(−Σ p log p), p = σ/Σσ (σ, not σ²) of the tokens × dim matrix, not centred; {PER_SAMPLE}",
+        values.effective_rank,
+        RANK,
+        unit="directions",
+        spectrum="problem",
     ),
     Metric(
         "rankme",
         "RankMe",
         f"exp(−Σ p log p), p = σ/Σσ + 1e-7 over the first min(n, d) σ, not centred; {PER_SAMPLE}",
         values.rankme,
+        RANK,
+        unit="directions",
         spectrum="problem",
     ),
     Metric(
@@ -85,6 +139,8 @@ _ROWS = (
         "stable rank",
         f"‖X‖_F² / ‖X‖₂², not centred; {PER_SAMPLE}",
         values.stable_rank,
+        RANK,
+        unit="directions",
         spectrum="problem",
     ),
     Metric(
@@ -92,13 +148,9 @@ _ROWS = (
         "participation ratio",
         f"(Σσ²)² / Σσ⁴, not centred; {PER_SAMPLE}",
         values.participation_ratio,
+        RANK,
+        unit="directions",
         spectrum="problem",
-    ),
-    Metric(
-        "dirichlet",
-        "Dirichlet energy",
-        f"‖X − 1x̄ᵀ‖_F² = Σ_ij ‖x_i − x_j‖² / (2n); {PER_SAMPLE}",
-        values.dirichlet,
     ),
 )
 
@@ -113,6 +165,34 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "participation-ratio": ("participation_ratio",),
     "dirichlet": ("dirichlet",),
 }
+
+
+def register_metric(row: Metric) -> None:
+    """Add a metric, or replace the one of its name: it can be asked for by name, and is shown as its row says."""
+    METRICS[row.name] = row
+
+
+def metric_named(name: str) -> Metric:
+    """The row of a metric's name; a file may hold one that this process does not know."""
+    if name not in METRICS:
+        raise OptionError(
+            f"unknown metric {name!r}: it was measured by a metric that is not registered here "
+            f"(unsmooth.register_metric); known are {', '.join(METRICS)}"
+        )
+    return METRICS[name]
+
+
+def by_panel(names: Iterable[str]) -> dict[Panel, list[str]]:
+    """The metrics of each panel, in the registry's order.
+
+    >>> [(panel.name, found) for panel, found in by_panel(["rankme", "hfc_lfc", "effective_rank"]).items()]
+    [('distance', ['hfc_lfc']), ('rank', ['effective_rank', 'rankme'])]
+    """
+    wanted = {metric_named(name).name for name in names}
+    panels: dict[Panel, list[str]] = {}
+    for row in METRICS.values():
+        panels.setdefault(row.panel, []).append(row.name)
+    return {panel: found for panel, all_ in panels.items() if (found := [name for name in all_ if name in wanted])}
 
 
 def resolve(metrics: str | Metric | Iterable[str | Metric] = "paper") -> tuple[Metric, ...]:

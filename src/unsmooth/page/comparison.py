@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unsmooth.analysis.comparison import compare
 from unsmooth.analysis.pairing import Pairing, pair
-from unsmooth.metrics.registry import METRICS
+from unsmooth.metrics.registry import metric_named
 from unsmooth.page.words import signed_text
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def comparison_page(a: Measurement, b: Measurement, names: tuple[str, str], poin
         _provenance(b, second),
     ]
     for (metric, tokens), rows in frame.groupby(["metric", "tokens"], sort=False):
-        title = METRICS[str(metric)].title
+        title = metric_named(str(metric)).title
         parts += [
             f"<h2>{escape(title)}, {escape(str(tokens))} tokens</h2>",
             f"<p>{escape(finding(rows, names))}</p>",
@@ -81,10 +81,10 @@ def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
     if not differing:
         return f"No difference beyond its interval at any of {len(rows)} points."
     most = max(differing, key=lambda row: abs(row["difference"]))
-    higher = sum(row["difference"] > 0 for row in differing)
+    smoother = sum(row["smoother"] == "b" for row in differing)
     return (
         f"{names[1]} differs from {names[0]} at {len(differing)} of {len(rows)} points "
-        f"({higher} higher, {len(differing) - higher} lower), most at "
+        f"(smoother at {smoother}, sharper at {len(differing) - smoother}), most at "
         f"{most['point']}: {most['difference']:+.4g} [{most['low']:+.4g}, {most['high']:+.4g}]."
     )
 

@@ -8,23 +8,12 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.analysis import Measurement
 from unsmooth.analysis.measurement import Cell
 from unsmooth.analysis.policies import COUNT_PADDING, PADDED
-from unsmooth.metrics.registry import METRICS
+from unsmooth.metrics.registry import METRICS, by_panel
 from unsmooth.page.encode import number, numbers
 from unsmooth.page.explained import explained
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
-
-# One panel each; the first metric of a family is shown first, the others are other definitions of the same idea.
-FAMILIES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("hfc_lfc", "hfc_lfc_spectral", "dong2021", "dirichlet"), "Lower: tokens are closer to their mean (smoother)."),
-    (("cosine_similarity", "vita2022"), "Higher: tokens point the same way (smoother)."),
-    (
-        ("effective_rank", "rankme", "stable_rank", "participation_ratio"),
-        "Lower: tokens span fewer directions (smoother).",
-    ),
-)
-SMOOTHER = {name: 1 if name in ("cosine_similarity", "vita2022") else -1 for name in METRICS}
 
 
 def page_data(subjects: Sequence[Subject]) -> dict[str, Any]:
@@ -42,26 +31,19 @@ def page_data(subjects: Sequence[Subject]) -> dict[str, Any]:
             name: {
                 "title": METRICS[name].title,
                 "definition": definitions["metrics"][name],
-                "smoother": SMOOTHER[name],
+                "smoother": METRICS[name].sign,
             }
             for name in measured
         },
-        "families": [
-            {"metrics": found, "reading": reading}
-            for names, reading in FAMILIES
-            if (found := [name for name in names if name in measured])
-        ],
+        "families": [{"metrics": names, "reading": panel.caption} for panel, names in by_panel(measured).items()],
     }
 
 
 def shared_metrics(subjects: Sequence[Subject]) -> list[str]:
     """The metrics that every model was measured by, in the page's order."""
-    return [
-        name
-        for names, _ in FAMILIES
-        for name in names
-        if all(name in subject.measurement.about["settings"]["metrics"] for subject in subjects)
-    ]
+    first, *rest = (subject.measurement.about["settings"]["metrics"] for subject in subjects)
+    shared = [name for name in first if all(name in other for other in rest)]
+    return [name for names in by_panel(shared).values() for name in names]
 
 
 def shared_policies(subjects: Sequence[Subject]) -> list[str]:

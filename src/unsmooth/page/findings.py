@@ -13,7 +13,7 @@ from unsmooth.analysis.measurement import Cell, Change
 from unsmooth.analysis.pairing import pair
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.data import SMOOTHER, shared_policies
+from unsmooth.page.data import shared_policies
 from unsmooth.page.findings_explain import agreement_found, eigenvalues_found, overshoot_found, types_found
 from unsmooth.page.verdict import difference, end_cells, ends, leading_metrics, verdict, vote
 from unsmooth.page.words import SHARPENS, SMOOTHS, counted, listed, named, number_text, signed_text, within
@@ -61,7 +61,7 @@ def _order(subjects: Subjects, metric: str, policy: str) -> str:
     """Models by how far apart their tokens are after the last layer; one model has no order."""
     known = [(subject, ends(subject.measurement, metric, policy)[1]) for subject in subjects]
     ranked = sorted(
-        ((s, end) for s, end in known if math.isfinite(end.mean)), key=lambda f: f[1].mean * SMOOTHER[metric]
+        ((s, end) for s, end in known if math.isfinite(end.mean)), key=lambda f: f[1].mean * METRICS[metric].sign
     )
     if len(ranked) < 2:
         return ""
@@ -158,12 +158,12 @@ def _where(subjects: Subjects, metric: str, policy: str) -> str:
         factors = _layer_factors(subject, metric, policy)
         if len(factors) < 2:
             continue
-        ordered = sorted(factors, key=lambda found: found[0] * SMOOTHER[metric])
+        ordered = sorted(factors, key=lambda found: found[0] * METRICS[metric].sign)
         for said, (factor, layer), sign in ((sharp, ordered[0], -1), (smooth, ordered[-1], 1)):
-            if (factor > 1) == (sign * SMOOTHER[metric] > 0) and factor != 1:
+            if (factor > 1) == (sign * METRICS[metric].sign > 0) and factor != 1:
                 title = "" if sharp or smooth else METRICS[metric].title + " "
                 said.append(f"layer {layer}{within(subject.name, many)} ({title}×{number_text(factor)})")
-        smoothing = sum((factor > 1) == (SMOOTHER[metric] > 0) and factor != 1 for factor, _ in factors)
+        smoothing = sum((factor > 1) == (METRICS[metric].sign > 0) and factor != 1 for factor, _ in factors)
         counts.append(f"{smoothing} of {len(factors)}{within(subject.name, many)}")
     said = [f"{SHARPENS.format('sharpen')} most in {listed(sharp)}"] if sharp else []
     said += [f"{SMOOTHS.format('smooth')} most in {listed(smooth)}"] if smooth else []

@@ -14,16 +14,16 @@ from unsmooth.analysis import Measurement
 from unsmooth.analysis.changes import KINDS, TOGETHER
 from unsmooth.analysis.measurement import Cell, Change
 from unsmooth.metrics.moments import Moments
-from unsmooth.page.data import FAMILIES, SMOOTHER, shared_metrics
+from unsmooth.metrics.registry import METRICS, by_panel
+from unsmooth.page.data import shared_metrics
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
 
 
 def leading_metrics(subjects: Sequence[Subject]) -> list[str]:
-    """The first measured metric of each family: HFC/LFC, cosine similarity, effective rank by default."""
-    have = shared_metrics(subjects)
-    return [next(name for name in names if name in have) for names, _ in FAMILIES if any(n in have for n in names)]
+    """The first measured metric of each panel: HFC/LFC, cosine similarity, effective rank by default."""
+    return [names[0] for names in by_panel(shared_metrics(subjects)).values()]
 
 
 def ends(measurement: Measurement, metric: str, policy: str) -> tuple[Moments, Moments]:
@@ -46,7 +46,7 @@ def vote(measurement: Measurement, metric: str, policy: str) -> int:
     One sample has no interval: its sign is taken as it is, and the page says that there was one sample.
     """
     change, half = _change(measurement, metric, policy)
-    return 0 if not abs(change) > half else int(math.copysign(1, change)) * SMOOTHER[metric]
+    return 0 if not abs(change) > half else int(math.copysign(1, change)) * METRICS[metric].sign
 
 
 def _change(measurement: Measurement, metric: str, policy: str) -> tuple[float, float]:
