@@ -102,9 +102,38 @@ def test_change_by_kind_is_the_difference_of_the_means(make: Any) -> None:
     for metric in SLOW:
         steps = [mean[f"blocks.{i}.{after}", metric] - mean[f"blocks.{i}.{before}", metric] for i in range(layers)]
         assert chain["Attention", metric] == pytest.approx(sum(steps) / layers, abs=1e-9)
-        steps = [mean[f"blocks.{i}.post", metric] - mean[f"blocks.{i}.mid", metric] for i in range(layers)]
+        end = "post" if make is vit else "mlp_sum"
+        steps = [mean[f"blocks.{i}.{end}", metric] - mean[f"blocks.{i}.mid", metric] for i in range(layers)]
         assert residual["MLP", metric] == pytest.approx(sum(steps) / layers, abs=1e-9)
     assert list(measurement.change_by_kind("chain")["kind"].unique()) == ["LayerNorm", "Attention", "MLP"]
+
+
+def test_in_a_post_norm_block_attention_and_the_norm_after_it_are_two_steps() -> None:
+    measurement = unsmooth.measure(bert(), words(), tokens="content")
+    mean = measurement.frame().set_index(["point", "metric"])["mean"]
+    residual = measurement.change_by_kind("residual").set_index(["kind", "metric"])["mean"]
+    layers = measurement.about["model"]["layers"]
+    for metric in SLOW:
+        one, two = (
+            [mean[f"blocks.{i}.{b}", metric] - mean[f"blocks.{i}.{a}", metric] for i in range(layers)]
+            for a, b in (("attn_sum", "mid"), ("mlp_sum", "post"))
+        )
+        assert residual["LayerNorm", metric] == pytest.approx((sum(one) + sum(two)) / (2 * layers), abs=1e-9)
+        whole = residual["Attention", metric] + residual["MLP", metric] + 2 * residual["LayerNorm", metric]
+        through = mean[f"blocks.{layers - 1}.post", metric] - mean["blocks.0.pre", metric]
+        assert whole * layers == pytest.approx(through, abs=1e-9)
+
+
+def test_a_file_that_credits_the_norm_to_attention_is_read_with_both_apart(tmp_path: Path) -> None:
+    measurement = unsmooth.measure(bert(), words(), tokens="content")
+    expected = measurement.change_by_kind("residual")
+    for change in [c for c in measurement.changes if c.reading == "residual"]:
+        moments = measurement.changes.pop(change)
+        if change.kind != "LayerNorm":
+            measurement.changes[change] = replace(moments, mean=moments.mean + 1)
+    assert (
+        unsmooth.load_measurement(measurement.save(tmp_path / "old.json")).change_by_kind("residual").equals(expected)
+    )
 
 
 def test_the_chain_steps_of_a_pre_norm_block_add_up_to_the_residual_ones() -> None:

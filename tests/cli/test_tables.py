@@ -82,6 +82,15 @@ def test_where_the_stream_is_not_whole_every_point_has_a_row() -> None:
     ]
 
 
+def test_a_post_norm_layer_shows_its_norms_apart_from_attention_and_mlp() -> None:
+    inside = {"blocks.0.attn_sum": 2.0, "blocks.0.mlp_sum": 3.5, "blocks.1.attn_sum": 8.0, "blocks.1.mlp_sum": 4.0}
+    found = rows(by_layer(measured(WHOLE | inside, placement="post"), "all"))
+    assert found[0] == ["layer", "effective rank", "attn", "norm", "mlp", "norm"]
+    assert [row[2:] for row in found[2:4]] == [["+0.5", "+1", "+0.5", "+3.5"], ["+1", "-1.5", "-2.5", "+0.5"]]
+    # without the sums nobody can tell who made which step
+    assert rows(by_layer(measured(WHOLE, placement="post"), "all"))[0] == ["layer", "effective rank"]
+
+
 def test_a_parallel_block_has_no_steps_and_still_a_row_for_each_layer() -> None:
     outputs = {"blocks.0.post": 7.0, "blocks.1.post": 4.5}
     found = rows(by_layer(measured(outputs, placement="parallel-shared"), "all"))

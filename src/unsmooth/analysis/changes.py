@@ -2,6 +2,7 @@
 
 `chain`: from each module's own input to the state after it. `residual`: from the residual stream before
 the sub-layer to the stream after it. A change is averaged over the layers of one sample, then over samples.
+A step is credited to the one module that made it: no step spans a sub-layer and the LayerNorm behind it.
 """
 
 from __future__ import annotations
@@ -20,27 +21,34 @@ READINGS: Mapping[str, str] = {
 TOGETHER = "Attention + MLP"  # a parallel block adds both in one sum: the stream never passes between them
 KINDS = ("LayerNorm", "Attention", "MLP", TOGETHER)
 
-# (reading, placement of the normalisation) -> kind -> (from, to) within one block
-_STEPS: Mapping[tuple[str, str], Mapping[str, Sequence[tuple[str, str]]]] = {
-    ("chain", "pre"): {
-        "LayerNorm": (("pre", "norm1"), ("mid", "norm2")),
-        "Attention": (("norm1", "mid"),),
-        "MLP": (("norm2", "post"),),
-    },
-    ("chain", "post"): {
-        "LayerNorm": (("attn_sum", "mid"), ("mlp_sum", "post")),
-        "Attention": (("pre", "attn_sum"),),
-        "MLP": (("mid", "mlp_sum"),),
-    },
-    ("chain", "parallel"): {
-        "LayerNorm": (("pre", "norm1"), ("pre", "norm2")),
-        TOGETHER: (("norm1", "post"), ("norm2", "post")),
-    },
-    ("chain", "parallel-shared"): {"LayerNorm": (("pre", "norm1"),), TOGETHER: (("norm1", "post"),)},
-    ("residual", "pre"): {"Attention": (("pre", "mid"),), "MLP": (("mid", "post"),)},
-    ("residual", "post"): {"Attention": (("pre", "mid"),), "MLP": (("mid", "post"),)},
-    ("residual", "parallel"): {TOGETHER: (("pre", "post"),)},
-    ("residual", "parallel-shared"): {TOGETHER: (("pre", "post"),)},
+# (reading, placement of the normalisation) -> (from, to, what made the step) within one block, in the order of the
+# forward pass. A post-norm block normalises the stream itself: a step of attention ends before the LayerNorm, which
+# has its own, and both readings are one.
+_POST_NORM = (
+    ("pre", "attn_sum", "Attention"),
+    ("attn_sum", "mid", "LayerNorm"),
+    ("mid", "mlp_sum", "MLP"),
+    ("mlp_sum", "post", "LayerNorm"),
+)
+BLOCK_STEPS: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]] = {
+    ("chain", "pre"): (
+        ("pre", "norm1", "LayerNorm"),
+        ("norm1", "mid", "Attention"),
+        ("mid", "norm2", "LayerNorm"),
+        ("norm2", "post", "MLP"),
+    ),
+    ("chain", "post"): _POST_NORM,
+    ("chain", "parallel"): (
+        ("pre", "norm1", "LayerNorm"),
+        ("norm1", "post", TOGETHER),
+        ("pre", "norm2", "LayerNorm"),
+        ("norm2", "post", TOGETHER),
+    ),
+    ("chain", "parallel-shared"): (("pre", "norm1", "LayerNorm"), ("norm1", "post", TOGETHER)),
+    ("residual", "pre"): (("pre", "mid", "Attention"), ("mid", "post", "MLP")),
+    ("residual", "post"): _POST_NORM,
+    ("residual", "parallel"): (("pre", "post", TOGETHER),),
+    ("residual", "parallel-shared"): (("pre", "post", TOGETHER),),
 }
 
 
@@ -48,10 +56,10 @@ def steps(reading: str, placement: str, layers: int) -> dict[str, list[tuple[str
     """For each kind, the pairs of points whose difference is a change."""
     if reading not in READINGS:
         raise OptionError.unknown("reading of change", reading, READINGS)
-    return {
-        kind: [(f"blocks.{i}.{a}", f"blocks.{i}.{b}") for i in range(layers) for a, b in pairs]
-        for kind, pairs in _STEPS[reading, placement].items()
-    }
+    found: dict[str, list[tuple[str, str]]] = {}
+    for before, after, kind in BLOCK_STEPS[reading, placement]:
+        found.setdefault(kind, []).extend((f"blocks.{i}.{before}", f"blocks.{i}.{after}") for i in range(layers))
+    return found
 
 
 def change(

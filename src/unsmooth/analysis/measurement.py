@@ -174,7 +174,15 @@ def load_measurement(path: str | Path) -> Measurement:
         _ = found["model"], found["data"], found["settings"], found["definitions"]
     per_sample = None if values is None else PerSample.from_json(values, list(cells))
     about = {key: value for key, value in found.items() if key not in ("schema", "samples")}
-    return Measurement(cells, changes, about, partial, notes, per_sample)
+    return Measurement(cells, _one_step_each(changes, about["model"]), about, partial, notes, per_sample)
+
+
+def _one_step_each(changes: dict[Change, Moments], model: Mapping[str, Any]) -> dict[Change, Moments]:
+    """Files before 0.2 credit a post-norm LayerNorm's step to the sub-layer before it; the chain tells them apart."""
+    if model.get("placement") != "post" or any(c.reading == "residual" and c.kind == "LayerNorm" for c in changes):
+        return changes
+    chain = {change: moments for change, moments in changes.items() if change.reading == "chain"}
+    return chain | {change._replace(reading="residual"): moments for change, moments in chain.items()}
 
 
 def layer_of(point: str) -> int | None:

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unsmooth.analysis.changes import KINDS, READINGS
+from unsmooth.analysis.changes import BLOCK_STEPS, KINDS, READINGS
 from unsmooth.analysis.measurement import Cell, Change
 from unsmooth.metrics.registry import metric_named
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
 
 WIDE = 125  # columns of a terminal that can show what each sub-layer changed
+SHORT = {"LayerNorm": "norm", "Attention": "attn", "MLP": "mlp"}
 
 
 def narrow_table(title: str) -> Table:
@@ -47,32 +48,35 @@ def show(measurement: Measurement, console: Console) -> None:
 
 
 def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table:
-    """One row per layer: the metrics of its output and, with `steps`, what attention and MLP changed.
+    """One row per layer: the metrics of its output and, with `steps`, what each of its modules changed.
 
     When the residual stream was not measured as a whole: one row per point.
     """
     metrics = measurement.about["settings"]["metrics"]
-    layers = measurement.about["model"]["layers"]
+    layers, placement = measurement.about["model"]["layers"], measurement.about["model"]["placement"]
     points = list(dict.fromkeys(cell.point for cell in measurement.cells))
-    parallel = measurement.about["model"]["placement"].startswith("parallel")  # has no stream between the two
-    stream = ("post",) if parallel else ("mid", "post")
+    stream = ("post",) if placement.startswith("parallel") else ("mid", "post")  # which has nothing between the two
     full = all(f"blocks.{i}.{name}" in points for i in range(layers) for name in stream)
-    steps = steps and full and not parallel
+    block = BLOCK_STEPS["residual", placement]
+    inside = {f"blocks.{i}.{end}" for i in range(layers) for _, end, _ in block}
+    if not (steps and full and len(block) > 1 and inside <= set(points)):
+        block = ()
     table = Table(title=f"{_subject(measurement)}, tokens: {policy}", title_justify="left")
     table.add_column("layer" if full else "point", justify="right" if full else "left")
     for metric in metrics:
         table.add_column(metric_named(metric).title, justify="right")
-        if steps:
-            table.add_column("attn", justify="right", style="dim")
-            table.add_column("mlp", justify="right", style="dim")
-    for label, point, before, between in _rows(points, layers) if full else ((p, p, "", "") for p in points):
+        for *_, kind in block:
+            table.add_column(SHORT[kind], justify="right", style="dim")
+    for label, point in _rows(points, layers) if full else ((p, p) for p in points):
         cells = []
         for metric in metrics:
             value = {p: measurement.cells[Cell(p, metric, policy)] for p in points}
             cells.append(written(value[point].mean, metric_named(metric).digits, value[point].std, ".2g"))
-            if steps:
-                cells.append(written(value[between].mean - value[before].mean, "+.3g") if before in value else "")
-                cells.append(written(value[point].mean - value[between].mean, "+.3g") if between else "")
+            for start, end, _ in block:
+                before = _at(points, label, start)
+                cells.append(
+                    written(value[_at(points, label, end)].mean - value[before].mean, "+.3g") if before else ""
+                )
         table.add_row(label, *cells)
     return table
 
@@ -106,15 +110,18 @@ def definitions(measurement: Measurement) -> RenderableType:
     return Group(*(Text(line, style="bold red" if line.startswith("PARTIAL") else "dim") for line in lines))
 
 
-def _rows(points: list[str], layers: int) -> list[tuple[str, str, str, str]]:
-    """Label, point, the stream before the layer, and the stream between attention and MLP."""
-    rows = [("embed", "embed", "", "")] if "embed" in points else []
-    for i in range(layers):
-        before = f"blocks.{i}.pre"
-        if before not in points:
-            before = f"blocks.{i - 1}.post" if i else "embed"
-        rows.append((str(i), f"blocks.{i}.post", before, f"blocks.{i}.mid"))
-    return [*rows, ("final", "final_norm", "", "")] if "final_norm" in points else rows
+def _rows(points: list[str], layers: int) -> list[tuple[str, str]]:
+    """Label and point: the stream's beginning, the output of each layer, what the last normalisation gives."""
+    rows = [("embed", "embed"), *((str(i), f"blocks.{i}.post") for i in range(layers)), ("final", "final_norm")]
+    return [row for row in rows if row[1] in points]
+
+
+def _at(points: list[str], layer: str, name: str) -> str:
+    """A point of a layer; what the layer before gave stands for an input that has no name of its own; else ""."""
+    if not layer.isdigit():
+        return ""
+    last = f"blocks.{int(layer) - 1}.post" if int(layer) else "embed"
+    return next((p for p in (f"blocks.{layer}.{name}", last if name == "pre" else "") if p in points), "")
 
 
 def _subject(measurement: Measurement) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from unsmooth.analysis.changes import steps
+from unsmooth.analysis.changes import BLOCK_STEPS
 from unsmooth.figures.drawing import DASHES, KIND_COLOURS, MODEL_COLOURS, SOFT, Drawing, Panel, span
 
 _STEP = {"pre": 0.0, "mid": 0.5, "post": 1.0}
@@ -57,26 +57,26 @@ def steps_figure(model: dict[str, Any], data: dict[str, Any]) -> Drawing:
     metric, policy = data["families"][0]["metrics"][0], data["tokens"][0]
     values = dict(zip(model["points"], model["values"][policy][metric]["mean"], strict=True))
     bars = []
-    kinds = steps("residual", model["placement"], model["layers"])
-    for number, (kind, pairs) in enumerate(kinds.items()):
-        for before, after in pairs:
-            at = int(after.split(".")[1]) + (number + 0.5) / len(kinds)
-            if values.get(before) is not None and values.get(after) is not None:
-                bars.append((at, values[before], values[after], kind))
+    block = BLOCK_STEPS["residual", model["placement"]]
+    for layer in range(model["layers"]):
+        for number, (start, end, kind) in enumerate(block):
+            before, after = values.get(f"blocks.{layer}.{start}"), values.get(f"blocks.{layer}.{end}")
+            if before is not None and after is not None:
+                bars.append((layer + (number + 0.5) / len(block), before, after, kind))
     drawing = Drawing(760, 300)
     panel = Panel(
         drawing, 60, 32, 680, 200, (0.0, float(model["layers"])), span([v for _, a, b, _ in bars for v in (a, b)])
     )
     panel.axes(f"{model['name']}: {data['metrics'][metric]['title']}, step by step", "layer")
-    half = 0.42 / len(kinds)
+    half = 0.42 / len(block)
     for at, before, after, kind in bars:
         top, bottom = sorted((panel.y(before), panel.y(after)))
         left, right = panel.x(at - half), panel.x(at + half)
         drawing.rect(left, top, right - left, max(bottom - top, 1), KIND_COLOURS[kind])
         drawing.line(
-            [(right, panel.y(after)), (panel.x(min(at + 0.58 / len(kinds), panel.x_domain[1])), panel.y(after))], SOFT
+            [(right, panel.y(after)), (panel.x(min(at + 0.58 / len(block), panel.x_domain[1])), panel.y(after))], SOFT
         )
-    for i, kind in enumerate(kinds):
+    for i, kind in enumerate(dict.fromkeys(kind for _, _, kind in block)):
         drawing.rect(60 + 110 * i, 279, 10, 10, KIND_COLOURS[kind])
         drawing.text(76 + 110 * i, 288, kind)
     return drawing

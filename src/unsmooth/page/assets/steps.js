@@ -9,7 +9,8 @@ const STEPS = {
     "parallel-shared": [["pre", "norm1", 0], ["norm1", "post", 3]],
   },
   residual: {
-    pre: [["pre", "mid", 1], ["mid", "post", 2]], post: [["pre", "mid", 1], ["mid", "post", 2]],
+    pre: [["pre", "mid", 1], ["mid", "post", 2]],
+    post: [["pre", "attn_sum", 1], ["attn_sum", "mid", 0], ["mid", "mlp_sum", 2], ["mlp_sum", "post", 0]],
     parallel: [["pre", "post", 3]], "parallel-shared": [["pre", "post", 3]],
   },
 };
