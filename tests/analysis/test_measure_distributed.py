@@ -56,6 +56,8 @@ def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest
         assert first.cells[key].std == pytest.approx(moments.std, rel=1e-4, abs=1e-7), key
     assert first.per_sample is not None
     assert second.per_sample is not None
+    assert first.extremes == second.extremes
+    assert first.extremes["embed"].log_ratio.count == first.samples
     assert (first.per_sample.keys == second.per_sample.keys).all()
     assert (first.per_sample.table == second.per_sample.table).all()
     assert pair(first, whole).why == "the same 6 inputs in both"

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unsmooth.analysis import extremes
 from unsmooth.analysis.changes import KINDS, READINGS, missing
+from unsmooth.analysis.extremes import Extreme
 from unsmooth.analysis.per_sample import PerSample, all_gather
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.moments import Moments, all_reduce
@@ -43,6 +45,7 @@ class Measurement:
 
     `about` holds model, data, definitions, versions and settings; it is saved with the numbers. `per_sample` holds
     the values behind the means, with a key of each sample's input, unless they are too many (`MOST_VALUES`).
+    `extremes` holds the token of extreme norm at each point of the residual stream; files of version 0.1 have none.
     """
 
     cells: dict[Cell, Moments]
@@ -51,6 +54,7 @@ class Measurement:
     partial: bool = False
     notes: list[str] = field(default_factory=list)
     per_sample: PerSample | None = None
+    extremes: dict[str, Extreme] = field(default_factory=dict)
 
     def frame(self) -> pd.DataFrame:
         """One row per point, metric and token policy, in the order of the forward pass."""
@@ -117,6 +121,7 @@ class Measurement:
             self.partial or other.partial,
             list(dict.fromkeys(self.notes + other.notes)),
             self.per_sample.merge(other.per_sample) if self.per_sample and other.per_sample else None,
+            {p: e.merge(other.extremes[p]) for p, e in self.extremes.items() if p in other.extremes},
         )
 
     def all_reduce(self) -> Measurement:
@@ -128,6 +133,7 @@ class Measurement:
             self.partial,
             self.notes,
             all_gather(self.per_sample),
+            extremes.all_gather(self.extremes),
         )
 
     def compare(self, other: Measurement) -> pd.DataFrame:
@@ -160,6 +166,7 @@ class Measurement:
                 }
                 for cell, moments in self.cells.items()
             ],
+            "extremes": {point: extreme.to_json() for point, extreme in self.extremes.items()},
             "changes": [{**change._asdict(), **moments.to_dict()} for change, moments in self.changes.items()],
         }
 
@@ -171,10 +178,11 @@ def load_measurement(path: str | Path) -> Measurement:
         cells = {Cell(**_take(row, Cell)): Moments.from_dict(row) for row in found.pop("cells")}
         changes = {Change(**_take(row, Change)): Moments.from_dict(row) for row in found.pop("changes")}
         partial, notes, values = found.pop("partial"), found.pop("notes"), found.pop("per_sample", None)
+        far = {point: Extreme.from_json(row) for point, row in found.pop("extremes", {}).items()}
         _ = found["model"], found["data"], found["settings"], found["definitions"]
     per_sample = None if values is None else PerSample.from_json(values, list(cells))
     about = {key: value for key, value in found.items() if key not in ("schema", "samples")}
-    return Measurement(cells, _one_step_each(changes, about["model"]), about, partial, notes, per_sample)
+    return Measurement(cells, _one_step_each(changes, about["model"]), about, partial, notes, per_sample, far)
 
 
 def _one_step_each(changes: dict[Change, Moments], model: Mapping[str, Any]) -> dict[Change, Moments]:

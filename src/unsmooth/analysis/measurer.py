@@ -10,10 +10,12 @@ from itertools import product
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.analysis.changes import READINGS, change, steps
+from unsmooth.analysis.extremes import STREAM, Extreme, farthest
 from unsmooth.analysis.fingerprint import sample_keys
 from unsmooth.analysis.measurement import Cell, Change, Measurement
 from unsmooth.analysis.per_sample import Recorder
@@ -23,7 +25,7 @@ from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import Metric, resolve
-from unsmooth.models import hook_points, select_points, view
+from unsmooth.models import hook_points, select_points, split_point, view
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.sources.provenance import library_versions
 
@@ -83,6 +85,8 @@ class Measurer:
         self._evaluator: Evaluator[tuple[str, str]] = Evaluator(self.metrics)
         self._degenerate = check_rule(degenerate)
         self._recorder = Recorder()
+        self._extremes: dict[str, Extreme] = {}
+        self._farthest: dict[str, Tensor] = {}
         self._stack = ExitStack()
         self._kinds = TokenKinds()
         self._same_as: dict[str, str] = {}
@@ -110,7 +114,7 @@ class Measurer:
         )
         self._note_padding()
         self._note_special()
-        self._same_as = {}
+        self._same_as, self._farthest = {}, {}
         call(self.view.model, inputs)
         self._previous = None
         # A device is at work on the forward pass now: keys come for nothing, and `flush` waits for them too.
@@ -135,7 +139,8 @@ class Measurer:
         if not self.batches:
             raise FeatureError("nothing was measured: there was no batch; give at least one")
         about = {**self._about(), **(about or {})}
-        return Measurement(self.cells, self.changes, about, partial, list(self.notes), self._recorder.result())
+        kept = self._recorder.result()
+        return Measurement(self.cells, self.changes, about, partial, list(self.notes), kept, self._extremes)
 
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
         # post[i] and pre[i+1] are one tensor: it is reduced once. The reference keeps its memory from being reused.
@@ -143,6 +148,8 @@ class Measurer:
             self._same_as[point] = self._previous[0]
             return
         self._previous = (point, x)
+        if split_point(point)[1] in STREAM:
+            self._farthest[point] = farthest(x, self._kinds)
         self._evaluator.add_each(x, {(point, policy): token_mask(policy, x, self._kinds) for policy in self.policies})
 
     def _accumulate(self, values: Mapping[tuple[str, str], Mapping[str, Tensor]], keys: Tensor | None) -> None:
@@ -150,6 +157,9 @@ class Measurer:
         for cell, samples in cells.items():
             self.cells.setdefault(cell, Moments()).update(samples)
         self._recorder.add(keys, cells)
+        if self._farthest:
+            for point, found in zip(self._farthest, torch.stack(list(self._farthest.values())).cpu(), strict=True):
+                self._extremes.setdefault(point, Extreme()).update(found)
         for reading in READINGS:
             for kind, pairs in steps(reading, self.view.family.placement, len(self.view.layers)).items():
                 for name, policy in product((m.name for m in self.metrics), self.policies):

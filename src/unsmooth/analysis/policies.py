@@ -110,10 +110,23 @@ def token_mask(
 
 def outliers(x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch token"]) -> Bool[Tensor, "batch token"]:
     """Tokens whose norm is far outside the rest: massive activations and attention sinks, or vanished tokens."""
-    size = x.detach().double().norm(dim=-1).clamp_min(torch.finfo(torch.float64).tiny).log()
+    return outlying(log_ratios(x, among))
+
+
+def log_ratios(x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch token"]) -> Float[Tensor, "batch token"]:
+    """log(norm / median norm) of the tokens `among` which it is asked; nan of the others."""
+    size = (
+        torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float64)
+        .clamp_min(torch.finfo(torch.float64).tiny)
+        .log()
+    )
     known = size.masked_fill(~among, math.nan)
-    median = known.nanmedian(dim=-1, keepdim=True).values
-    distance = (known - median).abs()
+    return known - known.nanmedian(dim=-1, keepdim=True).values
+
+
+def outlying(ratios: Float[Tensor, "batch token"]) -> Bool[Tensor, "batch token"]:
+    """Where `log_ratios` are outside what `no-outliers` keeps."""
+    distance = ratios.abs()
     spread = 1.4826 * distance.nanmedian(dim=-1, keepdim=True).values
     return distance > torch.clamp(_ROBUST_DEVIATIONS * spread, min=math.log(_LEAST_FACTOR))
 

@@ -1,0 +1,93 @@
+"""The token of extreme norm is found at every point of the stream, however the samples are split."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from small_models import images, vit
+from torch import Tensor, nn
+
+import unsmooth
+from unsmooth.analysis.extremes import farthest
+from unsmooth.analysis.policies import TokenKinds, outliers
+
+
+def slow(x: Tensor, keep: list[bool]) -> tuple[float, int]:
+    """Of one sample: log(norm / median) of the token farthest from the median, and its place among those kept."""
+    norms = [math.sqrt(sum(v * v for v in token)) for token, ok in zip(x.tolist(), keep, strict=True) if ok]
+    median = sorted(norms)[(len(norms) - 1) // 2]
+    place = max(range(len(norms)), key=lambda i: abs(math.log(norms[i] / median)))
+    return math.log(norms[place] / median), place
+
+
+@pytest.mark.parametrize("scale", [30.0, 1 / 30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_farthest_token_is_that_of_a_slow_search(scale: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 9, 6, generator=generator)
+    x[1, 3] *= scale
+    x[4, 8] *= scale
+    x = x.to(dtype)
+    padding = torch.zeros(5, 9, dtype=torch.bool)
+    padding[0, :4] = True  # on the left: the first token that counts is at position 0
+    padding[4, 8] = True  # an outlier that is padding is none
+    ratio, position, count = farthest(x, TokenKinds(padding=padding))
+    for i in range(5):
+        expected, place = slow(x[i].double(), (~padding[i]).tolist())
+        assert float(ratio[i]) == pytest.approx(expected, rel=1e-6)
+        assert int(position[i]) == place
+    assert position[1] == 3
+    assert count.tolist() == (outliers(x, ~padding) & ~padding).sum(-1).tolist()
+    assert count[1] >= 1
+
+
+class Loud(nn.Module):
+    """An MLP that makes one token long."""
+
+    def __init__(self, position: int, factor: float) -> None:
+        super().__init__()
+        self.position, self.factor = position, factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.clone()
+        x[:, self.position] *= self.factor
+        return x
+
+
+def test_the_layer_that_makes_an_outlier_and_its_position_are_known() -> None:
+    model = vit()
+    model.blocks[1].mlp = Loud(2, 1000.0)
+    found = unsmooth.measure(model, images()).extremes
+    before, after = found["blocks.1.mid"], found["blocks.1.post"]
+    assert after.log_ratio.mean > before.log_ratio.mean + math.log(50)
+    assert after.positions == Counter({2: after.log_ratio.count})
+    assert after.outliers.min >= 1
+    assert "blocks.1.norm1" not in found  # the stream alone
+
+
+def test_batches_merging_and_files_change_nothing(tmp_path: Path) -> None:
+    model, data = vit(), images()
+    whole = unsmooth.measure(model, data)
+    parts = [unsmooth.measure(model, [batch]) for batch in data]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged.merge(part)
+    again = unsmooth.load_measurement(whole.save(tmp_path / "run.json"))
+    assert again.extremes == whole.extremes
+    for point, extreme in whole.extremes.items():
+        assert merged.extremes[point].positions == extreme.positions
+        assert merged.extremes[point].log_ratio.mean == pytest.approx(extreme.log_ratio.mean, rel=1e-9)
+        assert merged.extremes[point].log_ratio.count == whole.samples
+
+
+def test_a_file_of_the_version_before_has_none(tmp_path: Path) -> None:
+    path = unsmooth.measure(vit(), images()).save(tmp_path / "run.json")
+    content = json.loads(path.read_text())
+    del content["extremes"]
+    path.write_text(json.dumps(content))
+    assert unsmooth.load_measurement(path).extremes == {}
