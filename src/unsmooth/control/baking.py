@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 from unsmooth.control.apply import control_of, controls_of, load_before, unwrap
 from unsmooth.control.slots import supplied
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
+from unsmooth.models.storage import GATHER, refuse_sharded
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -25,6 +26,7 @@ def bake(model: M, *, copy: bool = False) -> M:
     """
     plain = unwrap(model)
     control = control_of(plain)
+    refuse_sharded(plain, f"baking needs whole weights; {GATHER} (reparametrised alike), and bake that one")
     control.check()
     control.clear(plain, (), None)  # of a pass that ended early: changes of `parameter.data` leave no trace in versions
     if copy:

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from unsmooth.control.slots import Place
-from unsmooth.errors import OptionError, WeightsError
+from unsmooth.errors import WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
 from unsmooth.models.rows import rows_of
+from unsmooth.models.storage import refuse_sharded
 from unsmooth.models.weights import slot_of
 
 
@@ -42,18 +43,9 @@ class Controllable:
         return self.heads == self.kv_heads and self.heads * self.key == self.dim
 
 
-#: Wrappers that take note of parameters when they are made: what is added later would never be synchronised.
-_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
-
-
 def attention_layers(model: nn.Module) -> dict[str, LayerView]:
     """Every attention module by its name in the model, in order of execution; a shared one once."""
-    for module in model.modules():
-        if type(module).__name__ in _PARALLEL:
-            raise OptionError(
-                f"{type(module).__name__} knows only the parameters that were there when it was made: change the "
-                "model inside first, and wrap it afterwards"
-            )
+    refuse_sharded(model)
     paths = {id(module): path for path, module in model.named_modules()}
     layers: dict[str, LayerView] = {}
     for layer in view(model).layers:
@@ -94,10 +86,6 @@ def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place
         raise WeightsError(f"{name} keeps no plain weight tensor that could be parametrised")
     slot, owner, tensor = found
     weight: Tensor = getattr(owner, tensor)
-    if not weight.is_floating_point():
-        raise WeightsError(f"{name}: expected floating point weights in {tensor!r}, got {weight.dtype}")
-    if weight.is_meta:
-        raise WeightsError(f"{name}: its weights are on the meta device, without values: load them first")
     if parametrize.is_parametrized(owner, tensor):
         raise WeightsError(
             f"{name}: {tensor!r} is already parametrised: `bake` the part of the model that is reparametrised, or take "

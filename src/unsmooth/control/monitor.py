@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from unsmooth.control.apply import control_of
 from unsmooth.control.factor import gram_cholesky
 from unsmooth.control.spectral import SpectralControl
+from unsmooth.models.storage import whole
 
 _POWER_STEPS = 16
 
@@ -68,11 +69,12 @@ class ControlMonitor:
     def read(self) -> Reading:
         """The state now."""
         control = self.control
+        theta, psi = whole(control.theta), whole(control.psi)
         sizes = control.eigenvalues().abs()
         return Reading(
             names=control.names,
-            condition=_exact(control.theta) if self._exact else _estimate(control.theta),
-            saturated=control.bound.saturated(control.psi, control.sign).float().mean(-1),
+            condition=_exact(theta) if self._exact else _estimate(theta),
+            saturated=control.bound.saturated(psi, control.sign).float().mean(-1),
             smallest=sizes.amin(-1),
             largest=sizes.amax(-1),
         )

@@ -10,6 +10,7 @@ from unsmooth.control.apply import control_of, controls_of, unwrap
 from unsmooth.control.bounds import SIGNS
 from unsmooth.errors import OptionError
 from unsmooth.models import LayerView, view
+from unsmooth.models.storage import whole
 
 
 def spectral_penalty(
@@ -31,7 +32,7 @@ def spectral_penalty(
         if mode is not None:
             raise OptionError("this model is reparametrised and knows its modes: leave out `mode`")
         control = control_of(model)
-        raw = control.psi if control.bound.name in ("free", "clip") else control.shared * control.eigenvalues()
+        raw = whole(control.psi) if control.bound.name in ("free", "clip") else control.shared * control.eigenvalues()
         unlimited = control.bound.signed and control.bound.limit is None
         return _distance(raw * control.sign, margin, 1.0 if limit is None and not unlimited else limit)
     if mode not in SIGNS:

@@ -14,6 +14,7 @@ from unsmooth.control.spectral import SpectralControl
 from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models.rows import Rows
+from unsmooth.models.storage import whole
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Supplied(nn.Module):
     def forward(self, free: Float[Tensor, "free dim"]) -> Tensor:
         """The whole tensor, in its module's own orientation."""
         full = self._control[0].read(self.layer, self.which).mT  # a Linear computes x Wᵀ
+        free = whole(free)
         if free.shape[0]:
             # The pieces keep their order: fused tensors are [query, key, value], once or per head, or any sequence.
             full = self.rows.join(full.to(free.dtype), free)

@@ -29,6 +29,7 @@ from unsmooth.control.fit import Fit, distances
 from unsmooth.control.fit_grouped import nearest
 from unsmooth.control.forms import FORMS, get_form
 from unsmooth.errors import OptionError, WeightsError
+from unsmooth.models.storage import refuse_sharded, whole
 
 #: The attribute of the model under which its `SpectralControl` is registered.
 ATTRIBUTE = "spectral_control"
@@ -98,6 +99,7 @@ class SpectralControl(nn.Module):
         """Appendix A: He-normal Θ (variance 2/d) and ψ ~ N(0, std²); Φ like ψ times Θ."""
         if not 0 < std < float("inf"):
             raise OptionError(f"std {std}: expected a positive number; ψ = 0 has no slope, so it could never move")
+        refuse_sharded(self)
         with torch.no_grad():
             draw(self.theta, (2.0 / self.dim) ** 0.5, generator)
             draw(self.psi, std, generator)
@@ -115,6 +117,7 @@ class SpectralControl(nn.Module):
 
         Exact where the constraint already holds: assigning what `weights(layer)` gave changes nothing.
         """
+        refuse_sharded(self)
         expected = [tuple(self.theta.shape[1:]), (self.psi.shape[1], self.dim)]
         came = [tuple(w_v.shape), tuple(w_proj.shape)]
         if came != expected:
@@ -150,7 +153,7 @@ class SpectralControl(nn.Module):
 
     def eigenvalues(self) -> Float[Tensor, "layer feature"]:
         """diag Λ of every layer, head after head."""
-        return self._share(self.bound.to_lambda(self.psi, self.sign))
+        return self._share(self.bound.to_lambda(whole(self.psi), self.sign))
 
     def _share(self, eigenvalues: Tensor) -> Tensor:
         """An equal share of the interval for each of the heads whose eigenvalues add up, so that their sum is in it."""
@@ -159,9 +162,9 @@ class SpectralControl(nn.Module):
     def weights(self, layer: int | None = None) -> Pair:
         """W_V and W_proj (paper's orientation) of all layers in one call, or of one layer."""
         every = slice(None) if layer is None else layer
-        theta, psi, sign = self.theta[every], self.psi[every], self.sign[every]
+        theta, psi, sign = whole(self.theta)[every], whole(self.psi)[every], self.sign[every]
         work = torch.promote_types(theta.dtype, torch.float32)
-        phi = None if self.phi is None else self.phi[every].to(work)
+        phi = None if self.phi is None else whole(self.phi)[every].to(work)
         # qr, cholesky and solves have no bfloat16 kernels, and an orthogonal weight needs float32.
         with torch.autocast(theta.device.type, enabled=False):
             eigenvalues = self._share(self.bound.to_lambda(psi.to(work), sign.to(work)))
@@ -217,7 +220,7 @@ class SpectralControl(nn.Module):
     @torch.no_grad()
     def check(self) -> None:
         """Raise `WeightsError` with the layers' names where Θ is singular or not finite (synchronises)."""
-        finite = torch.stack([p.isfinite().flatten(1).all(1) for p in self.parameters()]).all(0)
+        finite = torch.stack([whole(p).isfinite().flatten(1).all(1) for p in self.parameters()]).all(0)
         if not bool(finite.all()):
             raise WeightsError(
                 f"Θ or ψ{'' if self.phi is None else ' or Φ'} of {self._named(~finite)} holds NaN or infinity: "
@@ -226,7 +229,7 @@ class SpectralControl(nn.Module):
             )
         if self.form.name == "split":
             return  # VᵀV is never inverted
-        theta = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
+        theta = whole(self.theta).to(torch.promote_types(self.theta.dtype, torch.float32))
         singular = dependent(theta, inverted=self.form.name == "eigen")
         if bool(singular.any()):
             raise WeightsError(

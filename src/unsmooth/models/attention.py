@@ -136,6 +136,7 @@ def _result_spot(layer: LayerView) -> Spot:
 
 def _as_maps(v: ModelView, layer: LayerView, a: Tensor | None) -> Tensor:
     if a is None or a.dim() != 4 or a.shape[1] != layer.heads:
+        layer.weights()  # where they are sharded, by tensor parallelism, each process has some of the heads
         raise WeightsError(
             f"{layer.name} of {v.family.name}: expected attention matrices of shape (batch, {layer.heads} heads, "
             f"query, key), got {'none' if a is None else tuple(a.shape)}: its attention module does not show "

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, ForwardError, UnsmoothError
 from unsmooth.models.sound import SOUND, padding_of_sound
+from unsmooth.models.storage import home
 
 NOT_PASSED = ("special_tokens_mask", "labels")
 _INPUTS = ("input_ids", "pixel_values", "bbox", "input_features", "input_values", "decoder_input_ids")
@@ -90,11 +91,11 @@ def to_model(batch: Any, model: nn.Module) -> Any:
 
     Of a dict, tensors and options (`is_causal=True`); texts and lists that come beside them are left out.
     """
-    weight = next(model.parameters())
     if isinstance(batch, Tensor):
+        device, dtype = home(model)
         if batch.dim() and len(batch) == 0:
             raise FeatureError(f"a batch of shape {tuple(batch.shape)} holds no samples: leave empty batches out")
-        return batch.to(weight.device, weight.dtype if batch.is_floating_point() else None, non_blocking=True)
+        return batch.to(device, dtype if batch.is_floating_point() else None, non_blocking=True)
     if isinstance(batch, Mapping):
         kept = {name: value for name, value in batch.items() if isinstance(value, Tensor | bool | int | float)}
         return {name: to_model(value, model) if isinstance(value, Tensor) else value for name, value in kept.items()}

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from unsmooth.errors import WeightsError
 from unsmooth.models.family import AttentionRow, Slot
 from unsmooth.models.rows import rows_of
+from unsmooth.models.storage import refuse_unreadable
 from unsmooth.models.taps import Paths, find
 
 if TYPE_CHECKING:
@@ -123,10 +124,12 @@ def slot_of(block: nn.Module, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.
 def _found(layer: LayerView, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.Module, str]:
     found = slot_of(layer.block, slots)
     if found is None:
-        tried = [f"{s.path}.{s.weight}" for s in ((slots,) if isinstance(slots, Slot) else slots)]
+        every = (slots,) if isinstance(slots, Slot) else slots
+        there = next((type(part).__name__ for s in every if (part := find(layer.block, s.path)) is not None), "nothing")
         raise WeightsError(
-            f"{layer.name} of family {layer.family.name!r} keeps no plain weight at {' or '.join(tried)} "
-            f"in {type(layer.block).__name__}: merge adapters (LoRA) into the weights, load without quantisation"
+            f"{layer.name} of family {layer.family.name!r} keeps no plain weight at "
+            f"{' or '.join(f'{s.path}.{s.weight}' for s in every)} in {type(layer.block).__name__} ({there} is there): "
+            "merge adapters (LoRA) into the weights, load without quantisation"
         )
     return found
 
@@ -136,11 +139,7 @@ def _read(
 ) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None]:
     slot, owner, name = _found(layer, slots)
     weight: Tensor = getattr(owner, name)
-    if weight.dim() != 2 or not weight.is_floating_point():
-        raise WeightsError(
-            f"{layer.name}: expected a plain matrix at {slot.path}.{slot.weight}, got {weight.dtype} of shape "
-            f"{tuple(weight.shape)} (quantised?): load the model without quantisation"
-        )
+    refuse_unreadable(weight, owner, f"{layer.name}: {slot.path}.{slot.weight}")
     weight = weight.t() if slot.transposed else weight
     rows = rows_of(layer, slot, len(weight))
     bias = find(find(layer.block, slot.path), slot.bias)

@@ -35,7 +35,10 @@ def load_model(
     if weights is not None and random_init:
         raise OptionError("expected either weights or random_init (--random-init), got both")
     loaded = _load(str(reference), weights, random_init, dict(options or {}))
-    loaded.model.eval().to(device=device, dtype=dtype)
+    loaded.model.eval()
+    loaded.model.to(device=device)
+    if not getattr(loaded.model, "is_quantized", False):  # there, dtypes are the format: the library refuses others
+        loaded.model.to(dtype=dtype)
     if dtype is torch.float64 and find(loaded.model, "config._experts_implementation") == "grouped_mm":
         cast(Any, loaded.model).set_experts_implementation("eager")  # the fused product of experts knows no float64
     return loaded

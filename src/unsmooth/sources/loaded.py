@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from unsmooth.errors import DataError
 from unsmooth.models.taps import find
@@ -70,7 +71,18 @@ class LoadedModel:
         """SHA-256 over names, dtypes, shapes and values of the weights as they are when first asked for."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            values = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(values.view(torch.uint8).numpy())
+            for path, part in _parts(name, tensor):
+                digest.update(f"{path} {part.dtype} {tuple(part.shape)}".encode())
+                digest.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """The plain tensors behind an entry of a state dict: a quantised one (torchao) holds several."""
+    if not isinstance(value, Tensor):
+        return
+    if not hasattr(value, "__tensor_flatten__"):
+        yield name, value
+        return
+    for inner in value.__tensor_flatten__()[0]:
+        yield from _parts(f"{name}.{inner}", getattr(value, inner))

@@ -14,6 +14,7 @@ from unsmooth.control.peers.explicit import open_attention, refuse_closed
 from unsmooth.control.select import Layers, select_layers
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, ModelView, view
+from unsmooth.models.storage import home
 from unsmooth.models.taps import Spot, Tap, find_spot
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,8 +40,7 @@ def apply_fix(model: M, name: str, *, layers: Layers = "all", **options: Any) ->
     _refuse(v, peer, picked, shared=len(found) != len(v.layers))
     shapes = [LayerShape(index, len(found), v.width, layer.heads) for index, layer in zip(chosen, picked, strict=True)]
     for layer, fix in zip(picked, _built(peer, shapes, options), strict=True):
-        parameter = next(layer.attention.parameters())
-        _attach(v, layer, peer, fix.to(parameter.device, parameter.dtype))
+        _attach(v, layer, peer, fix.to(*home(layer.attention, model)))
     return model
 
 

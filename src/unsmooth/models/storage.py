@@ -1,0 +1,120 @@
+"""How a model keeps its numbers: plain tensors, or sharded, quantised and offloaded ones, which are refused by name.
+
+What a weight is matters where it is read or replaced (`LayerView.weights`, `reparametrize`, `apply_fix`, `bake`).
+Measuring needs the forward pass only, and takes models that are kept in any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from unsmooth.errors import OptionError, WeightsError
+
+_PLAIN = (Tensor, nn.Parameter, nn.Buffer)
+_ORDER = (
+    "its new parameters would differ from process to process. Change the whole model first, shard it afterwards, and "
+    "make the optimiser last"
+)
+GATHER = (
+    "gather them with torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
+    "options=StateDictOptions(full_state_dict=True)) and load them into a model that is not sharded"
+)
+#: Wrappers that take note of parameters when they are made: what is added later would never be synchronised.
+_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
+_QUANTISED = (
+    "load the model without quantisation, or make it plain first (`model.dequantize()` in Hugging Face; torchao: "
+    "`module.weight = nn.Parameter(module.weight.dequantize())`)"
+)
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process holds a part of it only: a DTensor, of FSDP2 or tensor parallelism."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor itself; of a sharded one all of it, gathered (so every process must call this), with gradients."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
+
+
+def refuse_unreadable(weight: Tensor, owner: nn.Module, where: str) -> None:
+    """WeightsError unless the numbers in this tensor are the weight, all of it, and nothing else is.
+
+    `where` names layer and tensor; `owner` is the module that computes with it.
+    """
+    kind, module = type(weight), type(owner).__name__
+    if is_sharded(weight):
+        raise WeightsError(f"{where} is sharded ({_sharding(weight)}), and its whole weight is needed: {GATHER}")
+    if hasattr(weight, "ds_id"):
+        raise WeightsError(f"{where} is sharded (DeepSpeed ZeRO-3): read it inside deepspeed.zero.GatheredParameters")
+    if weight.is_meta:
+        raise WeightsError(
+            f"{where} is on the meta device, without values (offloaded to disk or CPU by accelerate, or never loaded): "
+            "load the model into memory"
+        )
+    if kind not in _PLAIN or not weight.is_floating_point() or weight.element_size() < 2:
+        held = f"{kind.__name__} of {weight.dtype}" if kind not in _PLAIN else f"{weight.dtype}"
+        raise WeightsError(
+            f"{where} is quantised ({held} in a {module}), and its numbers are not the weights themselves: {_QUANTISED}"
+        )
+    if weight.dim() != 2:
+        raise WeightsError(
+            f"{where}: expected a matrix, got shape {tuple(weight.shape)}: sharded weights (FullyShardedDataParallel) "
+            "are flat outside the forward pass; give the model from before it was wrapped"
+        )
+
+
+def refuse_sharded(model: nn.Module, remedy: str = "") -> None:
+    """OptionError where parameters that come later, or take the place of others, would not be synchronised."""
+    for path, module in model.named_modules():
+        kinds = [base.__name__ for base in type(module).__mro__]
+        if kinds[0] in _PARALLEL:
+            raise OptionError(
+                f"{kinds[0]} knows only the parameters that were there when it was made: change the "
+                "model inside first, and wrap it afterwards"
+            )
+        sharded = next((name for name, p in module.named_parameters(recurse=False) if is_sharded(p)), None)
+        if "FSDPModule" in kinds or sharded is not None:
+            what = repr(f"{path}.{sharded}".lstrip(".") if sharded else path) if sharded or path else "the model"
+            raise OptionError(f"{what} is sharded already (fully_shard or parallelize_module): {remedy or _ORDER}")
+
+
+def home(*modules: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where a module takes its inputs, and the dtype it computes in; the next module says what this one cannot.
+
+    Offloaded parameters are on the meta device until their turn, quantised ones of a dtype that no features have.
+    """
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+    for tensor in _tensors(modules):
+        if device is None and not tensor.is_meta:
+            device = tensor.device
+        if dtype is None and tensor.is_floating_point() and tensor.element_size() >= 2:
+            dtype = tensor.dtype
+        if device is not None and dtype is not None:
+            break
+    parts = (part for module in modules for part in module.modules())
+    where = next((d for part in parts if (d := _execution_device(part)) is not None), device)
+    return where or torch.device("cpu"), dtype or torch.get_default_dtype()
+
+
+def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+    for module in modules:
+        yield from module.parameters()
+        yield from module.buffers()
+
+
+def _execution_device(module: nn.Module) -> torch.device | None:
+    """Where accelerate runs this module, if it moves its weights there for the time of the call."""
+    device = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+    return None if device is None else torch.device(device if not isinstance(device, int) else f"cuda:{device}")
+
+
+def _sharding(weight: Tensor) -> str:
+    mesh, placements = getattr(weight, "device_mesh", None), getattr(weight, "placements", ())
+    over = f" over {mesh.size()} processes" if mesh is not None else ""
+    return f"{type(weight).__name__}{over}, {', '.join(map(str, placements))}"
