@@ -15,7 +15,6 @@ from unsmooth.analysis.agreement import (
     bootstrap_interval,
     share_interval,
     spearman,
-    wilson_interval,
 )
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=3, max_size=30)
@@ -69,15 +68,20 @@ def test_bootstrap_is_reproducible() -> None:
     assert runs[0] == runs[1]
 
 
-def test_wilson_equals_scipy() -> None:
-    for hits, count in ((0, 9), (4, 9), (9, 9)):
-        expected = stats.binomtest(hits, count).proportion_ci(method="wilson")
-        assert wilson_interval(hits / count, count) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert wilson_interval(0.0, 0) == (0.0, 1.0)
+def test_inputs_that_agree_leave_a_narrow_interval() -> None:
+    widths = []
+    for count, cases in ((4, 36), (16, 36), (4, 144)):
+        low, high = share_interval(np.full(count, 5 / 36), cases)
+        assert low < 5 / 36 < high
+        assert high - low < 4 / cases
+        widths.append(high - low)
+    assert widths[0] > max(widths[1:])  # more inputs, or shares of more cases, say more
+    assert share_interval(np.ones(8), 36)[1] == 1.0
+    assert 0.99 < share_interval(np.ones(8), 36)[0] < 1.0
 
 
-def test_unanimous_inputs_still_leave_doubt() -> None:
-    assert share_interval(np.ones(8)) == pytest.approx(wilson_interval(1.0, 8))
+def test_the_interval_of_a_share_is_students_over_inputs() -> None:
     values = np.array([0.4, 0.6, 0.5, 0.5])
     expected = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
-    assert share_interval(values) == pytest.approx(expected, rel=1e-6)
+    assert share_interval(values, 10**6) == pytest.approx(expected, rel=1e-6)
+    assert all(math.isnan(end) for end in share_interval(values[:1], 10))  # one input varies with nothing

@@ -27,7 +27,7 @@ COMPARED = (
 
 
 def type_shares(frame: pd.DataFrame, kind: str = "paper_kind") -> pd.DataFrame:
-    """Share of each dominating type over layers, heads and inputs, with a 95 % interval over inputs.
+    """Share of each dominating type over layers, heads and inputs, with a 95 % interval of what varies: inputs.
 
     `neither` is the share whose dominating λ_A is not the Perron root and not the smallest real one either, which
     Theorem 1 does not allow for.
@@ -39,10 +39,11 @@ def type_shares(frame: pd.DataFrame, kind: str = "paper_kind") -> pd.DataFrame:
     if kind not in frame:
         raise FeatureError("no spectrum of A was computed: explain with spectra=1 or more")
     frame = frame[frame[kind].notna()]
+    cases = int(frame["input"].value_counts().min()) if len(frame) else 1
     rows = []
     for name, label in KINDS.items():
         per_input = np.asarray((frame[kind] == name).groupby(frame["input"]).mean(), dtype=np.float64)
-        low, high = share_interval(per_input)
+        low, high = share_interval(per_input, cases)
         rows.append({"kind": name, "type": label, "share": per_input.mean(), "low": low, "high": high})
     table = pd.DataFrame(rows)
     endpoint = frame["endpoint" if kind == "kind" else "paper_endpoint"]

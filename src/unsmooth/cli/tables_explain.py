@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -78,6 +79,12 @@ def eigenvalues(explanation: Explanation) -> Table:
     return table
 
 
+INTERVALS = (
+    "; intervals say what other inputs would give: of shares by Student's t over inputs, of Spearman by drawing inputs "
+    "with replacement; layers and heads are those of this model and do not vary"
+)
+
+
 def types(explanation: Explanation, kind: str) -> Table:
     """The poster's Table 1."""
     frame = explanation.type_shares(kind)
@@ -88,7 +95,7 @@ def types(explanation: Explanation, kind: str) -> Table:
     for name in ("", "share", "95 % interval", "neither endpoint"):
         table.add_column(name, justify="right" if name else "left")
     for row in frame.to_dict("records"):
-        interval = f"{row['low']:.1%} – {row['high']:.1%}"
+        interval = "one input" if math.isnan(row["low"]) else f"{row['low']:.1%} – {row['high']:.1%}"
         table.add_row(f"{row['type']} {row['kind']}", f"{row['share']:.2%}", interval, f"{row['neither']:.2%}")
     return table
 
@@ -115,7 +122,9 @@ def footnotes(explanation: Explanation) -> RenderableType:
     wanted = ("exponent", "small_step", "step", "log_rho_hfc", "measured_hfc", "measured_ratio", "frozen_hfc",
               "mean_step_hfc", "alignment", "departure", "condition")  # fmt: skip
     lines = [f"{name}: {definitions[name]}" for name in wanted if name in definitions]
-    lines.append(f"{counted(explanation.inputs, 'input')}; means over inputs; intervals by drawing inputs")
+    lines.append(
+        f"{counted(explanation.inputs, 'input')}; means over inputs" + (INTERVALS if explanation.inputs > 1 else "")
+    )
     if over := explanation.overshooting():
         lines.append(
             f"note: {len(over)} layers overshoot (s·λ down to {min(over.values()):.2g}, below −2): repeated, they turn "

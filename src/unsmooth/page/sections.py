@@ -50,8 +50,9 @@ SECTIONS = (
     Section(
         "shares", "Types", "Which type dominates",
         "Over layers, heads and inputs: how often the dominating eigenvalue belongs to the mean direction (type 1, "
-        "tokens become equal) or to another one (type 2, tokens stay apart). The interval is over inputs, not "
-        "heads. A tie means that neither moves: a head of low rank leaves most directions as they are.",
+        "tokens become equal) or to another one (type 2, tokens stay apart). The interval says how much the share "
+        "varies with the input; layers and heads are those of this model. A tie means that neither moves: a head of "
+        "low rank leaves most directions as they are.",
         "explain",
     ),
     Section(

@@ -37,7 +37,7 @@ def run(context: Context) -> Result:
             "type (2) here is every dominating pair with i ≠ n; `neither endpoint` is the part of it whose λ_A is "
             "complex or not the smallest, which the poster's two rows leave out",
             "both tie where λ_H = 0 dominates: 1 + 0·λ_A is 1 for every λ_A",
-            "the 95 % interval is over inputs; where all inputs agree, Wilson's for that many inputs",
+            "the 95 % interval is Student's over inputs, a share's rounding included; layers and heads do not vary",
         ],
         about={
             "models": [f"{name}={reference}" for name, reference in models],
@@ -65,7 +65,8 @@ def _cells(shares: pd.DataFrame) -> list[Value]:
     found: list[Value] = []
     for kind in ("smoothing", "sharpening"):
         row: Any = shares.loc[kind]
-        found += [100 * float(row["share"]), f"{row['low']:.1%} – {row['high']:.1%}"]
+        interval = f"{row['low']:.1%} – {row['high']:.1%}" if row["low"] <= row["high"] else "one input"
+        found += [100 * float(row["share"]), interval]
     neither, tied = float(shares["neither"]["sharpening"]), float(shares["share"]["mixed"])
     return [*found, 100 * neither, 100 * tied, int(shares["count"].iloc[0])]
 
