@@ -170,9 +170,9 @@ def families() -> Any:
         ({"proj": Slot("attn.proj", transposed=True)}, "misses"),
         ({"value": Slot("attn.values")}, r"keeps no plain weight at attn\.values\.weight .*: merge adapters"),
         ({"heads": "attn.head_dim"}, r"expected attention matrices of shape \(batch, 8 heads"),
-        ({"heads": "attn.no_heads"}, "expected a number of heads at 'attn.no_heads'"),
+        ({"heads": "attn.proj"}, "expected a number of heads at 'attn.proj'"),
         ({"maps": None}, "gives no attention matrices: its row has no Maps"),
-        ({"module": "attention"}, "has no attention module at 'attention'"),
+        ({"module": "attn.num_heads"}, "has no attention module at 'attn.num_heads'"),
     ],
 )
 def test_a_wrong_row_is_caught(changes: dict[str, Any], message: str) -> None:

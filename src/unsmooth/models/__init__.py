@@ -1,7 +1,7 @@
 """Where things are inside a model: one row per family; no code elsewhere knows a model's attribute names."""
 
 from unsmooth.models.attention import capture_attention, check_attention
-from unsmooth.models.family import AttentionRow, Family, Maps, Slot
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, sdpa_maps
 from unsmooth.models.hooks import hook_points
 from unsmooth.models.points import select_points, split_point
 from unsmooth.models.registry import families, register_family, unregister_family
@@ -26,6 +26,7 @@ __all__ = [
     "into",
     "out",
     "register_family",
+    "sdpa_maps",
     "select_points",
     "split_point",
     "unregister_family",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +14,8 @@ from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models.family import Maps
 from unsmooth.models.forward import call, evaluating, to_model
-from unsmooth.models.hooks import listen
+from unsmooth.models.hooks import Receive, listen
+from unsmooth.models.sdpa import ShowSdpa
 from unsmooth.models.taps import Spot, Tap, find, find_spot
 from unsmooth.models.view import LayerView, ModelView
 from unsmooth.models.weights import HeadWeights
@@ -38,9 +39,10 @@ def capture_attention(
     chosen = _chosen(v, layers)
 
     def receive(name: str, a: Tensor | None) -> None:
-        fn(int(name), _as_maps(v, v.layers[int(name)], a))
+        layer = v.layers[int(name.partition(".")[0])]
+        fn(layer.index, _as_maps(v, layer, a))
 
-    with unfused(v, chosen), listen(v, {str(i): (i, _maps_spot(v.layers[i])) for i in chosen}, receive):
+    with unfused(v, chosen), _listen_to_maps(v, chosen, {}, receive):
         yield
 
 
@@ -56,7 +58,6 @@ def check_attention(v: ModelView, batch: Any) -> float:
     spots: dict[str, tuple[int | None, Spot]] = {}
     for layer in v.layers:
         spots[f"{layer.index}.in"] = (layer.index, Spot(layer.attention, Tap("", "in")))
-        spots[f"{layer.index}.maps"] = (layer.index, _maps_spot(layer))
         spots[f"{layer.index}.out"] = (layer.index, _result_spot(layer))
 
     def receive(name: str, x: Tensor | None) -> None:
@@ -68,9 +69,38 @@ def check_attention(v: ModelView, batch: Any) -> float:
             worst = max(worst, _compare(layer, seen["in"], seen["maps"], seen["out"]))
             seen.clear()
 
-    with evaluating(v.model), unfused(v, range(len(v.layers))), listen(v, spots, receive):
+    chosen = range(len(v.layers))
+    with evaluating(v.model), unfused(v, chosen), _listen_to_maps(v, chosen, spots, receive):
         call(v.model, to_model(batch, v.model))
     return worst
+
+
+@contextmanager
+def _listen_to_maps(
+    v: ModelView, layers: Iterable[int], others: Mapping[str, tuple[int | None, Spot]], receive: Receive
+) -> Iterator[None]:
+    """`listen` to the spots given and, as `LAYER.maps`, to the matrices of these layers, however they are shown."""
+    spots = dict(others)
+    sdpa = ShowSdpa(lambda layer, a: receive(f"{layer}.maps", a))
+    for layer in (v.layers[i] for i in layers):
+        if _maps_row(layer).fused:
+            spots[f"{layer.index}.begin"] = (layer.index, Spot(layer.attention, Tap("", "in")))
+            spots[f"{layer.index}.end"] = (layer.index, Spot(layer.attention, Tap("", "out")))
+        else:
+            spots[f"{layer.index}.maps"] = (layer.index, _maps_spot(layer))
+
+    def heard(name: str, x: Tensor | None) -> None:
+        index, _, what = name.partition(".")
+        if what == "begin":
+            sdpa.begin(int(index))
+        elif what == "end":
+            sdpa.end(f"{v.layers[int(index)].name} of {v.family.name}")
+        else:
+            receive(name, x)
+
+    fused = any(name.endswith(".begin") for name in spots)
+    with sdpa if fused else nullcontext(), listen(v, spots, heard):
+        yield
 
 
 @contextmanager

@@ -51,10 +51,16 @@ class Slot:
 class Maps:
     """How a block shows its attention matrices: a tap, and what must be set for it to carry them."""
 
-    tap: Taps
+    tap: Taps = ()
+    fused: bool = False  # the module calls F.scaled_dot_product_attention: its matrix is formed from q and k
     settings: Mapping[str, object] = field(default_factory=dict)  # attributes of the block
     backbone_settings: Mapping[str, object] = field(default_factory=dict)
     call_with: Mapping[str, object] = field(default_factory=dict)  # arguments of the attention's call
+
+
+def sdpa_maps() -> Maps:
+    """The module calls `F.scaled_dot_product_attention` once; nothing else needs to be said."""
+    return Maps(fused=True)
 
 
 def eager_maps(*modules: str) -> Maps:

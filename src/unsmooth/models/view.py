@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unsmooth.errors import CompiledModelError, UnknownModelError, WeightsError
 from unsmooth.models.family import BLOCK_POINTS, AttentionRow, Family
+from unsmooth.models.places import check_places
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.taps import Spot, find, find_spot
 from unsmooth.models.weights import HeadWeights, read_weights, slot_of, write_weights
@@ -136,6 +137,7 @@ def view(model: nn.Module) -> ModelView:
     refuse_compiled(model)
     _, backbone, family = match(model)
     layers = tuple(LayerView(i, block, family) for i, block in enumerate(blocks_of(family, backbone)))
+    check_places(family, backbone, [layer.block for layer in layers])
     first = layers[0].block
     return ModelView(
         model=model,
