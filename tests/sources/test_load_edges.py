@@ -158,3 +158,73 @@ def test_the_zoo_is_the_projects_unless_another_is_named(tmp_path: Path, monkeyp
     assert list(zoo_folder().glob("*/config.json"))
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
     assert zoo_folder() == tmp_path
+
+
+class _Code:
+    """A pickle that runs code when it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("option", ["checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained"])
+def test_options_never_read_a_file(option: str) -> None:
+    with pytest.raises(OptionError, match=f"'{option}' is no option here: give weights by --weights FILE"):
+        load_model(TINY, random_init=True, options={**SMALL, option: "weights.pth"})
+
+
+@pytest.mark.parametrize("name", ["hf-hub:somebody/model", "local-dir:/tmp", "no_such_model", 3])
+def test_a_file_names_a_timm_model_and_no_other_source(name: Any) -> None:
+    with pytest.raises((CheckpointError, UnknownModelError), match="must not name other sources|has no model"):
+        load_timm.create(name, {})
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"model_args": {"checkpoint_path": "PICKLE"}},
+        {"architecture": "hf-hub:somebody/model"},
+        {"model_args": {"pretrained_cfg": {"file": "PICKLE"}}},
+        {"architecture": "local-dir:/tmp"},
+        {"attn_implementation": "somebody/kernel"},
+    ],
+)
+@pytest.mark.parametrize("random_init", [False, True])
+def test_a_hugging_face_folder_does_not_name_other_files(extra: Any, random_init: bool, tmp_path: Path) -> None:
+    mark, file = tmp_path / "ran", tmp_path / "weights.pth"
+    torch.save(_Code(mark), file)
+    config = {"model_type": "timm_wrapper", "architecture": "vit_tiny_patch16_224", "num_labels": 2, **extra}
+    (tmp_path / "config.json").write_text(json.dumps(config).replace("PICKLE", str(file)))
+    with pytest.raises(CheckpointError, match="must not name other files or repositories"):
+        load_model(f"hf:{tmp_path}", random_init=random_init)
+    assert not mark.exists()
+
+
+def test_an_adapter_is_not_loaded_onto_a_model_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "somebody/model"}')
+    with pytest.raises(CheckpointError, match=r"holds an adapter .* merge it into the weights"):
+        load_model(f"hf:{tmp_path}", random_init=True)
+
+
+@pytest.mark.parametrize("name", ["Trainer", "pipeline", "logging", "no_such", "GPT2Config"])
+def test_an_architecture_is_a_model_or_nothing(name: str, tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 9, "architectures": [name]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert type(load_model(f"hf:{tmp_path}", random_init=True).model).__name__ == "GPT2Model"
+
+
+@pytest.mark.parametrize("name", ["../outside", "../../zoo/run", "run/../../outside", "/outside", ".", ""])
+def test_a_zoo_name_does_not_leave_the_zoo(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unsmooth.training.trained import trained_folder
+
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path / "zoo"))
+    for folder in ("outside", "zoo/run"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
+    for resolve in (load_model, trained_folder):
+        with pytest.raises(UnknownModelError, match="no model zoo:.*; available: run"):
+            resolve(f"zoo:{name}")

@@ -68,7 +68,7 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
     if weights is not None or random_init or options:
         raise OptionError(f"{reference}: weights, random_init and options are for timm: and hf: models only")
     if colon and scheme == "zoo":
-        return _trained(_zoo_model(name), reference)
+        return _trained(zoo_model(name), reference)
     if Path(reference).exists():
         _refuse_hugging_face(Path(reference))
         return _trained(Path(reference), reference)
@@ -84,7 +84,8 @@ def _refuse_hugging_face(path: Path) -> None:
         raise OptionError(f"{path} is a Hugging Face folder, not one that train wrote: give it as hf:{path}")
 
 
-def _zoo_model(name: str) -> Path:
+def zoo_model(name: str) -> Path:
+    """The folder of a shipped model; a name is one of those that are there, never a path that leads out of the zoo."""
     have = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
     if name in have:
         return zoo_folder() / name

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError
+from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError, UnsmoothError
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.taps import find
 from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, Modality
@@ -19,6 +19,7 @@ from unsmooth.sources.state_files import load_state, read_state
 
 _INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 _TEXT = "The quick brown fox jumps over 13 lazy dogs; C=O."
+_TIMM_FILES = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay")
 #: Of a pair of towers, the one that is loaded unless a part is named.
 _VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
 
@@ -57,18 +58,45 @@ def load_hf(
 def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
     if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
         raise CheckpointError(f"{name} has no config.json: expected a folder that save_pretrained wrote")
+    if (Path(name) / "adapter_config.json").is_file():  # transformers would fetch the model that it names
+        raise CheckpointError(
+            f"{name} holds an adapter beside or instead of a model: merge it into the weights (merge_and_unload), and "
+            "save the model in a folder of its own"
+        )
+    try:
+        _refuse_other_sources(name, transformers.PreTrainedConfig.get_config_dict(name)[0])
+        transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except UnsmoothError:
+        raise
+    except Exception as error:  # missing or damaged files, and values that a configuration does not take: any class
+        raise _not_found(name, error) from error
     try:
         config, unused = transformers.AutoConfig.from_pretrained(
             name, trust_remote_code=False, return_unused_kwargs=True, **options
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise _not_found(name, error) from error
-    except Exception as error:  # the configuration's own check of a value: of no common class over the releases
+    except Exception as error:
         reason = " ".join(str(error).split())
         raise OptionError(f"hf:{name} does not take these options {dict(options)}: {reason}") from error
     if unused:
         raise OptionError(f"hf:{name} ({type(config).__name__}) has no option {', '.join(map(repr, unused))}")
     return config
+
+
+def _refuse_other_sources(name: str, found: Any, place: str = "config.json") -> None:
+    """CheckpointError where a configuration names weights or code that lie elsewhere: timm reads a `checkpoint_path`
+    as a pickle, transformers runs an attention kernel that is a repository."""
+    pairs = found.items() if isinstance(found, Mapping) else enumerate(found) if isinstance(found, list) else ()
+    for key, value in pairs:
+        _refuse_other_sources(name, value, f"{place}: {key}")
+        sourced = isinstance(value, str) and (
+            value.startswith(("hf-hub:", "hf_hub:", "local-dir:"))
+            or ("/" in value and str(key).endswith("attn_implementation"))
+        )
+        if sourced or key == "checkpoint_path" or (key in _TIMM_FILES and place.endswith(("model_args", "_kwargs"))):
+            raise CheckpointError(
+                f"{name} ({place}) has {key} = {value!r}: a configuration must not name other files or repositories; "
+                "remove it if you trust the rest"
+            )
 
 
 def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelError:
@@ -88,8 +116,9 @@ def _classes(transformers: Any, config: Any, whole: bool) -> list[Any]:
     """The class that wrote the weights, then the bare backbone; of a CLIP or SigLIP pair, the vision tower."""
     if config.model_type in _VISION_TOWERS and not whole:
         return [getattr(transformers, _VISION_TOWERS[config.model_type])]
-    named = (getattr(transformers, architecture, None) for architecture in config.architectures or ())
-    return [*filter(None, named), transformers.AutoModel]
+    named = (getattr(transformers, str(architecture), None) for architecture in config.architectures or ())
+    models = [make for make in named if isinstance(make, type) and issubclass(make, transformers.PreTrainedModel)]
+    return [*models, transformers.AutoModel]
 
 
 def _is_tower(make: Any) -> bool:

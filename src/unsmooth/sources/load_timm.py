@@ -18,6 +18,9 @@ from unsmooth.models.taps import find
 from unsmooth.sources.loaded import ImageInput
 from unsmooth.sources.state_files import load_state, read_state
 
+#: Options of `timm.create_model` that read weights from a place of their own.
+_FILES = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay")
+
 
 def load_timm(
     name: str, weights: str | Path | None, random_init: bool, options: Mapping[str, Any]
@@ -25,11 +28,12 @@ def load_timm(
     """The model and its preprocessing; `options` go to the model's constructor."""
     timm = _import_timm(name)
     _check_name(timm, name)
+    _refuse_files(name, options)
     if random_init:
-        model = create(name, options)
+        model = _create(name, options)
     elif weights is not None:
         state = read_state(weights)
-        model = create(name, {**_inferred(name, options, state), **options})
+        model = _create(name, {**_inferred(name, options, state), **options})
         load_state(model, _converted(model, state, str(weights)), str(weights))
     else:
         model = _from_hub(timm, name, options)
@@ -37,7 +41,25 @@ def load_timm(
 
 
 def create(name: str, options: Mapping[str, Any]) -> nn.Module:
-    """A timm model with random weights; OptionError for an option it does not take."""
+    """A timm model with random weights, as a file describes it: such a name never leads to the hub or a folder.
+
+    OptionError for an option that it does not take, or that would read a file.
+    """
+    if not isinstance(name, str) or ":" in name:
+        raise CheckpointError(f"expected the name of a timm model, got {name!r}: a file must not name other sources")
+    _check_name(_import_timm(name), name)
+    _refuse_files(name, options)
+    return _create(name, options)
+
+
+def _refuse_files(name: str, options: Mapping[str, Any]) -> None:
+    """Some releases of timm load these as pickles, and run what is in them."""
+    for option in _FILES:
+        if option in options:
+            raise OptionError(f"timm:{name}: {option!r} is no option here: give weights by --weights FILE (weights=)")
+
+
+def _create(name: str, options: Mapping[str, Any]) -> nn.Module:
     timm = _import_timm(name)
     try:
         model: nn.Module = timm.create_model(name, pretrained=False, **options)
@@ -116,9 +138,9 @@ def _outline(name: str, options: Mapping[str, Any]) -> nn.Module:
     """The model without memory for its weights, where this timm can build one."""
     try:
         with torch.device("meta"):
-            return create(name, options)
+            return _create(name, options)
     except (RuntimeError, NotImplementedError):
-        return create(name, options)
+        return _create(name, options)
 
 
 def _converted(model: nn.Module, state: dict[str, Tensor], source: str) -> dict[str, Tensor]:

@@ -30,13 +30,9 @@ DEFINITION = "After each block: Frobenius HFC/LFC, signed cosine over pairs, eff
 def trained_folder(reference: str) -> Path:
     """The folder behind `zoo:NAME` or a path."""
     if reference.startswith("zoo:"):
-        from unsmooth.sources.load import zoo_folder
+        from unsmooth.sources.load import zoo_model
 
-        folder = zoo_folder() / reference.removeprefix("zoo:")
-        if not (folder / CONFIG).is_file():
-            have = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
-            raise CheckpointError(f"no model {reference}; available: {', '.join(have) or 'none'}")
-        return folder
+        return zoo_model(reference.removeprefix("zoo:"))
     wanted = "expected zoo:NAME or the folder of a model that `unsmooth train` wrote"
     if reference.startswith(("timm:", "hf:")):
         raise OptionError(f"{reference} was not trained here: {wanted}")
