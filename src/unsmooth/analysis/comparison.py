@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from unsmooth.analysis.measurement import Measurement, kind_of, layer_of
 from unsmooth.analysis.pairing import pair
 from unsmooth.errors import UnsmoothError
+from unsmooth.metrics.differences import holm, paired_difference, welch_interval
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import metric_named
-from unsmooth.metrics.student import student_95
+from unsmooth.metrics.student import student_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +26,9 @@ def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
     """Difference `b − a` for every number that both hold, with its 95 % interval and the definition's text.
 
     Where both hold the same inputs (see `pair`), the interval is that of paired samples and `pairs` says how many
-    there were; elsewhere it is Welch's. Where they differ beyond it, `smoother` says which one is smoother. The two
-    need not come from the same model: what they share is compared, what they don't is left out.
+    there were; elsewhere it is Welch's. Where they differ beyond it, `smoother` says which one is smoother. `p` belongs
+    to that number alone, `p_holm` is Holm's for all rows: below 0.05, a difference can be claimed although many numbers
+    were looked at. The two need not come from the same model: what they share is compared, what they don't is left out.
     """
     import pandas as pd
 
@@ -54,7 +55,9 @@ def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
                 "definition": a.definition(cell.metric, cell.tokens),
             }
         )
-    return pd.DataFrame(rows).astype({"layer": "Int64"})
+    frame = pd.DataFrame(rows).astype({"layer": "Int64"})
+    frame["p_holm"] = holm(frame["p"].to_list())
+    return frame
 
 
 def _smoother(found: dict[str, float], sign: int) -> str:
@@ -71,18 +74,20 @@ def paired(a: Values, b: Values) -> dict[str, float]:
     >>> round(found["difference"], 3), round(found["high"], 3)  # t of two degrees of freedom, 4.303, times 0.1 / √3
     (0.2, 0.448)
     """
-    moments = Moments()
-    moments.update(torch.from_numpy(b - a))
+    found = paired_difference(a, b)
     first, second = (float(x.mean()) if len(x) else math.nan for x in (a, b))
-    return _row(first, second, moments.mean, moments.half_width, len(a))
+    return _row(first, second, found.mean, (found.high - found.low) / 2, found.p, len(a))
 
 
 def welch(a: Moments, b: Moments) -> dict[str, float]:
     """Welch's 95 % interval for the difference of two means."""
-    return _row(a.mean, b.mean, b.mean - a.mean, welch_half_width(a, b), 0)
+    half, freedom = welch_interval((a.sem, b.sem), (a.count, b.count))
+    error = math.hypot(a.sem, b.sem)
+    p = student_p((b.mean - a.mean) / error, freedom) if error > 0 else math.nan
+    return _row(a.mean, b.mean, b.mean - a.mean, half, p, 0)
 
 
-def _row(a: float, b: float, difference: float, half: float, pairs: int) -> dict[str, float]:
+def _row(a: float, b: float, difference: float, half: float, p: float, pairs: int) -> dict[str, float]:
     return {
         "a": a,
         "b": b,
@@ -90,21 +95,11 @@ def _row(a: float, b: float, difference: float, half: float, pairs: int) -> dict
         "low": difference - half,
         "high": difference + half,
         "differs": abs(difference) > half,
+        "p": p,
         "pairs": pairs,
     }
 
 
 def welch_half_width(a: Moments, b: Moments) -> float:
-    """Half of Welch's 95 % interval for the difference of two means; nan where one has fewer than two samples.
-
-    >>> same = Moments(count=2, mean=0.0, square=0.5)
-    >>> round(welch_half_width(same, same), 3)  # t of two degrees of freedom, 4.303, times √(0.25 + 0.25)
-    3.042
-    """
-    first, second = a.sem**2, b.sem**2
-    total = first + second
-    if not total > 0:
-        return total  # no spread at all, or none that is known
-    # Welch and Satterthwaite's degrees of freedom
-    freedom = total**2 / (first**2 / (a.count - 1) + second**2 / (b.count - 1))
-    return student_95(round(freedom, 3)) * math.sqrt(total)
+    """Half of Welch's 95 % interval for the difference of two means; nan where one has fewer than two samples."""
+    return welch_interval((a.sem, b.sem), (a.count, b.count))[0]
