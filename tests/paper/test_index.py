@@ -18,7 +18,7 @@ def test_names_are_unique_and_every_item_says_what_it_needs() -> None:
     assert {"fig4", "poster-fig1"} <= set(names)
     for item in items():
         prefix = item.name.partition("-")[0].rstrip("0123456789")
-        assert item.source == {"poster": "poster", "training": "ours", "variants": "ours"}.get(prefix, "paper")
+        assert item.source == {"poster": "poster", "fig": "paper", "table": "paper"}.get(prefix, "ours")
         assert len(item.title) > 10
         assert len(item.needs) > 20
         assert find_item(item.name) is item

@@ -74,19 +74,6 @@ def test_without_any_model_the_item_says_what_to_do(name: str, tmp_path: Path, m
         find_item(name).run(Context())
 
 
-@pytest.fixture
-def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two small untrained models under names that tell their variant."""
-    from unsmooth.training import build_model, find_recipe, save_model
-
-    recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
-    for seed, variant in enumerate(("plain", "sharpening")):
-        about = {"variant": variant, "fraction": 0.1}
-        save_model(build_model(recipe, seed), tmp_path / f"cifar100-{variant}", recipe, about)
-    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
-    return tmp_path
-
-
 @pytest.mark.usefixtures("little_zoo")
 @pytest.mark.parametrize("name", ["table1", "table2", "table3"])
 def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -46,7 +46,9 @@ def track(batches: Iterable[Any], label: str, total: int | None) -> Iterator[Any
 
 
 def samples_in(batch: Any) -> int:
-    """How many samples a batch holds."""
+    """How many samples a batch holds; anything else is one thing."""
+    if not isinstance(batch, Sized):
+        return 1
     tensor = next(iter(batch.values())) if isinstance(batch, dict) else batch
     return len(tensor)
 

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from unsmooth.cli import options
+from unsmooth.cli.progress import track
 from unsmooth.cli.tables import narrow_table
 from unsmooth.errors import MissingExtraError, UnsmoothError
 
@@ -74,7 +75,7 @@ def command(
     if out is not None:
         check_writable(out)
     device = device if device == "auto" else str(options.device_named(device))
-    context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed, recompute)
+    context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed, recompute, track)
     results, failed = _run(wanted, context, keep_going=name == "all")
     if figures is not None:
         for result in results.values():
@@ -174,10 +175,14 @@ def _broken(name: str, width: int) -> str:
 
 
 def _draw(result: Result, folder: Path) -> None:
-    """Every figure as one HTML file that opens offline."""
+    """Every figure as a file: SVG, or for plotly's one HTML page that opens offline."""
+    from unsmooth.figures.drawing import Drawing
     from unsmooth.sources.files import write_atomically
 
     for name, figure in result.figures.items():
-        if figure is None:
+        if isinstance(figure, Drawing):
+            write_atomically(folder / f"{name}.svg", figure.svg())
+        elif figure is None:
             raise MissingExtraError.needed("plotly", "report", f"drawing {name}")
-        write_atomically(folder / f"{name}.html", figure.to_html(include_plotlyjs=True))
+        else:
+            write_atomically(folder / f"{name}.html", figure.to_html(include_plotlyjs=True))

@@ -12,7 +12,7 @@ Such a module imports heavy libraries inside its functions, so that listing all 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,13 +23,18 @@ Source = Literal["paper", "poster", "ours"]
 Value = str | float | int | None
 
 
+def _untracked(things: Iterable[Any], label: str, total: int | None) -> Iterable[Any]:
+    return things
+
+
 @dataclass(frozen=True)
 class Context:
     """What the user gave; an item uses what it needs and falls back to what is there.
 
     `models` are model references (`name=reference` gives one a name), `data` paths as `unsmooth measure` takes them
     (one for all models, or one for each), `runs` a folder of training runs, `limit` the most samples to use,
-    `recompute` asks for numbers from the shipped models instead of the records of their training.
+    `recompute` asks for numbers from the shipped models instead of the records of their training, `track` goes through
+    things that take long, with a label and how many there are, and shows how far it is.
     """
 
     models: tuple[str, ...] = ()
@@ -40,6 +45,7 @@ class Context:
     device: str = "auto"
     seed: int = 0
     recompute: bool = False
+    track: Callable[[Iterable[Any], str, int | None], Iterable[Any]] = field(default=_untracked, repr=False)
 
 
 @dataclass(frozen=True)
