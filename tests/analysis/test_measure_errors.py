@@ -12,7 +12,15 @@ from small_models import bert, images, vit
 from torch import nn
 
 import unsmooth
-from unsmooth.errors import CompiledModelError, FeatureError, OptionError, PointError, UnknownModelError, UnsmoothError
+from unsmooth.errors import (
+    CompiledModelError,
+    DataError,
+    FeatureError,
+    OptionError,
+    PointError,
+    UnknownModelError,
+    UnsmoothError,
+)
 
 
 def test_a_model_no_row_matches() -> None:
@@ -75,6 +83,24 @@ def test_unknown_options_list_the_valid_ones() -> None:
 def test_no_batch() -> None:
     with pytest.raises(FeatureError, match="no batch"):
         unsmooth.measure(vit(), [])
+
+
+@pytest.mark.parametrize(
+    ("slip", "hint"),
+    [
+        (
+            torch.zeros(2, 3, 16, 16),
+            r"list \(or loader\) of batches, got one tensor of shape \(2, 3, .*give \[x\]",
+        ),
+        ({"pixel_values": torch.zeros(2, 3, 16, 16)}, r"one batch of keyword inputs \(pixel_values\).*give \[batch\]"),
+        ("some text", "got text 'some text': tokenise it first"),
+        (3, "batches, got int"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["measure", "explain"])
+def test_one_batch_where_a_list_was_meant_gets_the_right_hint(verb: str, slip: object, hint: str) -> None:
+    with pytest.raises(DataError, match=hint):
+        getattr(unsmooth, verb)(vit(), slip)
 
 
 def test_a_batch_of_another_kind() -> None:

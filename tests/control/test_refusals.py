@@ -105,7 +105,7 @@ class Stack(nn.Sequential):
 
 def test_a_sequential_of_blocks_cannot_hold_the_control() -> None:
     family = view(vit()).family
-    register_family(replace(family, name="stack", classes=(Stack,), blocks=""))
+    register_family(replace(family, name="stack", classes=(Stack,), blocks="", embed=()))
     try:
         with pytest.raises(OptionError, match="a Sequential would call what is added to it: put it into a module"):
             reparametrize(Stack(*vit().blocks))  # type: ignore[misc]

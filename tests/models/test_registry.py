@@ -144,11 +144,27 @@ def test_an_unknown_model_names_the_nearest_families() -> None:
         pass
 
     with pytest.raises(
-        UnknownModelError, match=r"no family matches .*GPT2ModelNew\. Nearest families: hf-gpt2, \S+, \S+; all"
+        UnknownModelError,
+        match=r"no family matches .*GPT2ModelNew\. Nearest families: hf-gpt2, .*; all: timm-vit, .*families\.md",
     ):
         view(GPT2ModelNew())
-    with pytest.raises(UnknownModelError, match=r"all: .*timm-vit.*register_family"):
-        view(nn.Linear(2, 2))
+
+
+def test_what_is_no_transformer_has_no_nearest_family() -> None:
+    import timm
+
+    for model in (timm.create_model("resnet18"), nn.Linear(2, 2)):
+        with pytest.raises(UnknownModelError, match="none of its modules is an attention or a Transformer") as error:
+            view(model)
+        assert "earest" not in str(error.value)
+
+
+def test_an_attention_of_ones_own_gets_the_list_of_families() -> None:
+    class MyAttention(nn.Module):
+        pass
+
+    with pytest.raises(UnknownModelError, match=r"no family matches .*All families: timm-vit, "):
+        view(nn.Sequential(MyAttention()))
 
 
 @pytest.mark.parametrize(

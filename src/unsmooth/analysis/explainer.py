@@ -16,7 +16,7 @@ from unsmooth.analysis.facts import LayerFacts, layer_facts
 from unsmooth.analysis.sublayer import head_rows, layer_rows
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
-from unsmooth.models.forward import call, evaluating, lengthened, padding_of, pictures_follow, to_model
+from unsmooth.models.forward import call, each_batch, evaluating, lengthened, padding_of, pictures_follow, to_model
 from unsmooth.models.taps import candidates
 from unsmooth.sources.provenance import library_versions
 from unsmooth.theory.stochastic import widened
@@ -46,7 +46,7 @@ def explain(
         about: facts about model and data to keep with the numbers.
     """
     with Explainer(model, folded=folded, layers=layers, spectra=spectra, max_products=max_products) as explainer:
-        for batch in batches:
+        for batch in each_batch(batches):
             explainer.update(batch)
     return explainer.result(about=about)
 

@@ -26,7 +26,7 @@ from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.models import hook_points, select_points, split_point, view
-from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.forward import call, each_batch, evaluating, to_model
 from unsmooth.sources.provenance import library_versions
 
 
@@ -55,7 +55,7 @@ def measure(
         about: facts about model and data to keep with the numbers.
     """
     with Measurer(model, metrics, tokens, points, special_ids=special_ids, degenerate=degenerate) as measurer:
-        for batch in batches:
+        for batch in each_batch(batches):
             measurer.update(batch)
     return measurer.result(about=about)
 

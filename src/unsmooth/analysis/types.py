@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from unsmooth.models import capture_attention, view
-from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.forward import call, each_batch, evaluating, to_model
 from unsmooth.theory.heads import head_verdicts
 from unsmooth.theory.spectrum import spectrum_of_attention, spectrum_of_h
 
@@ -35,7 +35,7 @@ def dominating_types(model: nn.Module, batches: Iterable[Any]) -> pd.DataFrame:
             )
 
     with evaluating(model), capture_attention(v, count):
-        for batch in batches:
+        for batch in each_batch(batches):
             call(model, to_model(batch, model))
             seen = 1 + max(row["input"] for row in rows)
     return pd.DataFrame(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from unsmooth.errors import FeatureError, ForwardError, UnsmoothError
+from unsmooth.errors import DataError, FeatureError, ForwardError, UnsmoothError
 from unsmooth.models.sound import SOUND, padding_of_sound
 from unsmooth.models.storage import home
 
@@ -30,6 +30,29 @@ def evaluating(model: nn.Module) -> Iterator[nn.Module]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def each_batch(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches one by one; a single batch where several were meant is refused with the slip it is.
+
+    >>> list(each_batch([torch.ones(1, 2)]))
+    [tensor([[1., 1.]])]
+    """
+    if isinstance(batches, Tensor):
+        raise DataError(
+            f"expected a list (or loader) of batches, got one tensor of shape {tuple(batches.shape)}, over whose first "
+            "dimension a loop would run: give [x]"
+        )
+    if isinstance(batches, Mapping):
+        raise DataError(
+            "expected a list (or loader) of batches, got one batch of keyword inputs "
+            f"({', '.join(map(str, batches))}), as a tokenizer or processor makes it: give [batch]"
+        )
+    if isinstance(batches, str | bytes):
+        raise DataError(f"expected a list (or loader) of batches, got text {batches[:40]!r}: tokenise it first")
+    if not isinstance(batches, Iterable):
+        raise DataError(f"expected a list (or loader) of batches, got {type(batches).__name__}")
+    yield from batches
 
 
 def call(model: nn.Module, batch: Any) -> Any:

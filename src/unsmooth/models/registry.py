@@ -13,6 +13,7 @@ from unsmooth.models.families.refusals import REFUSED
 from unsmooth.models.family import Family, class_name, is_one_of
 from unsmooth.models.taps import find
 
+_ALIKE = 0.75  # names of classes that resemble each other so much are worth naming: GPT2ModelNew and GPT2Model
 _FAMILIES: list[Family] = list(FAMILIES)
 
 
@@ -138,9 +139,15 @@ def _no_family(model: nn.Module) -> str:
         ((difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio(), known[b]) for a in names for b in known),
         reverse=True,
     )
-    near = list(dict.fromkeys(name for _, name in scored))[:3]
+    near = list(dict.fromkeys(name for score, name in scored if score >= _ALIKE))[:3]
+    name = f"{type(model).__module__}.{type(model).__qualname__}"
+    if not near and not any("attention" in part.lower() or "transformer" in part.lower() for part in names):
+        return (
+            f"no family matches {name}, and none of its modules is an attention or a Transformer by its name: points, "
+            "H and attention are those of Transformers. If it is one, describe it with register_family(Family(...))"
+        )
+    listed = f"Nearest families: {', '.join(near)}; all" if near else "All families"
     return (
-        f"no family matches {type(model).__module__}.{type(model).__qualname__}. "
-        f"Nearest families: {', '.join(near)}; all: {', '.join(row.name for row in _FAMILIES)}. "
-        "Describe this one with register_family(Family(...))"
+        f"no family matches {name}. {listed}: {', '.join(row.name for row in _FAMILIES)}. "
+        "Describe this one with register_family(Family(...)): docs/families.md"
     )
