@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from small_models import bert, images, vit, words
 
 import unsmooth
 from unsmooth.analysis import per_sample
-from unsmooth.analysis.per_sample import Recorder
+from unsmooth.analysis.per_sample import MOST_VALUES, PerSample, Recorder
 from unsmooth.errors import CheckpointError
 
 
@@ -97,3 +99,16 @@ def test_tokens_before_batches_have_no_keys() -> None:
     measurement = unsmooth.measure(model, [torch.randn(4, 4, 8)])
     assert measurement.samples == 4
     assert measurement.per_sample is None
+
+
+def test_values_that_unpack_to_more_than_a_measurement_keeps_are_not_unpacked() -> None:
+    """A file of 8 MB took 13 GB: zeros pack a thousandfold."""
+    bomb = base64.b64encode(zlib.compress(bytes(8 * MOST_VALUES + 8))).decode()
+    with pytest.raises(CheckpointError, match=r"damaged \(expected a whole stream of at most 16 MiB\)"):
+        PerSample.from_json({"keys": bomb, "values": bomb}, [("a",)])
+
+
+def test_as_many_values_as_a_measurement_keeps_are_unpacked() -> None:
+    addresses = [("a", str(i)) for i in range(2)]
+    most = PerSample(tuple(addresses), np.arange(MOST_VALUES // 2), np.zeros((2, MOST_VALUES // 2)))
+    assert len(PerSample.from_json(most.to_json(), addresses)) == MOST_VALUES // 2

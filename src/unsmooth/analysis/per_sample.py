@@ -132,4 +132,8 @@ def _pack(array: npt.NDArray[Any]) -> str:
 
 
 def _unpack(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text))
+    stream = zlib.decompressobj()
+    content = stream.decompress(base64.b64decode(text), 8 * MOST_VALUES)
+    if stream.unconsumed_tail or not stream.eof:
+        raise ValueError(f"expected a whole stream of at most {8 * MOST_VALUES >> 20} MiB")
+    return content

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from unsmooth.sources.loaded import ImageInput
 
 
+#: Scaled whole before it is cut, an image of 1×20,000 pixels would take 15 GB. Beyond this, only what is kept is
+#: scaled: the same pixels up to rounding, which is why it is not done always.
+MOST_PIXELS = 1 << 24
+
+
 def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:
     """Scale the short side (or both) to size / crop, cut the centre, subtract the mean, divide by the deviation."""
     from PIL import Image
@@ -23,10 +28,13 @@ def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:
     # rounded as timm and torchvision round, to the pixel; 1e-6 because a crop of 224/232 is not exact
     short = max(spec.size, int(spec.size / spec.crop + 1e-6))
     scaled = tuple(short if spec.squash else int(short * side / min(image.size)) for side in image.size)
-    if scaled != image.size:
-        image = image.resize(scaled, resample)
-    left, top = (round((side - spec.size) / 2) for side in image.size)
-    image = image.crop((left, top, left + spec.size, top + spec.size))
+    left, top = (round((side - spec.size) / 2) for side in scaled)
+    centre = (left, top, left + spec.size, top + spec.size)
+    if scaled[0] * scaled[1] > MOST_PIXELS:
+        box = [edge * image.size[i % 2] / scaled[i % 2] for i, edge in enumerate(centre)]
+        image = image.resize((spec.size, spec.size), resample, box=box)
+    else:
+        image = (image if scaled == image.size else image.resize(scaled, resample)).crop(centre)
     pixels = torch.from_numpy(np.asarray(image, dtype=np.float32)).permute(2, 0, 1) / 255
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (spec.mean, spec.std))
     return (pixels - mean) / std

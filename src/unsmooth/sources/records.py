@@ -12,6 +12,9 @@ from typing import Any
 from unsmooth.errors import DataError, MissingExtraError
 from unsmooth.sources.paths import TEXT_COLUMNS, Source
 
+#: What one row group of a parquet file may unpack to.
+MOST_UNPACKED = 8 << 30
+
 
 def images(source: Source) -> Iterator[Any]:
     """Every image of the source, as RGB PIL images."""
@@ -26,7 +29,9 @@ def images(source: Source) -> Iterator[Any]:
                 return _rgb(image, name)
         except UnidentifiedImageError as error:
             raise DataError(f"{name} is not a readable image: remove it or repair it") from error
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        except DataError:
+            raise
+        except Exception as error:  # Pillow's readers of formats let errors of many kinds through
             raise DataError(f"{name} is not a readable image ({error}): remove it or repair it") from error
 
     for path in source.files:
@@ -68,11 +73,13 @@ def texts(source: Source) -> Iterator[str]:
 
 def _plain_text(path: Path) -> str:
     """UTF-8, or UTF-16 that says so; whatever else would be measured as noise."""
-    with path.open("rb") as file:
-        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     try:
+        with path.open("rb") as file:
+            wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         content = path.read_text(encoding="utf-16" if wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): mend it or leave it out") from error
+    except UnicodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error}): convert it (iconv -t utf-8), or remove it") from error
     if "\0" in content:
         raise DataError(f"{path} holds zero bytes: expected text in UTF-8; convert it (iconv -t utf-8), or remove it")
@@ -84,26 +91,54 @@ def _column(path: Path, column: str) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     try:
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=256, columns=[column]):
-            yield from batch.column(0).to_pylist()
-    except (pa.ArrowInvalid, OSError, KeyError) as error:
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            rows = _rows_at_once(file.metadata.row_group(group), column, path)
+            for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[column]):
+                if batch.num_columns == 0:
+                    raise DataError(f"{path} has no column {column!r}, as others of these files do: expected one kind")
+                yield from batch.column(0).to_pylist()
+    except (pa.ArrowException, OSError, KeyError, IndexError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): expected parquet with a column {column!r}") from error
 
 
+def _rows_at_once(group: Any, column: str, path: Path) -> int:
+    """As many rows as fit 256 MB, 256 at most. DataError where a group of rows unpacks to more than files hold."""
+    size = sum(
+        chunk.total_uncompressed_size
+        for chunk in (group.column(i) for i in range(group.num_columns))
+        if chunk.path_in_schema.split(".")[0] == column
+    )
+    if size > MOST_UNPACKED:
+        raise DataError(
+            f"{path}: a group of {group.num_rows} rows of {column!r} unpacks to {size:,} bytes, more than the limit of "
+            f"{MOST_UNPACKED:,}: write it with smaller row groups"
+        )
+    return max(1, min(256, (256 << 20) * group.num_rows // max(size, 1)))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            yield from enumerate(file, 1)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): mend it or leave it out") from error
+
+
 def _json_texts(path: Path, column: str | None) -> Iterator[str]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line.decode("utf-8-sig"))
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise DataError(
-                    f"{path}, line {number}: not JSON in UTF-8 ({error}); expected one record per line"
-                ) from error
-            text = _text_of(record, column, f"{path}, line {number}")
-            if text.strip():
-                yield text
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            text = _text_of(json.loads(line.decode("utf-8-sig")), column, f"{path}, line {number}")
+            text.encode()  # refuses half a character, which JSON can escape (a lone surrogate)
+        except (ValueError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise DataError(
+                f"{path}, line {number}: not JSON in UTF-8 ({why}); expected one record per line"
+            ) from error
+        if text.strip():
+            yield text
 
 
 def _text_of(record: Any, column: str | None, where: str) -> str:
