@@ -19,5 +19,5 @@ class ZooHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it writes; `version` is "standard" for a wheel, "editable" for a link."""
         if version == "standard":
-            for name in ("README.md", "records", *MODELS):
+            for name in ("README.md", "records", "results", *MODELS):
                 build_data["force_include"][str(Path(self.root) / "zoo" / name)] = f"unsmooth/zoo/{name}"

@@ -2,86 +2,259 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from unsmooth.errors import MissingExtraError
+import numpy as np
+import torch
+from torch import Tensor
+
+from unsmooth.errors import DataError
 from unsmooth.paper.depth import RANDOM, all_named, device_of, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.sources.provenance import provenance
 
 if TYPE_CHECKING:
-    from unsmooth.analysis import Explanation
+    from unsmooth.figures.drawing import Drawing
+    from unsmooth.models import LayerView
+    from unsmooth.sources import LoadedModel
+
+BINS = 61  # odd: the middle one is around zero
+CLAIM = (
+    "the paper says: vision models skew to the negatives, language models are symmetric; it prints histograms, "
+    "not numbers, and does not say whether heads are summed"
+)
+
+
+class Distribution(TypedDict):
+    """Real parts of the eigenvalues of Σ_h H_h over all layers; shares leave out what is zero up to rounding."""
+
+    negative: float
+    by_layer: list[float]
+    below_minus_one: float
+    zero: float
+    median: float
+    count: int
+    most: float
+    histogram: list[int]
+
+
+class Spectra(TypedDict):
+    """One model's distributions, small enough to keep."""
+
+    kind: str
+    layers: int
+    width: int
+    reference: str
+    weights: str
+    bare: Distribution
+    folded: Distribution
 
 
 def run(context: Context) -> Result:
-    """Spectra of H of all layers, per model: no data is needed but one input to run the model on."""
-    given = bool(context.models)
-    context = replace(context, models=context.models or shipped_models())
-    explained = {name: _explained(reference, context, False) for name, reference in all_named(context.models)}
-    if not explained:
-        explained = {"ViT-Ti, random weights": _explained(RANDOM, context, True)}
-    kind = "models that you named" if given else "the models that ship with unsmooth, not the published ones"
-    if not context.models:
+    """Spectra of H of all layers, from the weights alone, or from results that were saved."""
+    made = provenance().to_json()
+    if context.models:
+        found = {name: _computed(name, reference, context) for name, reference in all_named(context.models)}
+        kind = "models that you named"
+    elif saved := saved_result():
+        found, made, kind = (
+            saved["spectra"],
+            saved["made"],
+            "four public models and those that ship with unsmooth, not the published ones",
+        )
+    elif shipped := all_named(shipped_models()):
+        found = {name: _computed(name, reference, context) for name, reference in shipped}
+        kind = "the models that ship with unsmooth, not the published ones"
+    else:
+        found = {"ViT-Ti, random weights": _random(context)}
         kind = "one untrained model, because no weights are here: not the published ones"
     return Result(
         label=f"Figure 5's form with {kind}",
-        tables=[Table("Eigenvalues of H = Σ_h H_h by their real part, all layers, %", _COLUMNS, _rows(explained))],
-        figures={"fig5": _figure(explained)},
+        tables=[Table("Real parts of the eigenvalues of H = Σ_h H_h, all layers", _COLUMNS, _rows(found))],
+        figures={"fig5": drawing(found)},
         notes=[
-            "the paper says: vision models skew to the negatives, language models are symmetric; it prints histograms, "
-            "not numbers, and does not say whether heads are summed",
-            "outside: below −1, or 0 up to rounding (training drives some eigenvalues of the squared form to 0)",
+            CLAIM,
+            *verdicts(found),
+            "negative: share with Re λ < 0 of those that are not zero up to rounding, of all layers, and of the least "
+            "and the most negative layer; the median is theirs too; folded: with the normalisation's weight and "
+            "centring and LayerScale; a model that repeats one block counts each pass",
         ],
-        about={"models": list(context.models), "seed": context.seed},
+        about={"made": made, "models": list(context.models), "seed": context.seed, "spectra": found},
     )
 
 
-_COLUMNS = ("model", "weights", "[−1, 0)", "(0, ∞)", "outside", "median", "eigenvalues")
+_COLUMNS = ("model", "kind", "weights", "negative %", "of a layer %", "below −1 %", "zero %", "median", "eigenvalues")
+NEGATIVE, POSITIVE = 0.55, 0.45  # beyond these shares a distribution leans to one side
 
 
-def _rows(explained: dict[str, Explanation]) -> list[list[Value]]:
-    import torch
-
-    from unsmooth.analysis.facts import eigenvalue_shares
-
+def _rows(found: dict[str, Spectra]) -> list[list[Value]]:
     rows: list[list[Value]] = []
-    for name, explanation in explained.items():
-        frame = explanation.spectrum_frame()
-        for folded, part in frame[frame["head"] == -1].groupby("folded"):
-            values = torch.complex(*(torch.tensor(part[name].to_numpy()) for name in ("real", "imag")))
-            shares = eigenvalue_shares(values)
-            cells = [100 * shares[name] for name in ("re_negative", "re_positive", "re_outside")]
-            rows.append([name, "folded" if folded else "bare", *cells, float(part["real"].median()), len(values)])
+    for name, spectra in found.items():
+        for weights, d in (("bare", spectra["bare"]), ("folded", spectra["folded"])):
+            ends = f"{100 * min(d['by_layer']):.0f} to {100 * max(d['by_layer']):.0f}"
+            shares = [round(100 * share, 1) for share in (d["negative"], d["below_minus_one"], d["zero"])]
+            rows.append([name, spectra["kind"], weights, shares[0], ends, *shares[1:], d["median"], d["count"]])
     return rows
 
 
-def _explained(reference: str, context: Context, random_init: bool) -> Explanation:
-    import torch
+def verdicts(found: dict[str, Spectra]) -> list[str]:
+    """Whether each free model leans as the paper says of its kind, with the numbers.
 
-    from unsmooth.analysis import explain
-    from unsmooth.sources import load_model, open_data
+    A model whose eigenvalues were held on one side says nothing about what training does.
+    """
+    free = {name: s for name, s in found.items() if not name.endswith(("sharpening", "smoothing"))}
+    expected = {"vision": "negative", "language": "even"}
+    said, wrong = [], 0
+    for name, spectra in free.items():
+        share = spectra["bare"]["negative"]
+        lean = "negative" if share > NEGATIVE else "positive" if share < POSITIVE else "even"
+        wrong += lean != expected[spectra["kind"]]
+        said.append(f"{name} ({spectra['kind']}) {100 * share:.0f} %, {lean}")
+    if not said:
+        return []
+    return [f"the claim fails on {wrong} of {len(said)} models whose eigenvalues were free: {'; '.join(said)}"]
+
+
+def saved_result() -> dict[str, Any]:
+    """What `unsmooth reproduce fig5 --model … --out zoo/results/fig5.json` wrote; nothing where that is not there."""
+    from unsmooth.sources.load import zoo_folder
+
+    path = zoo_folder() / "results" / "fig5.json"
+    if not path.is_file():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["about"]
+        if not found["spectra"] or "made" not in found:
+            raise KeyError("made")
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is not what `unsmooth reproduce fig5 --out` writes ({error!r}): write it again"
+        ) from None
+    return found
+
+
+def _computed(name: str, reference: str, context: Context) -> Spectra:
+    if reference.endswith(".json"):
+        return _explained(reference)
+    from unsmooth.sources import load_model
+
+    return spectra_of(load_model(reference, device=device_of(context)), name, context)
+
+
+def _random(context: Context) -> Spectra:
+    from unsmooth.sources import load_model
 
     torch.manual_seed(context.seed)
-    loaded = load_model(reference, random_init=random_init, device=device_of(context))
-    # The spectra of H come from the weights alone; any input of the right kind serves.
-    batches = open_data(context.data[0] if context.data else "random", loaded, batch_size=1, limit=1, max_length=8)
-    return explain(loaded.model, batches, spectra=0, max_products=1)
+    return spectra_of(load_model(RANDOM, random_init=True, device=device_of(context)), "random weights", context)
 
 
-def _figure(explained: dict[str, Explanation]) -> Any:
-    from unsmooth.figures.plotly_explain import eigenvalue_distribution
+def spectra_of(loaded: LoadedModel, name: str, context: Context) -> Spectra:
+    """Eigenvalues of every layer's H, bare and folded: no data is needed."""
+    from unsmooth.models import view
 
-    try:
-        return eigenvalue_distribution(explained)
-    except MissingExtraError:
-        return None
+    layers = view(loaded.model).layers
+    pairs = [_eigenvalues(layer) for layer in context.track(layers, name, len(layers))]
+    return _spectra(
+        "vision" if loaded.modality == "images" else "language", loaded.reference, loaded.weights_hash, pairs
+    )
+
+
+def _explained(path: str) -> Spectra:
+    """From a file that `unsmooth explain --out` wrote."""
+    from unsmooth.analysis import load_explanation
+
+    explanation = load_explanation(path)
+    values: dict[int, dict[bool, Tensor]] = {}
+    for row in explanation.spectra:
+        values.setdefault(row["layer"], {})[row["folded"]] = torch.as_tensor(row["layer_values"])
+    about = explanation.about
+    pairs = [(both[False], both.get(True, both[False])) for both in values.values()]
+    kind = "vision" if about.get("data", {}).get("kind") == "images" else "language"
+    return _spectra(kind, str(about["model"].get("reference", path)), str(about["model"].get("weights", "")), pairs)
+
+
+def _eigenvalues(layer: LayerView) -> tuple[Tensor, Tensor]:
+    """Of the bare and of the folded Σ_h H_h."""
+    from unsmooth.theory.folding import fold
+
+    folded = fold(layer.weights(), torch.float64)
+    bare, whole = (torch.linalg.eigvals((w_v @ w_proj).sum(0).mT.cpu())
+                   for w_v, w_proj in ((folded.raw.w_v, folded.raw.w_proj), folded.pair))  # fmt: skip
+    return bare, whole
+
+
+def _spectra(kind: str, reference: str, weights: str, pairs: Sequence[tuple[Tensor, Tensor]]) -> Spectra:
+    bare, folded = (distribution([pair[i] for pair in pairs]) for i in (0, 1))
+    return Spectra(kind=kind, layers=len(pairs), width=len(pairs[0][0]), reference=reference, weights=weights,
+                   bare=bare, folded=folded)  # fmt: skip
+
+
+def distribution(layers: Sequence[Tensor]) -> Distribution:
+    """Shares and a histogram of the real parts.
+
+    >>> found = distribution([torch.tensor([-1.5 + 0j, -0.5, 0.5, 0.0])])
+    >>> round(found["negative"], 3), found["below_minus_one"], found["zero"]
+    (0.667, 0.25, 0.25)
+    """
+    from unsmooth.metrics.tolerance import is_zero
+
+    zero = torch.cat([is_zero(values) for values in layers])
+    real = torch.cat([values.real for values in layers]).double()
+    some = real[~zero]
+    most = float(np.quantile(np.abs(some.numpy()), 0.99)) if len(some) else 1.0
+    counts, _ = np.histogram(np.clip(some.numpy(), -most, most), bins=BINS, range=(-most, most))
+    return Distribution(
+        negative=float((some < 0).double().mean()),
+        by_layer=[float((v.real[~is_zero(v)] < 0).double().mean()) for v in layers],
+        below_minus_one=float((real < -1).double().mean()),
+        zero=float(zero.double().mean()),
+        median=float(some.median()) if len(some) else math.nan,
+        count=len(real),
+        most=most,
+        histogram=[int(count) for count in counts],
+    )
+
+
+def drawing(found: dict[str, Spectra]) -> Drawing:
+    """One panel for each model, vision first: a histogram of the bare H, coloured by sign."""
+    from unsmooth.figures.drawing import INK, SHARP, SMOOTH, ZERO, Drawing, Panel
+
+    ordered = sorted(found.items(), key=lambda item: item[1]["kind"] != "vision")
+    across = min(3, len(ordered))
+    picture = Drawing(30 + 320 * across, 60 + 225 * math.ceil(len(ordered) / across))
+    for number, (name, spectra) in enumerate(ordered):
+        most = spectra["bare"]["most"]
+        counts = spectra["bare"]["histogram"]
+        high = 1.1 * max(counts) / sum(counts)
+        panel = Panel(picture, 65 + 320 * (number % across), 44 + 225 * (number // across), 250, 140, (-most, most),
+                      (0.0, high))  # fmt: skip
+        panel.axes(f"{name} ({spectra['kind']})", "Re λ", percent=True)
+        width = 2 * most / BINS
+        for place, count in enumerate(counts):
+            left, right = panel.x(place * width - most), panel.x((place + 1) * width - most)
+            top = panel.y(count / sum(counts))
+            colour = SHARP if place < BINS // 2 else SMOOTH if place > BINS // 2 else ZERO
+            picture.rect(left + 0.3, top, right - left - 0.6, panel.y(0) - top, colour)
+        negative = spectra["bare"]["negative"], spectra["folded"]["negative"]
+        picture.text(panel.left + 6, panel.top + 12, f"Re λ < 0: {negative[0]:.0%}", size=10.5, colour=SHARP)
+        picture.text(panel.left + 6, panel.top + 26, f"folded: {negative[1]:.0%}", size=10.5, colour=INK)
+    y = picture.height - 12
+    for x, colour, said in ((65, SHARP, "left of zero"), (165, SMOOTH, "right of zero"), (275, ZERO, "around zero")):
+        picture.rect(x, y - 9, 11, 11, colour)
+        picture.text(x + 16, y, said)
+    picture.text(385, y, "bars: bare H = Σ W_V W_proj, without exact zeros; what lies outside is in the end bars")
+    return picture
 
 
 ITEM = Item(
     "fig5",
     "paper",
     "Distributions of the eigenvalues of H in trained models",
-    needs="--model [NAME=]REFERENCE for each model; the published ViT-B, ViT-L, DeiT-B, DeiT3-L and BERT need the hub. "
-    "Without: the models that ship with unsmooth, seconds. No data is needed.",
+    needs="nothing: saved results of four public models and of those that ship with unsmooth, a second. --model "
+    "[NAME=]REFERENCE for others, or a file that `unsmooth explain --out` wrote; a second or two for each layer, no "
+    "data. The published ViT-B, ViT-L, DeiT-B, DeiT3-L and BERT need the hub.",
     run=run,
 )
