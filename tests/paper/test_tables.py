@@ -163,3 +163,23 @@ def test_models_that_add_attention_and_mlp_in_one_sum_are_left_out_with_the_reas
     assert [len(of) for of in members.values()] == [1]
     assert sorted(left_out.values()) == [["other"], ["plain-b"]]
     assert any("attention and MLP in one sum" in reason for reason, names in left_out.items() if names == ["plain-b"])
+
+
+@pytest.mark.usefixtures("little_zoo")
+@pytest.mark.parametrize("name", ["table1", "table2", "table3"])
+def test_all_thirteen_published_columns_are_shown_and_ours_beside_them(name: str) -> None:
+    models = ("zoo:cifar100-plain", "ViT-B=zoo:cifar100-sharpening")
+    first, columns = find_item(name).run(Context(models=models, limit=1)).tables
+    assert {row[0] for row in first.rows} == {"ViT-Ti"}  # a namesake of a published column stands there alone
+    assert len(columns.rows) == 13
+    rows = {(row[0], row[1]): row[2:] for row in columns.rows}
+    for title, *numbers in zip(
+        *(published(name)[key] for key in ("columns", "LayerNorm", "Attention", "MLP")), strict=True
+    ):
+        found = next(cells for (data, model), cells in rows.items() if f"{data} {model}" == title)
+        assert [float(str(cell)) for cell in found[::2]] == pytest.approx(numbers, abs=0.0051)
+    ours = [float(str(row[4]).split()[0]) for row in first.rows if row[2] == "chain"]
+    shown = [float(str(cell)) for cell in rows["CIFAR100", "ViT-Ti"][1::2]]
+    assert shown == pytest.approx(ours, abs=0.0051)
+    assert None not in rows["ImageNet", "ViT-B"]
+    assert rows["ImageNet", "ViT-L"][1::2] == [None] * 3

@@ -16,7 +16,7 @@ from unsmooth.theory.scenario import log10_table
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_definition_of_oversmoothing_always_holds_and_iterating_agrees(seed: int) -> None:
-    (table,) = find_item("fig1").run(Context(seed=seed)).tables
+    table, _ = find_item("fig1").run(Context(seed=seed)).tables
     assert [row[1:4] for row in table.rows] == [
         ["yes", "yes", "yes"],
         ["no", "no", "yes"],
@@ -200,3 +200,13 @@ def test_figure_5_says_on_how_many_models_the_claim_fails() -> None:
     assert said.startswith("the claim fails on 2 of 4 models whose eigenvalues were free: a (vision) 70 %, negative;")
     assert "sharpening" not in said
     assert verdicts({"x-sharpening": models["x-sharpening"]}) == []
+
+
+def test_figure_1_marks_all_definitions_after_the_first_that_a_work_claims() -> None:
+    _, table = find_item("fig1").run(Context()).tables
+    marks = {row[0]: row[1:] for row in table.rows}
+    assert marks["Wang et al. 2022"] == ["✓", "✓", "✓"]
+    assert marks["Shi et al. 2022"] == [None, "✓", "✓"]
+    assert marks["Dong et al. 2021"] == [None, None, "✓"]
+    assert marks["this paper"] == ["✗", "✗", "✗"]
+    assert len(marks) == 13

@@ -1,4 +1,4 @@
-"""Tables 1–3, CIFAR-100 columns: change by kind of layer of our models, in both readings, beside the published."""
+"""Tables 1–3: change by kind of layer of our models, in both readings, beside all published columns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unsmooth.errors import DataError, UnsmoothError
-from unsmooth.paper.depth import about, data_names, measured_models, shipped_models
-from unsmooth.paper.item import Context, Result, Table, Value
+from unsmooth.paper.depth import PUBLISHED, about, data_names, measured_models, shipped_models
+from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import cifar100_column, published
 from unsmooth.paper.records import OTHER_VARIANT, TITLES, VARIANTS, Summary, percent, share_of
 
@@ -23,6 +23,11 @@ FORMS = (
     "their name have the poster's `symmetric` one"
 )
 _ONE_SUM = "as their blocks add attention and MLP in one sum, which gives neither a change of its own"
+COPYING_ERROR = (
+    "the published sharpening column prints +0.418 for attention and for the MLP: a copying error would explain why "
+    "its MLPs sharpen here and smooth in Tables 2 and 3"
+)
+NAMESAKES = frozenset({"ViT-S", "ViT-B", "DeiT-B", "ViT-L", "DeiT3-L", "Cram. Bert"})
 CLEARLY = 0.8  # a mean gap below this share of the other one's is clearly smaller
 
 
@@ -47,20 +52,38 @@ class Group(NamedTuple):
 Changes = dict[str, dict[str, Summary]]  # reading -> kind of layer -> mean over models
 
 
+def table_item(name: str, metric: str, title: str) -> Item:
+    """One of the three tables."""
+    return Item(
+        name,
+        "paper",
+        f"Change in {title} by kind of layer (LayerNorm, Attention, MLP): all 13 columns, ours beside those we have",
+        needs="the shipped models, measured now (records do not hold the norms' outputs), on the bundled pictures "
+        "unless --data names CIFAR-100's test parquet; seconds. --model NAME=REFERENCE for your own, repeatable for "
+        "several seeds (name or configuration must tell plain, sharpening or smoothing; or the name is a published "
+        "column's, like ViT-B), or a RUN.json of `unsmooth measure`. --model published --data IMAGES needs the hub.",
+        run=lambda context: run_table(name, metric, context),
+    )
+
+
 def run_table(name: str, metric: str, context: Context) -> Result:
     """Measure the models and put the mean changes beside the published column of their variant."""
     named = bool(context.models)
+    if context.models == ("published",):
+        context = replace(context, models=PUBLISHED)
     context = context if named else replace(context, models=shipped_models())
     if not context.models:
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
     found = measured_models(context, metric, points="all")  # `chain` needs the norms' outputs
+    kin = {model: found.pop(model) for model in set(found) & NAMESAKES}
     members, left_out = grouped(found)
-    if not members:
+    found |= kin
+    if not (members or kin):
         known = "no model of a known variant: its name must contain plain, sharpening or smoothing"
         raise DataError(known if OTHER_VARIANT in left_out else f"no model is left: all are left out, {_ONE_SUM}")
     groups = {group: summarised(measurements, metric) for group, measurements in members.items()}
     columns = ["model", "trained on", "reading", "kind", "ours", "published (100 %)", "note"]
-    notes = [better_reading(name, groups)]
+    notes = [better_reading(name, groups)] if groups else []
     if any(group.share != 1 for group in groups):
         notes.append("the published models were trained on all data, ours on the share in the column `trained on`")
     if any(group.base != "plain" for group in groups):
@@ -68,9 +91,19 @@ def run_table(name: str, metric: str, context: Context) -> Result:
     notes += [f"left out, {reason}: {', '.join(names)}" for reason, names in left_out.items()]
     what = "models that you named" if named else "the shipped models"
     return Result(
-        label=f"CIFAR-100 columns with {what}, on {data_names(found)}",
-        tables=[Table(published(name)["about"], columns, _rows(name, groups))],
-        notes=[*notes, "± is the standard deviation over models (seeds)"],
+        label=f"Ours beside the published: {what}, on {data_names(found)}",
+        tables=[
+            Table(published(name)["about"], columns, _rows(name, groups)),
+            all_columns(name, groups, {model: summarised([m], metric) for model, m in kin.items()}),
+        ],
+        notes=[
+            *notes,
+            "± is the standard deviation over models (seeds)",
+            "of the 13 published columns, ours stand beside those of which a model is here, in the reading `chain`; "
+            "--model ViT-B=REFERENCE puts a model beside the column of that name, --model published takes the four "
+            "that the hub has",
+            *([COPYING_ERROR] if name == "table1" else []),
+        ],
         about=about(found),
     )
 
@@ -101,6 +134,37 @@ def _rows(name: str, groups: dict[Group, Changes]) -> list[list[Value]]:
                 cells = [reading, kind, ours.show("+.3f"), f"{theirs[kind]:+.3f}", sign]
                 rows.append([group.title, percent(group.share), *cells])
     return rows
+
+
+def all_columns(name: str, groups: dict[Group, Changes], kin: dict[str, Changes]) -> Table:
+    """Every published column, ours beside it where there is a model: of several, the one that saw most data."""
+    table = published(name)
+    digits = 2 if name == "table2" else 3
+    rows: list[list[Value]] = []
+    for number, column in enumerate(table["columns"]):
+        data, model = column_of(column)
+        mine = kin.get(model)
+        if data == "CIFAR100":
+            variant = model.partition("(")[2].rstrip(")") or "plain"
+            same = [group for group in groups if group.variant == variant]
+            mine = groups[max(same, key=lambda g: g.share or 0)] if same else None
+        cells: list[Value] = []
+        for kind in KINDS:
+            ours = mine["chain"].get(kind) if mine else None
+            cells += [f"{table[kind][number]:+.{digits}f}", None if ours is None else f"{ours.mean:+.{digits}f}"]
+        rows.append([data, model, *cells])
+    columns = ["data", "model", *(title for kind in ("norm", "attn", "MLP") for title in (kind, f"ours, {kind}"))]
+    return Table("All published columns", columns, rows)
+
+
+def column_of(title: str) -> tuple[str, str]:
+    """Data and model of a published column.
+
+    >>> column_of("The Pile Cram. Bert (smoothing)"), column_of("ImageNet ViT-B")
+    (('The Pile', 'Cram. Bert (smoothing)'), ('ImageNet', 'ViT-B'))
+    """
+    data = "The Pile" if title.startswith("The Pile ") else title.split()[0]
+    return data, title.removeprefix(data).strip()
 
 
 def variant_of(name: str) -> str | None:

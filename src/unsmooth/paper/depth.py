@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from unsmooth.sources import LoadedModel
 
 RANDOM = "timm:vit_tiny_patch16_224"
+# The paper names the architectures, not the checkpoints; these are timm's best known ones.
+PUBLISHED = (
+    "ViT-B=timm:vit_base_patch16_224.augreg_in21k_ft_in1k",
+    "DeiT-B=timm:deit_base_patch16_224.fb_in1k",
+    "ViT-L=timm:vit_large_patch16_224.augreg_in21k_ft_in1k",
+    "DeiT3-L=timm:deit3_large_patch16_224.fb_in1k",
+)
 
 
 def measured_models(context: Context, metrics: str = "paper", points: str = "residual") -> dict[str, Measurement]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.published import published
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,14 +38,24 @@ def run(context: Context) -> Result:
                "effective rank"]  # fmt: skip
     return Result(
         label=f"one example of each case of Theorem 3, seed {context.seed}; predicted, and iterated",
-        tables=[Table("Does the definition of oversmoothing hold?", columns, rows)],
+        tables=[Table("Does the definition of oversmoothing hold?", columns, rows), marks()],
         notes=[
-            "Figure 1 marks which prior work says that a definition always holds; this table is the paper's own row: "
-            "with a residual connection none of them does. The marks themselves are a reading of the literature, "
-            "which no program reproduces",
+            "the first table backs the paper's own row of marks: with a residual connection no definition always holds",
+            "the marks of prior work are the paper's reading of it, from its introduction; where a definition is said "
+            "to hold, all later ones hold too, as the caption of Figure 1 says",
         ],
         about={"seed": context.seed, "tokens": _TOKENS, "dim": _DIM},
     )
+
+
+def marks() -> Table:
+    """✓ where a work says that the definition always holds; ✗, in the paper's own row, where it does not always."""
+    rows: list[list[Value]] = [
+        [work, *("✓" if number >= first else None for number in (1, 2, 3))]
+        for work, first in published("fig1")["first"].items()
+    ]
+    columns = ["work", "Def. 1 input", "Def. 2 angle", "Def. 3 rank"]
+    return Table("Who says that it always holds", columns, [*rows, ["this paper", "✗", "✗", "✗"]])
 
 
 def _examples(generator: torch.Generator) -> dict[str, tuple[Tensor, Tensor, bool]]:

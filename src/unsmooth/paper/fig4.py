@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.paper.depth import about, curves, data_names, ends_table, measured_models, random_model, shipped_models
-from unsmooth.paper.item import Context, Item, Result
-
-# The paper names the architectures, not the checkpoints; these are timm's best known ones.
-PUBLISHED = (
-    "ViT-B=timm:vit_base_patch16_224.augreg_in21k_ft_in1k",
-    "DeiT-B=timm:deit_base_patch16_224.fb_in1k",
-    "ViT-L=timm:vit_large_patch16_224.augreg_in21k_ft_in1k",
-    "DeiT3-L=timm:deit3_large_patch16_224.fb_in1k",
+from unsmooth.paper.depth import (
+    PUBLISHED,
+    about,
+    curves,
+    data_names,
+    ends_table,
+    measured_models,
+    random_model,
+    shipped_models,
 )
+from unsmooth.paper.item import Context, Item, Result
 
 
 def run(context: Context) -> Result:

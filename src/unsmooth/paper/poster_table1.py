@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
+from unsmooth.paper.depth import PUBLISHED, all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
 
@@ -13,14 +13,21 @@ if TYPE_CHECKING:
 
 RANDOM = "ViT-B/16, random weights=timm:vit_base_patch16_224"
 # the published column that a model stands beside, by what its name says
-_BESIDE = {"random": "ViT-B/16, random", "plain": "ViT-Ti, CIFAR-100", "smoothing": "ViT-Ti+, CIFAR-100",
-           "sharpening": "ViT-Ti-, CIFAR-100"}  # fmt: skip
+_BESIDE = {
+    "random": "ViT-B/16, random",
+    "DeiT-B": "DeiT-B/16, ImageNet",
+    "ViT-B": "ViT-B/16, ImageNet",
+    "plain": "ViT-Ti, CIFAR-100",
+    "smoothing": "ViT-Ti+, CIFAR-100",
+    "sharpening": "ViT-Ti-, CIFAR-100",
+}
 _LIMIT = 4
 
 
 def run(context: Context) -> Result:
     """Count types for random weights, the shipped models and the ones that the user named."""
-    models = all_named((RANDOM, *(context.models or shipped_models())))
+    asked = PUBLISHED[:2] if context.models == ("published",) else context.models or shipped_models()
+    models = all_named((RANDOM, *asked))
     data = context.data or ("bundled",)
     paths = (data[0], *spread(data, len(models) - 1))  # the first model is ours and takes the first of the user's data
     limit = context.limit or _LIMIT
@@ -28,6 +35,9 @@ def run(context: Context) -> Result:
     for number, ((name, reference), path) in enumerate(zip(models, paths, strict=True)):
         shares = _shares(reference, path, context, limit, random_init=number == 0)
         rows.append([name, *_cells(shares), *_published(name)])
+    shown = {column for name, _ in models if (column := _column(name)) is not None}
+    rows += [[column, *[None] * 7, *_numbers(column)] for column in published("poster-table1")["columns"]
+             if column not in shown]  # fmt: skip
     columns = ("model", "type (1) %", "95 %", "type (2) %", "95 %", "neither endpoint %", "both tie %",
                "heads × inputs", "published (1) %", "published (2) %")  # fmt: skip
     return Result(
@@ -72,10 +82,17 @@ def _cells(shares: pd.DataFrame) -> list[Value]:
 
 
 def _published(name: str) -> list[Value]:
+    column = _column(name)
+    return [None, None] if column is None else _numbers(column)
+
+
+def _column(name: str) -> str | None:
+    """The published column that a model stands beside."""
+    return next((column for word, column in _BESIDE.items() if word in name), None)
+
+
+def _numbers(column: str) -> list[Value]:
     table = published("poster-table1")
-    column = next((beside for word, beside in _BESIDE.items() if word in name), None)
-    if column is None:
-        return [None, None]
     number = table["columns"].index(column)
     return [float(table["smoothing"][number]), float(table["sharpening"][number])]
 
@@ -85,6 +102,7 @@ ITEM = Item(
     "poster",
     "Distribution of dominating eigenvalues: type (1) smoothing against type (2) sharpening",
     needs="nothing for ViT-B/16 with random weights and the models that ship with unsmooth, on the bundled pictures "
-    "(about a minute). --model [NAME=]REFERENCE --data PATH for others; the published ViT-B and DeiT-B need the hub.",
+    "(about a minute). --model [NAME=]REFERENCE --data PATH for others; --model published --data IMAGES takes ViT-B "
+    "and DeiT-B from the hub.",
     run=run,
 )

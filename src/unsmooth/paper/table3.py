@@ -1,22 +1,7 @@
-"""Table 3: change in cosine similarity by kind of layer, CIFAR-100 columns."""
+"""Table 3: change in cosine similarity by kind of layer."""
 
 from __future__ import annotations
 
-from unsmooth.paper.changes import run_table
-from unsmooth.paper.item import Context, Item, Result
+from unsmooth.paper.changes import table_item
 
-
-def run(context: Context) -> Result:
-    """Our models beside the published columns."""
-    return run_table("table3", "cosine_similarity", context)
-
-
-ITEM = Item(
-    "table3",
-    "paper",
-    "Change in cosine similarity by kind of layer (LayerNorm, Attention, MLP), CIFAR-100 columns",
-    needs="the shipped models, measured now (records do not hold the norms' outputs), on the bundled pictures unless "
-    "--data names CIFAR-100's test parquet; seconds. --model NAME=REFERENCE for your own, repeatable for several seeds "
-    "(name or configuration must tell plain, sharpening or smoothing), or a RUN.json of `unsmooth measure`.",
-    run=run,
-)
+ITEM = table_item("table3", "cosine_similarity", "cosine similarity")
