@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from benchmarks.clock import header, take_turns
 from unsmooth.analysis.explainer import ACCURACY
+from unsmooth.analysis.folding import cast_weights, fold_weights
 from unsmooth.models import ModelView, capture_attention, hook_points, view
-from unsmooth.theory import fold, layer_exponent, spectrum_of_h
+from unsmooth.theory import layer_exponent, spectrum_of_h
 from unsmooth.theory.folding import Folded, statistics, step_size
 from unsmooth.theory.spectrum import forget_spectra
 
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     batch = torch.randn(count, 3, size, size, device=device)
     v = view(model)
     inputs = captured(v, batch)
-    folded = [fold(layer.weights()) for layer in v.layers]
+    folded = [fold_weights(cast_weights(layer.weights())) for layer in v.layers]
     print(f"{asked.model}, {count} inputs of {size} px, gain {asked.gain:g}; {header(device)}")
     exponents(v, folded, inputs, model, batch, asked.rounds, device)
     spectra(folded, device)

@@ -59,6 +59,34 @@ def test_bootstrap_draws_whole_groups() -> None:
     values = np.array([0.0] * 50 + [1.0] * 50)
     low, high = bootstrap_interval(lambda rows: float(values[rows].mean()), groups, draws=200)
     assert (low, high) == (0.0, 1.0)  # rows drawn one by one would give about 0.4 to 0.6
+
+
+def test_an_interval_over_layers_and_inputs_is_as_wide_as_the_layers_make_it() -> None:
+    """12 layers × 8 inputs that agree: the inputs alone would give a width of almost nothing."""
+    generator = np.random.default_rng(3)
+    layer = np.repeat(np.arange(12), 8)
+    inputs = np.tile(np.arange(8), 12)
+    x, y = generator.normal(size=(2, 12))
+    predicted, measured = x[layer], y[layer] + 0.01 * generator.normal(size=96)
+    narrow = agreement(predicted, measured, inputs.tolist(), draws=300)
+    wide = agreement(predicted, measured, layer.tolist(), inputs.tolist(), draws=300)
+    by_layer = agreement(x, y, range(12), draws=300)
+    assert narrow.spearman_high - narrow.spearman_low < 0.05
+    assert wide.spearman_high - wide.spearman_low > 0.5
+    assert wide.spearman_high - wide.spearman_low == pytest.approx(
+        by_layer.spearman_high - by_layer.spearman_low, rel=0.4
+    )
+    assert agreement(predicted, measured, inputs.tolist(), layer.tolist(), draws=20).count == 96
+
+
+def test_a_factor_with_one_level_does_not_vary() -> None:
+    values = np.array([0.0, 1.0, 2.0])
+    one, both = (
+        bootstrap_interval(lambda rows: float(values[rows].mean()), *factors, draws=99)
+        for factors in ((["a", "b", "c"],), (["a", "b", "c"], [0, 0, 0]))
+    )
+    assert both[0] < 0.7 < 1.3 < both[1]
+    assert both == pytest.approx(one, abs=0.5)
     assert all(math.isnan(v) for v in bootstrap_interval(lambda rows: 0.0, ["a"], draws=5))
 
 

@@ -9,9 +9,12 @@ import torch
 from small_models import vit
 from torch import Tensor, nn
 
+from unsmooth.analysis import explain
 from unsmooth.analysis.facts import WHOLE, alignment, eigenvalue_shares, layer_facts
+from unsmooth.errors import WeightsError
 from unsmooth.models import view
 from unsmooth.theory.lemma2 import corollary3
+from unsmooth.theory.projection import SpectralProjector
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +68,13 @@ def test_the_leading_direction_grows_fastest(model: nn.Module, folded: bool) -> 
     values = torch.linalg.eigvals(total)
     # behind a norm the step is not known, and a small one grows with the real part
     fastest = values[(values.real if folded else (1 + values).abs()).argmax()]
-    turned = total @ found.leading
-    assert min(float((turned - value * found.leading).norm()) for value in (fastest, fastest.conj())) < 1e-9
+    leading = found.mean.leading
+    projector = (leading.right @ leading.left.mT).to(torch.complex128)
+    torch.testing.assert_close(projector @ projector, projector)
+    assert torch.linalg.matrix_rank(projector) == (1 if abs(float(fastest.imag)) < 1e-12 else 2)
+    moved = (total - fastest * torch.eye(24)) @ (total - fastest.conj() * torch.eye(24)) @ projector
+    assert float(moved.norm()) < 1e-9
+    torch.testing.assert_close(projector @ total, total @ projector)
     assert {row["folded"] for row in found.rows} == {False, folded}
 
 
@@ -80,7 +88,18 @@ def test_shares_count_by_interval_strictly_and_by_real_part() -> None:
 
 def test_alignment_is_a_mean_over_kept_tokens() -> None:
     x = torch.tensor([[[2.0, 0.0], [0.0, 3.0], [0.0, 0.0], [-1.0, 1.0]]], dtype=torch.float64)
-    direction = torch.tensor([1.0, 0.0], dtype=torch.complex128)
+    direction = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    direction = SpectralProjector(direction, direction)
     assert float(alignment(x, direction, None)) == pytest.approx((1 + 0 + 0 + 0.5**0.5) / 4)
     mask = torch.tensor([[True, False, False, True]])
     assert float(alignment(x, direction, mask)) == pytest.approx((1 + 0.5**0.5) / 2)
+
+
+def test_a_layer_with_nan_weights_is_named_and_so_is_the_weight() -> None:
+    broken = vit(depth=3)
+    with torch.no_grad():
+        broken.blocks[2].attn.proj.weight[0, 0] = torch.nan
+        broken.blocks[2].norm1.bias[0] = torch.inf
+    with pytest.raises(WeightsError, match=r"layer 2: W_proj and bias of the norm hold NaN or infinity"):
+        explain(broken, [torch.randn(1, 3, 16, 16)])
+    assert len(explain(broken, [torch.randn(1, 3, 16, 16)], layers=[0, 1], spectra=0).layers) == 2

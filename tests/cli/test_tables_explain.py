@@ -73,12 +73,13 @@ def test_types_are_counted_over_heads_and_inputs(explained: Explanation, kind: s
 def test_predictors_are_shown_beside_what_they_predict(explained: Explanation) -> None:
     frame = explained.predictions().set_index("predictor")
     heading, *shown = rows(tables_explain.predictions(explained, "measured_hfc"))
-    assert [row[0] for row in shown] == list(frame[frame["measured"] == "measured_hfc"].index)
+    names = {tables_explain._NAMES[name]: name for name in frame[frame["measured"] == "measured_hfc"].index}
+    assert [row[0] for row in shown] == list(names)
     assert heading[5:8] == ["right", "majority", "Spearman"]
     for row in shown:
-        known = frame.loc[row[0]]
-        names = ("both_up", "only_predicted_up", "only_measured_up", "both_down")
-        assert row[1:5] == [str(known[name]) for name in names]
+        known = frame.loc[names[row[0]]]
+        counts = ("both_up", "only_predicted_up", "only_measured_up", "both_down")
+        assert row[1:5] == [str(known[name]) for name in counts]
         assert row[5:8] == [f"{known['accuracy']:.0%}", f"{known['majority']:.0%}", written(known["spearman"], "+.2f")]
 
 
@@ -97,6 +98,7 @@ def test_footnotes_name_layers_that_overshoot_notes_and_interruptions(explained:
     )
     shown = text(tables_explain.footnotes(far))
     assert f"note: 2 layers overshoot (s·λ down to {min(far.overshooting().values()):.2g}, below −2)" in shown
+    assert "Corollary 3 promises sharpening for s·λ in [−1, 0) only, and below it A decides" in shown
     assert "note: mind this" in shown
     assert "PARTIAL" in shown
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from unsmooth.analysis.folding import cast_weights, fold_weights
+from unsmooth.errors import WeightsError
 from unsmooth.models import HeadWeights, Norm
-from unsmooth.theory import fold
 from unsmooth.theory.folding import frozen_step, output_statistics, statistics, step_size
 from unsmooth.theory.normality import departure_from_normality, head_conditions, layer_condition
 
@@ -30,7 +33,8 @@ def sublayer(x: torch.Tensor, a: torch.Tensor, w: HeadWeights) -> torch.Tensor:
     assert w.b_proj is not None
     added = sum(a[:, h] @ (inside @ w.w_v[h] + w.b_v[h]) @ w.w_proj[h] for h in range(HEADS)) + w.b_proj
     added = added if w.out_norm is None else w.out_norm(added)
-    return x + (added if w.out_scale is None else added * w.out_scale)
+    total = x + (added if w.out_scale is None else added * w.out_scale)
+    return total if w.post_norm is None else w.post_norm(total)
 
 
 @pytest.mark.parametrize("kind", ["layer", "rms"])
@@ -43,25 +47,59 @@ def test_the_folded_map_with_its_own_statistics_is_the_sublayer(kind: str, out: 
     )
     x = torch.randn(2, TOKENS, DIM, dtype=torch.float64)
     a = torch.softmax(torch.randn(2, HEADS, TOKENS, TOKENS, dtype=torch.float64), -1)
-    folded = fold(w)
+    folded = fold_weights(w)
     d = statistics(w.norm, x)
     d_out = output_statistics(x, a, folded, d)
     torch.testing.assert_close(frozen_step(x, a, folded, d, d_out), sublayer(x, a, w))
     assert (d_out is None) == (out is None)
-    assert len(folded.approximations) == (1 if out is None else 2)
+    said = " ".join(folded.approximations)
+    assert "statistics D" in said
+    assert ("output norm" in said) == (out is not None)
+    assert "γ leaves out what every token gets (norm bias, b_v, b_proj)" in said
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_a_norm_after_the_sum_is_folded_and_what_is_left_is_named(kind: str) -> None:
+    w = random_weights(post_norm=random_norm(kind, bias=True))
+    x = torch.randn(2, TOKENS, DIM, dtype=torch.float64)
+    a = torch.softmax(torch.randn(2, HEADS, TOKENS, TOKENS, dtype=torch.float64), -1)
+    folded = fold_weights(w)
+    d = statistics(w.norm, x)
+    d_post = statistics(w.post_norm, sublayer(x, a, replace(w, post_norm=None)))
+    torch.testing.assert_close(frozen_step(x, a, folded, d, None, d_post), sublayer(x, a, w))
+    torch.testing.assert_close(frozen_step(x, a, folded, d), sublayer(x, a, w))  # its own statistics by default
+    assert "of the norm after the sum, centring and weight are folded into γ" in folded.approximations[0]
+
+
+def test_norms_on_both_sides_of_the_sum_are_refused() -> None:
+    with pytest.raises(WeightsError, match="at most one of norm and post_norm"):
+        fold_weights(random_weights(norm=random_norm("rms", False), post_norm=random_norm("rms", False)))
+
+
+def test_a_constant_reaches_hfc_only_through_an_output_norm() -> None:
+    x = torch.randn(1, TOKENS, DIM, dtype=torch.float64)
+    a = torch.softmax(torch.randn(1, HEADS, TOKENS, TOKENS, dtype=torch.float64), -1)
+    for out in (None, random_norm("rms", bias=True)):
+        folded = fold_weights(random_weights(out_norm=out))
+        d = statistics(None, x)
+        d_out = output_statistics(x, a, folded, d)
+        moved = frozen_step(x, a, folded, d, d_out) - frozen_step(x, a, folded, d, d_out, constant=False)
+        assert (float((moved - moved.mean(-2, keepdim=True)).norm()) > 0.1) == (out is not None)
 
 
 def test_a_layer_without_norms_is_folded_exactly_with_step_one() -> None:
-    folded = fold(random_weights())
+    w = random_weights()
+    folded = fold_weights(HeadWeights(w.w_v, w.w_proj, None, None))
     x = torch.randn(2, TOKENS, DIM, dtype=torch.float64)
     assert folded.approximations == ()
+    assert not folded.has_constant
     assert step_size(statistics(folded.norm, x), None, None).tolist() == [1.0, 1.0]
 
 
 def test_a_constant_negative_norm_weight_flips_every_eigenvalue() -> None:
     positive = random_weights(norm=Norm("rms", torch.full((DIM,), 2.0, dtype=torch.float64), None, 1e-6))
     negative = HeadWeights(positive.w_v, positive.w_proj, None, None, Norm("rms", -positive.norm.weight, None, 1e-6))  # type: ignore[union-attr, operator]
-    one, other = ((f.w_v @ f.w_proj).sum(0) for f in (fold(positive), fold(negative)))
+    one, other = ((f.w_v @ f.w_proj).sum(0) for f in (fold_weights(positive), fold_weights(negative)))
     torch.testing.assert_close(
         torch.linalg.eigvals(one).real.sort().values, (-torch.linalg.eigvals(other).real).sort().values
     )
@@ -74,7 +112,7 @@ def test_the_step_ignores_padding() -> None:
 
 def test_bfloat16_weights_are_folded_in_the_dtype_asked_for() -> None:
     w = HeadWeights(torch.randn(HEADS, DIM, KEY).bfloat16(), torch.randn(HEADS, KEY, DIM).bfloat16(), None, None)
-    assert fold(w, torch.float32).w_v.dtype == torch.float32
+    assert fold_weights(cast_weights(w)).w_v.dtype == torch.float32
 
 
 def test_departure_and_condition_match_the_dense_matrix() -> None:

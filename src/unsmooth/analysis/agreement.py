@@ -36,23 +36,30 @@ def spearman(x: Array, y: Array) -> float:
 
 
 def bootstrap_interval(
-    statistic: Callable[[NDArray[np.int64]], float], groups: Sequence[Hashable], draws: int = 1000, seed: int = 0
+    statistic: Callable[[NDArray[np.int64]], float],
+    *factors: Sequence[Hashable],
+    draws: int = 1000,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """The 95 % percentile interval of `statistic(rows)` when whole groups are drawn with replacement.
+    """The 95 % percentile interval of `statistic(rows)` when the levels of every factor are drawn with replacement.
 
-    Rows of one input are not independent, so inputs are drawn, not rows. One group gives (nan, nan).
+    Rows of one layer are not independent, and neither are rows of one input: with both as factors, layers and inputs
+    are drawn at once and a row counts as often as both of its own were drawn (Owen's pigeonhole bootstrap). A factor
+    with one level does not vary; where none does, (nan, nan).
     """
-    members: dict[Hashable, list[int]] = {}
-    for row, group in enumerate(groups):
-        members.setdefault(group, []).append(row)
-    rows = [np.array(found, dtype=np.int64) for found in members.values()]
-    if len(rows) < 2:
+    coded = [np.unique([str(level) for level in factor], return_inverse=True) for factor in factors]
+    levels = [len(names) for names, _ in coded]
+    if not any(count > 1 for count in levels):
         return math.nan, math.nan
     generator = np.random.default_rng(seed)
-    values = [
-        statistic(np.concatenate([rows[i] for i in generator.integers(len(rows), size=len(rows))]))
-        for _ in range(draws)
-    ]
+    values = []
+    for _ in range(draws):
+        counts = np.ones(len(coded[0][1]), dtype=np.int64)
+        for count, (_, row_levels) in zip(levels, coded, strict=True):
+            drawn = np.bincount(generator.integers(count, size=count), minlength=count)
+            counts *= drawn[row_levels]
+        rows = np.repeat(np.arange(len(counts)), counts)
+        values.append(statistic(rows) if len(rows) else math.nan)
     finite = np.array([v for v in values if not math.isnan(v)])
     if not len(finite):
         return math.nan, math.nan
@@ -102,15 +109,15 @@ class Agreement:
 
     @property
     def majority(self) -> float:
-        """What always saying the commoner sign would score: the bar an accuracy has to clear."""
+        """What always guessing the more frequent sign would score: the bar that an accuracy has to clear."""
         up = self.both_up + self.only_measured_up
         return max(up, self.count - up) / self.count if self.count else math.nan
 
 
-def agreement(predicted: Array, measured: Array, groups: Sequence[Hashable], draws: int = 1000) -> Agreement:
-    """The confusion table, rank correlation and its bootstrap interval over groups (inputs)."""
+def agreement(predicted: Array, measured: Array, *factors: Sequence[Hashable], draws: int = 1000) -> Agreement:
+    """The confusion table, the rank correlation, and its interval when all factors (layers, inputs) are drawn anew."""
     up, rose = predicted > 0, measured > 0
-    low, high = bootstrap_interval(lambda rows: spearman(predicted[rows], measured[rows]), groups, draws)
+    low, high = bootstrap_interval(lambda rows: spearman(predicted[rows], measured[rows]), *factors, draws=draws)
     centred = predicted - predicted.mean() if len(predicted) else predicted
     size = float(centred @ centred)
     return Agreement(

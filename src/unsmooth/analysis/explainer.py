@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from unsmooth.analysis.explanation import DEFINITIONS, Explanation
-from unsmooth.analysis.facts import LayerFacts, layer_facts
-from unsmooth.analysis.sublayer import head_rows, layer_rows
+from unsmooth.analysis.facts import LayerFacts, check_finite, layer_facts
+from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies, token_mask
+from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
 from unsmooth.models.forward import call, each_batch, evaluating, lengthened, padding_of, pictures_follow, to_model
@@ -27,7 +28,9 @@ ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this s
 def explain(
     model: nn.Module,
     batches: Iterable[Any],
+    tokens: str | Sequence[str] = "all",
     *,
+    special_ids: Iterable[int] = (),
     folded: bool = True,
     layers: Sequence[int] | None = None,
     spectra: int = 8,
@@ -39,13 +42,19 @@ def explain(
     Args:
         model: any supported Transformer; its mode, dtype, device and hooks are as before afterwards.
         batches: image tensors, dicts of keyword inputs (Hugging Face), or tuples whose first item is the input.
+        tokens: one or several token policies, as in `measure`: whose HFC and LFC the measured and frozen steps are of.
+            Padding is left out under all of them, and exponents are of all other tokens under all of them.
+        special_ids: ids of special tokens, for the policy `content` where a batch has no `special_tokens_mask`.
         folded: fold the norms, LayerScale and biases into H (`False`: the bare W_V W_proj with step size 1).
         layers: which layers (passes), all by default.
         spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing).
         max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
         about: facts about model and data to keep with the numbers.
     """
-    with Explainer(model, folded=folded, layers=layers, spectra=spectra, max_products=max_products) as explainer:
+    with Explainer(
+        model, tokens, special_ids=special_ids, folded=folded, layers=layers, spectra=spectra,
+        max_products=max_products,
+    ) as explainer:  # fmt: skip
         for batch in each_batch(batches):
             explainer.update(batch)
     return explainer.result(about=about)
@@ -57,21 +66,30 @@ class Explainer:
     def __init__(
         self,
         model: nn.Module,
+        tokens: str | Sequence[str] = "all",
         *,
+        special_ids: Iterable[int] = (),
         folded: bool = True,
         layers: Sequence[int] | None = None,
         spectra: int = 8,
         max_products: int = 240,
     ) -> None:
         self.view = view(model)
+        self.policies = resolve_policies(tokens)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
         self.chosen = _check_layers(layers, len(self.view.layers))
         _check_rows_sum(self.view)
+        for index in self.chosen:
+            check_finite(self.view.layers[index])
+        # the norm after the sum is part of a post-norm sub-layer, and γ is of both
+        self._points = ("pre", "attn", "mid") if self.view.family.placement == "post" else ("pre", "attn")
         self.layer_rows: list[dict[str, Any]] = []
         self.head_rows: list[dict[str, Any]] = []
         self.inputs = self.batches = 0
         self._facts: dict[int, LayerFacts] = {}
-        self._mask: Tensor | None = None
+        self._mask: Mask = None
+        self._kinds = TokenKinds()
+        self._special_ids = frozenset(special_ids)
         self._pictures = False
         self._pending: dict[int, dict[str, Tensor]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
@@ -81,7 +99,7 @@ class Explainer:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(evaluating(self.view.model))
-            points = [f"blocks.{i}.{name}" for i in self.chosen for name in ("pre", "attn")]
+            points = [f"blocks.{i}.{name}" for i in self.chosen for name in self._points]
             stack.enter_context(hook_points(self.view, points, self._on_point))
             stack.enter_context(capture_attention(self.view, self._on_attention, self.chosen))
             self._stack = stack.pop_all()
@@ -109,7 +127,11 @@ class Explainer:
             self._listening = False
             check_attention(self.view, _first(inputs, self.view))
         self._listening = True
-        self._mask = _kept(inputs, self.view)
+        v = self.view
+        self._mask = _kept(inputs, v)
+        self._kinds = TokenKinds.of_batch(
+            inputs, v.prefix_tokens, self._special_ids, v.model, v.suffix_tokens, v.family.pictures
+        )
         self._pictures = self.view.family.pictures is not None and pictures_follow(inputs)
         self._drafts = ([], [])
         self._pending.clear()
@@ -134,10 +156,11 @@ class Explainer:
             if self.folded or not done
         ]
         notes = sorted({note for f in facts for note in f.folded.approximations}) if self.folded else []
-        cut = sum(not row["converged"] for row in self.layer_rows)
+        searched = [row for row in self.layer_rows if row["policy"] == self.policies[0]]
+        cut = sum(not row["converged"] for row in searched)
         if cut:
             notes.append(
-                f"{cut} of {len(self.layer_rows)} Krylov searches met their limit of {self.max_products} products: "
+                f"{cut} of {len(searched)} Krylov searches met their limit of {self.max_products} products: "
                 "those exponents are estimates (raise max_products)"
             )
         weights = [row for f in facts for row in f.rows]
@@ -157,10 +180,10 @@ class Explainer:
             return
         found = self._pending.setdefault(index, {})
         found[name] = tensor
-        if len(found) == 3:
+        if len(found) == len(self._points) + 1:
             self._explain(index, **self._pending.pop(index))
 
-    def _explain(self, index: int, pre: Tensor, attn: Tensor, attention: Tensor) -> None:
+    def _explain(self, index: int, pre: Tensor, attn: Tensor, attention: Tensor, mid: Tensor | None = None) -> None:
         if self._mask is not None and self._pictures:
             self._mask = lengthened(self._mask, pre.shape[1], True)
         if self._mask is not None and self._mask.shape != pre.shape[:2]:
@@ -171,19 +194,26 @@ class Explainer:
         if not bool(torch.isfinite(pre if self._mask is None else pre[self._mask]).all()):
             raise FeatureError(f"blocks.{index}.pre holds NaN or infinity: there is nothing to explain")
         facts = self.facts(index)
-        attention = widened(attention, self._mask)
-        rows, steps = layer_rows(
-            facts,
-            pre,
-            attn,
-            attention,
-            self._mask,
-            self.folded,
-            {"max_products": self.max_products, "accuracy": ACCURACY},
-        )
+        seen = Pass(pre, attn, widened(attention, self._mask), self._mask, mid)
+        krylov = {"max_products": self.max_products, "accuracy": ACCURACY}
+        rows, steps = layer_rows(facts, seen, self._chosen_tokens(index, seen), self.folded, krylov)
         self._drafts[0].extend(rows)
         left = max(self.spectra - self.inputs, 0)
-        self._drafts[1].extend(head_rows(facts, attention, steps, self._mask, left))
+        self._drafts[1].extend(head_rows(facts, seen.attention, steps, self._mask, left))
+
+    def _chosen_tokens(self, index: int, seen: Pass) -> dict[str, Mask]:
+        """The tokens of each policy; one that is an outlier before or after the sub-layer is one."""
+        found: dict[str, Mask] = {}
+        for policy in self.policies:
+            masks = [self._mask, *(token_mask(policy, x, self._kinds) for x in (seen.x, seen.after))]
+            kept = [mask for mask in masks if mask is not None]
+            found[policy] = torch.stack(kept).all(0) if kept else None
+            if kept and bool((found[policy].sum(-1) < 2).any()):  # type: ignore[union-attr]
+                raise FeatureError(
+                    f"token policy {policy!r} leaves fewer than two tokens of an input at blocks.{index}.pre: there is "
+                    "no high-frequency part; use tokens='all', or longer inputs"
+                )
+        return found
 
     def _about(self) -> dict[str, Any]:
         parameter = next(self.view.model.parameters())
@@ -203,13 +233,14 @@ class Explainer:
             },
             "data": {"batches": self.batches, "inputs": self.inputs},
             "settings": {
+                "tokens": list(self.policies),
                 "folded": self.folded,
                 "layers": list(self.chosen),
                 "spectra": self.spectra,
                 "max_products": self.max_products,
                 "accuracy": ACCURACY,
             },
-            "definitions": dict(DEFINITIONS),
+            "definitions": {**DEFINITIONS, "tokens": {p: POLICIES[p] for p in self.policies}},
             "versions": library_versions(),
         }
 

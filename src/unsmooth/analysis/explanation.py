@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from unsmooth.errors import OptionError
 from unsmooth.sources.files import read_json, undamaged, write_atomically
 
 if TYPE_CHECKING:
@@ -20,21 +21,34 @@ if TYPE_CHECKING:
 
 SCHEMA = "unsmooth.explanation/1"
 
+ALL_TOKENS = "all"  # the policy of explanations that name none
+
 DEFINITIONS = {
-    "step": "s, mean over kept tokens of 1/σ (the norm's statistics); 1 without a norm on the attention's input",
-    "exponent": "γ = log ρ_H − log ρ_L of X ↦ X + s Σ A_h X W̃_h in nats per layer; > 0 sharpens (theory.md, section 4)",
+    "step": "s, mean over tokens of 1/σ (the norm's statistics); 1 without a norm on the attention's input",
+    "exponent": "γ = log ρ_H − log ρ_L of X ↦ X + s Σ A_h X W̃_h in nats per layer, or (post-norm) of that times C Γ of "
+    "the norm after the sum: what this layer would do, repeated for ever; > 0 sharpens (theory.md, section 4)",
+    "exponent_constant": "γ with the constant: log ρ_H − log max(ρ_L, 1)",
     "small_step": "s (max Re of the HFC map − max Re of Σ W̃_h): γ for a small step, nats per layer",
     "log_rho_hfc": "log ρ_H: predicted growth of ‖HFC‖ per layer if this layer were repeated",
-    "measured_hfc": "log ‖P X'‖/‖P X‖ of the attention sub-layer, X' = X + what attention adds",
-    "measured_ratio": "change of log HFC/LFC (Frobenius) over the attention sub-layer",
-    "frozen_hfc": "the same as measured_hfc from the folded linear map with X's own statistics: exact",
-    "mean_step_hfc": "the same with the statistics D replaced by their mean s",
+    "constant": "norm of what every token gets (norm bias, b_v, b_proj), in units of the mean token's norm",
+    "fixed_point": "norm of the mean token z with z = z G + c, in the same units; attracts: whether it tends there",
+    "measured_hfc": "log ‖P X'‖/‖P X‖ of the attention sub-layer: X' = X + what attention adds, after its norm in a "
+    "post-norm model",
+    "measured_ratio": "change of log HFC/LFC (Frobenius) over the attention sub-layer: attention_ratio + norm_ratio",
+    "attention_ratio": "the part of measured_ratio from X to X + what attention adds",
+    "norm_ratio": "the part of measured_ratio that the norm after the sum makes; 0 in a pre-norm model",
+    "frozen_hfc": "the same as measured_hfc from the folded affine map with X's own statistics: exact",
+    "frozen_ratio": "the same as measured_ratio from that map: exact",
+    "without_constant": "frozen_ratio if norm bias, b_v and b_proj were 0",
+    "mean_step_hfc": "frozen_hfc with the statistics D replaced by their mean s",
+    "mean_field": "frozen_ratio with each A_h replaced by α_h P + 1π_hᵀ: HFC times one number per head (section 7)",
     "kind": "which pairs dominate for one head with folded H, step s, and the zero eigenvalues of a head with k < d",
     "paper_kind": "the poster's count: bare H = (W_V W_proj)ᵀ, step 1, only the k listed eigenvalues of a head",
     "endpoint": "where the dominating λ_A lies: the Perron root, the smallest real one, or neither",
     "gap": "1 − max |λ_i| of A over i ≠ n",
     "entropy": "mean over queries of −Σ A log A, nats; relative_entropy divides by log n",
-    "alignment": "mean over tokens of |cos| with the leading eigenvector of the folded Σ H_h (a plane if complex)",
+    "alignment": "mean over tokens of |P x|/|x|, P the spectral projector on the leading eigenvector of the folded "
+    "Σ H_h (with its conjugate if complex); not a cosine: it exceeds 1 where parts cancel",
     "negative, positive, outside": "shares of eigenvalues of H that are real and in [−1, 0), in (0, ∞), or neither",
     "re_negative, re_positive, re_outside": "the same by the real part alone",
     "departure": "Henrici's √(‖H‖² − Σ|λ|²)/‖H‖ (Frobenius), 0 for a normal H",
@@ -54,9 +68,17 @@ class Explanation:
     partial: bool = False
     notes: list[str] = field(default_factory=list)
 
-    def frame(self) -> pd.DataFrame:
-        """One row per layer and input: predictions beside measurements."""
-        return _frame(self.layers)
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The token policies that steps were measured under."""
+        return tuple(dict.fromkeys(row.get("policy", ALL_TOKENS) for row in self.layers))
+
+    def frame(self, tokens: str | None = None) -> pd.DataFrame:
+        """One row per layer and input, predictions beside measurements, under the first token policy or another."""
+        chosen = self.policies[0] if tokens is None else tokens
+        if chosen not in self.policies:
+            raise OptionError.unknown("token policy", chosen, self.policies)
+        return _frame([row for row in self.layers if row.get("policy", ALL_TOKENS) == chosen])
 
     def head_frame(self) -> pd.DataFrame:
         """One row per layer, head and input: entropy, gap, verdicts."""
@@ -90,29 +112,37 @@ class Explanation:
 
         return type_shares(self.head_frame(), kind)
 
-    def by_layer(self) -> pd.DataFrame:
+    def by_layer(self, tokens: str | None = None) -> pd.DataFrame:
         """Means over inputs, one row per layer."""
         from unsmooth.analysis.tables import by_layer
 
-        return by_layer(self)
+        return by_layer(self, tokens)
 
-    def agreement(self, predicted: str = "exponent", measured: str = "measured_ratio") -> Agreement:
+    def agreement(
+        self, predicted: str = "exponent", measured: str = "measured_ratio", tokens: str | None = None
+    ) -> Agreement:
         """How well one column predicts another over layers and inputs."""
         from unsmooth.analysis.tables import compare_columns
 
-        return compare_columns(self, predicted, measured)
+        return compare_columns(self, predicted, measured, tokens)
 
     def overshooting(self) -> dict[int, float]:
-        """Layers whose step is too long for their negative eigenvalues, with s·Re λ of the worst one."""
+        """Layers with s·Re λ < −2 along the mean token's fastest growing direction: repeated, it turns and grows."""
         from unsmooth.analysis.overshoot import overshooting
 
         return overshooting(self)
 
-    def predictions(self) -> pd.DataFrame:
+    def unpromised(self) -> dict[int, float]:
+        """Layers with an s·Re λ below −1, and the lowest: whether they sharpen when repeated depends on A."""
+        from unsmooth.analysis.overshoot import unpromised
+
+        return unpromised(self)
+
+    def predictions(self, tokens: str | None = None) -> pd.DataFrame:
         """Every predictor beside what it predicts: confusion counts, rank correlation and its interval."""
         from unsmooth.analysis.tables import prediction_table
 
-        return prediction_table(self)
+        return prediction_table(self, tokens)
 
     def save(self, path: str | Path) -> Path:
         """Write one JSON file, atomically."""

@@ -9,11 +9,15 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from unsmooth.analysis.folding import cast_weights, fold_weights
+from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.models import LayerView
-from unsmooth.theory.folding import Folded, fold
+from unsmooth.theory.constant import FixedPoint, resting
+from unsmooth.theory.folding import Folded, fold, linear_part
 from unsmooth.theory.lemma2 import corollary3
 from unsmooth.theory.normality import departure_from_normality, head_conditions, layer_condition, layer_departure
+from unsmooth.theory.projection import SpectralProjector, spectral_projector
 from unsmooth.theory.spectrum import HSpectrum, spectrum_of_h
 
 WHOLE = -1  # the "head" of a row that is about Σ_h H_h
@@ -24,29 +28,73 @@ class LayerFacts:
     """A layer's folded weights and spectra, computed once and used for every batch."""
 
     index: int
-    folded: Folded
+    folded: Folded  # the whole sub-layer
+    acting: Folded  # what spectra and exponents are of: the same, or the bare weights
     raw: HSpectrum
     effective: HSpectrum
-    leading: Complex[Tensor, " dim"]  # the eigenvector of the folded Σ_h H_h that the mean tends to
+    mean: MeanToken
     rows: list[dict[str, Any]] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class MeanToken:
+    """The mean token's own recurrence `z' = z G + c`, by its eigenvectors: `G = I + s ΣW_h`, or `s (I + ΣW_h) C Γ`."""
+
+    values: Complex[Tensor, " dim"]  # of ΣH_h, or of (I + ΣH_h) with the norm after the sum, less 1
+    vectors: Complex[Tensor, "dim dim"]
+    leading: SpectralProjector  # of the eigenvalue that the mean tends to
+    normed: bool  # whether a norm follows the sum
+
+    def fixed_point(self, step: Float[Tensor, " batch"], constant: Float[Tensor, "batch dim"]) -> FixedPoint:
+        """Where the mean token stays, for every step size and constant."""
+        gap = 1 - step[:, None] * (1 + self.values) if self.normed else -step[:, None] * self.values
+        wanted = constant.to(self.vectors).mT
+        return resting(gap, self.vectors, torch.linalg.solve_ex(self.vectors, wanted).result.mT)
+
+
 def layer_facts(layer: LayerView, folded: bool = True) -> LayerFacts:
-    """Spectra and rows of one layer; with `folded=False` the raw weights stand for the effective ones."""
+    """Spectra and rows of one layer; with `folded=False` the bare weights stand for the effective ones."""
     weights = layer.weights()
-    wide = torch.float32 if weights.w_v.dtype in (torch.bfloat16, torch.float16) else weights.w_v.dtype
-    packed = fold(weights, wide)
-    raw = spectrum_of_h(packed.raw.w_v, packed.raw.w_proj)
-    pair = packed.pair if folded else (packed.raw.w_v, packed.raw.w_proj)
-    total = (pair[0].double() @ pair[1].double()).sum(0).cpu()
+    wide, exact = cast_weights(weights), cast_weights(weights, torch.float64)
+    # folded in float64 for the spectra: centring leaves an eigenvalue 0, of which float32 would make 1e-8
+    acting = fold_weights(exact) if folded else fold(exact.w_v, exact.w_proj)
+    raw = spectrum_of_h(exact.w_v, exact.w_proj)
+    total = (acting.w_v @ acting.w_proj).sum(0).cpu()
     found = torch.linalg.eig(total.mT)  # H = Wᵀ
-    effective = HSpectrum(spectrum_of_h(*pair, layer=False).heads, found.eigenvalues, raw.dim)
-    plain = (packed.raw.w_v.double() @ packed.raw.w_proj.double()).sum(0).cpu()
-    rows = _rows(layer.index, False, raw, (packed.raw.w_v, packed.raw.w_proj), plain, None)
+    effective = HSpectrum(spectrum_of_h(*acting.pair, layer=False).heads, found.eigenvalues, raw.dim)
+    plain = (exact.w_v @ exact.w_proj).sum(0).cpu()
+    rows = _rows(layer.index, False, raw, (exact.w_v, exact.w_proj), plain, None)
     if folded:
-        rows += _rows(layer.index, True, effective, pair, total, layer_condition(total.mT, *found))
-    step_free = found.eigenvalues.real if packed.norm is not None and folded else (1 + found.eigenvalues).abs()
-    return LayerFacts(layer.index, packed, raw, effective, found.eigenvectors[:, step_free.argmax()], rows)
+        rows += _rows(layer.index, True, effective, acting.pair, total, layer_condition(total.mT, *found))
+    packed = fold_weights(wide)
+    used = packed if folded else fold(wide.w_v, wide.w_proj)
+    return LayerFacts(layer.index, packed, used, raw, effective, _mean_token(total, acting, *found), rows)
+
+
+def check_finite(layer: LayerView) -> None:
+    """Weights that hold NaN or infinity have no spectrum: say which layer's and which."""
+    w = layer.weights()
+    parts = {"W_V": w.w_v, "W_proj": w.w_proj, "b_V": w.b_v, "b_proj": w.b_proj, "LayerScale": w.out_scale}
+    for name, norm in (("norm", w.norm), ("output norm", w.out_norm), ("norm after the sum", w.post_norm)):
+        if norm is not None:
+            parts |= {f"weight of the {name}": norm.weight, f"bias of the {name}": norm.bias}
+    bad = [name for name, value in parts.items() if value is not None and not bool(torch.isfinite(value).all())]
+    if bad:
+        raise WeightsError(
+            f"{layer.name}: {' and '.join(bad)} hold NaN or infinity, so H has no spectrum: check the weights that "
+            "were loaded (a diverged training, a damaged file)"
+        )
+
+
+def _mean_token(total: Tensor, acting: Folded, values: Tensor, vectors: Tensor) -> MeanToken:
+    if acting.post_norm is not None:
+        whole = linear_part(acting.post_norm, (torch.eye(len(total), dtype=total.dtype) + total).to(acting.w_v))
+        values, vectors = torch.linalg.eig(whole.cpu().mT)
+        values = values - 1
+    small = acting.norm is not None  # a norm before attention makes the step small as the stream grows
+    leading = int((values.real if small else (1 + values).abs()).argmax())
+    projector = spectral_projector(values, vectors, leading)
+    return MeanToken(values, vectors, projector, acting.post_norm is not None)
 
 
 def eigenvalue_shares(values: Complex[Tensor, " size"]) -> dict[str, float]:
@@ -74,17 +122,13 @@ def eigenvalue_shares(values: Complex[Tensor, " size"]) -> dict[str, float]:
 
 
 def alignment(
-    x: Float[Tensor, "batch token dim"], direction: Complex[Tensor, " dim"], mask: Tensor | None
+    x: Float[Tensor, "batch token dim"], leading: SpectralProjector, mask: Tensor | None
 ) -> Float[Tensor, " batch"]:
-    """Mean over tokens of |cos| between a token and an eigenvector; a complex one spans a plane."""
-    plane = torch.stack([direction.real, direction.imag], -1).to(x.device, x.dtype)
-    basis = torch.linalg.qr(plane.double()).Q.to(x) if bool(direction.imag.abs().max() > 1e-9) else plane[:, :1]
-    basis = basis / basis.norm(dim=0)
-    length = x.norm(dim=-1)
-    cosines = (x @ basis).norm(dim=-1) / torch.where(length > 0, length, 1)
+    """Mean over tokens of the share of a token that lies along the leading eigenvectors."""
+    shares = leading.share(x.double())
     if mask is None:
-        return cosines.mean(-1)
-    return (cosines * mask).sum(-1) / mask.sum(-1)
+        return shares.mean(-1)
+    return torch.where(mask, shares, 0).sum(-1) / mask.sum(-1)
 
 
 def _rows(

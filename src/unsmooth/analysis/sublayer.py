@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,14 +11,53 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unsmooth.analysis.facts import LayerFacts, alignment
+from unsmooth.theory.constant import exponent_with_constant
 from unsmooth.theory.exponent import layer_exponent
-from unsmooth.theory.folding import frozen_step, output_statistics, statistics, step_size
+from unsmooth.theory.folding import (
+    after_norm,
+    frozen_step,
+    frozen_sum,
+    linear_part,
+    mean_statistic,
+    output_statistics,
+    statistics,
+    step_size,
+)
 from unsmooth.theory.heads import head_verdicts
-from unsmooth.theory.operator import high_frequency
+from unsmooth.theory.operator import high_frequency, mean_field
 from unsmooth.theory.spectrum import spectrum_of_attention
 from unsmooth.theory.stochastic import attention_entropy
 
 Mask = Bool[Tensor, "batch token"] | None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one sub-layer was seen to do to one batch; `mask` says which tokens are no padding."""
+
+    x: Float[Tensor, "batch token dim"]
+    added: Float[Tensor, "batch token dim"]
+    attention: Float[Tensor, "batch head token token"]
+    mask: Mask = None
+    normed: Float[Tensor, "batch token dim"] | None = None  # after the norm that follows the sum, if one does
+
+    @property
+    def after(self) -> Float[Tensor, "batch token dim"]:
+        """The stream after the sub-layer."""
+        return self.x + self.added if self.normed is None else self.normed
+
+    def prepared(self, dtype: torch.dtype) -> Pass:
+        """In another dtype, and 0 where padding is: it may be NaN there, and no kept query looks at it."""
+
+        def tokens(x: Tensor) -> Tensor:
+            x = x.to(dtype)
+            return x if self.mask is None else torch.where(self.mask[..., None], x, 0)
+
+        attention = self.attention.to(dtype)
+        if self.mask is not None:
+            attention = torch.where(self.mask[:, None, :, None], attention, 0)
+        normed = None if self.normed is None else tokens(self.normed)
+        return Pass(tokens(self.x), tokens(self.added), attention, self.mask, normed)
 
 
 def log_parts(x: Float[Tensor, "batch token dim"], mask: Mask) -> tuple[Tensor, Tensor]:
@@ -24,61 +65,127 @@ def log_parts(x: Float[Tensor, "batch token dim"], mask: Mask) -> tuple[Tensor, 
     x = x.double()
     high = high_frequency(x, mask).norm(dim=(-2, -1))
     count = torch.full_like(high, x.shape[-2]) if mask is None else mask.sum(-1).double()
-    kept = x if mask is None else torch.where(mask[..., None], x, 0)
-    low = kept.sum(-2).norm(dim=-1) / count.sqrt()
+    low = mean_token(x, mask).norm(dim=-1) * count.sqrt()
     return high.log().cpu(), low.log().cpu()
 
 
+def mean_token(x: Float[Tensor, "batch token dim"], mask: Mask) -> Float[Tensor, "batch dim"]:
+    """The mean over kept tokens."""
+    if mask is None:
+        return x.mean(-2)
+    return torch.where(mask[..., None], x, 0).sum(-2) / mask.sum(-1, keepdim=True)
+
+
 def layer_rows(
-    facts: LayerFacts,
-    x: Float[Tensor, "batch token dim"],
-    added: Float[Tensor, "batch token dim"],
-    attention: Float[Tensor, "batch head token token"],
-    mask: Mask,
-    folded: bool,
-    krylov: dict[str, Any],
+    facts: LayerFacts, seen: Pass, policies: Mapping[str, Mask], folded: bool, krylov: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], Float[Tensor, " batch"]]:
-    """One row per input, and the step sizes: γ and its relatives beside the measured gains."""
-    wide = facts.folded.w_v.dtype
-    x, added, attention = x.to(wide), added.to(wide), attention.to(wide)
-    if mask is not None:  # what a padded token holds may be NaN, and no kept query looks at it
-        x, added = torch.where(mask[..., None], x, 0), torch.where(mask[..., None], added, 0)
-        attention = torch.where(mask[:, None, :, None], attention, 0)
-    d = statistics(facts.folded.norm, x)
-    d_out = output_statistics(x, attention, facts.folded, d)
-    steps = step_size(d, d_out, mask).double().cpu()
-    if not folded:
-        steps = torch.ones_like(steps)
-    raw = facts.folded.raw
-    pair = facts.folded.pair if folded else (raw.w_v, raw.w_proj)
-    common = {"mask": mask, "lfc_spectrum": facts.effective.layer, **krylov}
-    fast = layer_exponent(attention, pair, scale=steps, **common)
-    slow = layer_exponent(attention, pair, which="rightmost", **common)
-    before, after = log_parts(x, mask), log_parts(x + added, mask)
-    exact = log_parts(frozen_step(x, attention, facts.folded, d, d_out), mask)
-    flat = steps.to(x)[:, None].expand_as(d)
-    mean_field = log_parts(frozen_step(x, attention, facts.folded, flat), mask)
-    columns = {
+    """One row per token policy and input, and the step sizes: γ and its relatives beside the measured gains.
+
+    The exponents are those of all tokens that are no padding, since every one of them is looked at; a policy chooses
+    the tokens whose HFC and LFC are measured.
+    """
+    seen = seen.prepared(facts.folded.w_v.dtype)
+    packed, x, attention = facts.folded, seen.x, seen.attention
+    d = statistics(packed.norm, x)
+    d_out = output_statistics(x, attention, packed, d)
+    steps = step_size(d, d_out, seen.mask) if folded else torch.ones_like(d[:, 0])
+    exact = frozen_sum(x, attention, packed, d, d_out)
+    d_post = None if packed.post_norm is None else statistics(packed.post_norm, exact)
+    flat = [None if each is None else mean_statistic(each, seen.mask)[:, None].expand_as(d) for each in (d_out, d_post)]
+    rounded = frozen_step(x, attention, packed, mean_statistic(d, seen.mask)[:, None].expand_as(d), *flat)
+    bare = frozen_step(x, attention, packed, d, d_out, d_post, constant=False)
+    values = x * d[..., None]
+    blurred = mean_field(attention, values if packed.norm is None else linear_part(packed.norm, values), seen.mask)
+    field = frozen_step(x, blurred, packed, d, d_out)
+    exact = exact if packed.post_norm is None else after_norm(packed.post_norm, exact)
+    common = _exponents(facts, seen, steps, d_post, folded, krylov)
+    rows = []
+    for policy, mask in policies.items():
+        before, after = log_parts(x, mask), log_parts(seen.after, mask)
+        attended = log_parts(x + seen.added, mask)
+
+        def ratio(state: Tensor, mask: Mask = mask, before: tuple[Tensor, Tensor] = before) -> Tensor:
+            # part by part, so that a sub-layer that adds nothing changes the ratio by exactly 0
+            high, low = log_parts(state, mask)
+            return (high - before[0]) - (low - before[1])
+
+        columns = {
+            **common,
+            **_constant(facts, seen, steps, d_out, d_post, mask),
+            "hfc_lfc": (before[0] - before[1]).exp(),
+            "measured_hfc": after[0] - before[0],
+            "measured_ratio": (after[0] - before[0]) - (after[1] - before[1]),
+            "attention_ratio": (attended[0] - before[0]) - (attended[1] - before[1]),
+            "norm_ratio": (after[0] - attended[0]) - (after[1] - attended[1]),
+            "frozen_hfc": log_parts(exact, mask)[0] - before[0],
+            "frozen_ratio": ratio(exact),
+            "without_constant": ratio(bare),
+            "mean_step_hfc": log_parts(rounded, mask)[0] - before[0],
+            "mean_field": ratio(field),
+            "alignment": alignment(x, facts.mean.leading, mask).cpu(),
+            "tokens": torch.full((len(x),), x.shape[-2]) if mask is None else mask.sum(-1),
+        }
+        plain = {name: values.tolist() for name, values in columns.items()}
+        rows += [
+            {"layer": facts.index, "input": i, "policy": policy, **{name: plain[name][i] for name in plain}}
+            for i in range(len(x))
+        ]
+    return rows, steps.double().cpu()
+
+
+def _exponents(
+    facts: LayerFacts, seen: Pass, steps: Tensor, d_post: Tensor | None, folded: bool, krylov: dict[str, Any]
+) -> dict[str, Tensor]:
+    """γ and what it is made of, the same for every policy."""
+    steps, norm = steps.double().cpu(), facts.acting.post_norm
+    after = None if norm is None else lambda rows: linear_part(norm, rows)
+    fast = layer_exponent(
+        seen.attention, facts.acting.pair, mask=seen.mask, scale=steps, after=after, lfc_spectrum=facts.mean.values,
+        **krylov,
+    )  # fmt: skip
+    slow = layer_exponent(
+        seen.attention, facts.acting.pair, mask=seen.mask, which="rightmost", lfc_spectrum=facts.effective.layer,
+        **krylov,
+    )  # fmt: skip
+    shrunk = _post_step(d_post, seen.mask).log() if norm is not None else torch.zeros_like(steps)
+    low, high = fast.rho_lfc.log() + shrunk, fast.rho_hfc.log() + shrunk
+    return {
         "step": steps,
-        "log_rho_lfc": fast.rho_lfc.log(),
-        "log_rho_hfc": fast.rho_hfc.log(),
+        "log_rho_lfc": low,
+        "log_rho_hfc": high,
         "exponent": fast.exponent,
+        "exponent_constant": exponent_with_constant(high, low) if facts.acting.has_constant else fast.exponent,
         "small_step": slow.exponent * steps,
         "small_step_hfc": slow.rho_hfc * steps,
-        "hfc_lfc": (before[0] - before[1]).exp(),
-        "measured_hfc": after[0] - before[0],
-        # part by part, so that a sub-layer that adds nothing changes the ratio by exactly 0
-        "measured_ratio": (after[0] - before[0]) - (after[1] - before[1]),
-        "frozen_hfc": exact[0] - before[0],
-        "frozen_ratio": (exact[0] - before[0]) - (exact[1] - before[1]),
-        "mean_step_hfc": mean_field[0] - before[0],
-        "alignment": alignment(x, facts.leading, mask).double().cpu(),
+        "converged": fast.converged & slow.converged,
     }
-    columns["converged"] = fast.converged & slow.converged
-    columns["tokens"] = torch.full((len(x),), x.shape[-2]) if mask is None else mask.sum(-1)
-    plain = {name: values.tolist() for name, values in columns.items()}
-    rows = [{"layer": facts.index, "input": i, **{name: plain[name][i] for name in plain}} for i in range(len(x))]
-    return rows, steps
+
+
+def _constant(
+    facts: LayerFacts, seen: Pass, steps: Tensor, d_out: Tensor | None, d_post: Tensor | None, mask: Mask
+) -> dict[str, Tensor]:
+    """The row that every token gets, and the mean token's fixed point, both in units of the mean token's norm."""
+    packed, size = facts.acting, mean_token(seen.x.double(), mask).norm(dim=-1).cpu()
+    row = packed.constant.double().cpu().expand(len(seen.x), -1)
+    if d_out is not None and packed.out_norm is not None:
+        row = row * mean_statistic(d_out, seen.mask).double().cpu()[:, None]
+    row, step = row + packed.offset.double().cpu(), steps.double().cpu()
+    if packed.post_norm is not None:
+        step = _post_step(d_post, seen.mask)
+        bias = packed.post_norm.bias
+        row = step[:, None] * linear_part(packed.post_norm, row.to(packed.w_v)).double().cpu()
+        row = row if bias is None else row + bias.double().cpu()
+    found = facts.mean.fixed_point(step, row)
+    return {
+        "constant": row.norm(dim=-1) / size,
+        "fixed_point": found.point.norm(dim=-1) / size,
+        "attracts": found.attracts,
+    }
+
+
+def _post_step(d_post: Tensor | None, mask: Mask) -> Float[Tensor, " batch"]:
+    assert d_post is not None
+    return mean_statistic(d_post, mask).double().cpu()
 
 
 def head_rows(

@@ -18,7 +18,11 @@ KINDS = {"smoothing": "type (1)", "sharpening": "type (2)", "mixed": "both tie"}
 # (predictor, what it predicts)
 COMPARED = (
     ("exponent", "measured_ratio"),
+    ("exponent_constant", "measured_ratio"),
     ("small_step", "measured_ratio"),
+    ("without_constant", "measured_ratio"),
+    ("mean_field", "measured_ratio"),
+    ("frozen_ratio", "measured_ratio"),
     ("log_rho_hfc", "measured_hfc"),
     ("small_step_hfc", "measured_hfc"),
     ("mean_step_hfc", "measured_hfc"),
@@ -51,11 +55,10 @@ def type_shares(frame: pd.DataFrame, kind: str = "paper_kind") -> pd.DataFrame:
     return table.assign(inputs=frame["input"].nunique(), count=len(frame))
 
 
-def by_layer(explanation: Explanation) -> pd.DataFrame:
+def by_layer(explanation: Explanation, tokens: str | None = None) -> pd.DataFrame:
     """One row per layer: exponents and measured gains (means over inputs), heads, and shares of eigenvalues."""
-    layers = explanation.frame()
-    numeric = layers.drop(columns=["input", "converged"]).groupby("layer").mean()
-    numeric["converged"] = layers.groupby("layer")["converged"].mean()
+    layers = explanation.frame(tokens)
+    numeric = layers.drop(columns=["input", "policy"], errors="ignore").groupby("layer").mean()
     moved = layers[layers["measured_ratio"] != 0]  # an attention that adds nothing has no sign
     numeric["agree"] = (np.sign(moved["exponent"]) == np.sign(moved["measured_ratio"])).groupby(moved["layer"]).mean()
     heads = explanation.head_frame()
@@ -79,24 +82,27 @@ def eigenvalue_table(explanation: Explanation) -> pd.DataFrame:
     return weights[weights["head"] == -1][["layer", "folded", *names, "departure", "max_real", "min_real"]]
 
 
-def compare_columns(explanation: Explanation, predicted: str, measured: str) -> Agreement:
-    """`Agreement` of two columns of the layer frame, inputs as groups; an attention that adds nothing has no sign."""
-    frame = explanation.frame()
+def compare_columns(explanation: Explanation, predicted: str, measured: str, tokens: str | None = None) -> Agreement:
+    """`Agreement` of two columns over layers × inputs; an attention that adds nothing has no sign."""
+    frame = explanation.frame(tokens)
     for name in (predicted, measured):
         if name not in frame:
             raise OptionError.unknown("column", name, [c for c in frame if frame[c].dtype == float])
     x, y = (frame[name].to_numpy(dtype=np.float64) for name in (predicted, measured))
     signed = np.isfinite(x) & np.isfinite(y) & (y != 0)
-    return agreement(x[signed], y[signed], frame["input"][signed].tolist())
+    return agreement(x[signed], y[signed], frame["layer"][signed].tolist(), frame["input"][signed].tolist())
 
 
-def prediction_table(explanation: Explanation) -> pd.DataFrame:
+def prediction_table(explanation: Explanation, tokens: str | None = None) -> pd.DataFrame:
     """One row per predictor: confusion counts, accuracy beside the majority's, Spearman with its interval."""
     import pandas as pd
 
     rows = []
+    have = explanation.frame(tokens).columns
     for predicted, measured in COMPARED:
-        found = compare_columns(explanation, predicted, measured)
+        if predicted not in have:  # an explanation saved before this was computed
+            continue
+        found = compare_columns(explanation, predicted, measured, tokens)
         rows.append(
             {
                 "predictor": predicted,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from unsmooth.analysis import Explanation
     from unsmooth.sources import Data, LoadedModel
 
+Tokens = Annotated[
+    str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers. Whose steps are measured.")
+]
 Layers = Annotated[str | None, typer.Option(help="Layers, with commas (0,5,11); all by default.")]
 Spectra = Annotated[
     int, typer.Option(min=0, help="Inputs whose attention spectra are computed: O(n³) a head, free if causal.")
@@ -28,6 +31,7 @@ Figures = Annotated[Path | None, typer.Option(help="Write the figures as HTML fi
 def command(
     model: options.Model,
     data: options.DataPath,
+    tokens: Tokens = "all",
     layers: Layers = None,
     spectra: Spectra = 8,
     max_products: MaxProducts = 240,
@@ -47,18 +51,20 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
+    from unsmooth.analysis.policies import resolve_policies
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
     if out is not None:
         check_writable(out)
     chosen = layer_list(layers)
+    resolve_policies(tokens)
     loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
     batches = open_data(
         data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length,
         whole_records=whole_records,
     )  # fmt: skip
-    found = run(loaded, batches, chosen, spectra, max_products, not no_fold)
+    found = run(loaded, batches, tokens, chosen, spectra, max_products, not no_fold)
     if out is not None:
         found.save(out)
     if figures is not None:
@@ -79,6 +85,7 @@ def command(
 def run(
     loaded: LoadedModel,
     batches: Data,
+    tokens: str = "all",
     layers: list[int] | None = None,
     spectra: int = 8,
     max_products: int = 240,
@@ -88,8 +95,17 @@ def run(
     from unsmooth.analysis import Explainer
     from unsmooth.cli.progress import interruptible, track
 
+    special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
     with (
-        Explainer(loaded.model, folded=folded, layers=layers, spectra=spectra, max_products=max_products) as explainer,
+        Explainer(
+            loaded.model,
+            tokens,
+            special_ids=special,
+            folded=folded,
+            layers=layers,
+            spectra=spectra,
+            max_products=max_products,
+        ) as explainer,
         interruptible() as interrupted,
     ):
         for batch in track(batches, "explaining", batches.samples):

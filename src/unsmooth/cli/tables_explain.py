@@ -27,6 +27,26 @@ _PREDICTED = (
     ("log_rho_hfc", "log ρ_H", "+.3f"),
     ("measured_hfc", "measured log HFC gain", "+.3f"),
 )
+_CONSTANT = (
+    ("exponent", "γ", "+.3f"),
+    ("exponent_constant", "γ with it", "+.3f"),
+    ("constant", "‖c‖/‖x̄‖", ".2f"),
+    ("fixed_point", "fixed point", ".3g"),
+    ("attracts", "attracts", ".0%"),
+    ("measured_ratio", "step", "+.3f"),
+    ("without_constant", "step without it", "+.3f"),
+)
+_PARTS = (
+    ("attention_ratio", "attention", "+.3f"),
+    ("norm_ratio", "norm after the sum", "+.3f"),
+    ("measured_ratio", "both, measured", "+.3f"),
+    ("mean_field", "both, mean field", "+.3f"),
+)
+_NAMES = {
+    "exponent": "γ", "exponent_constant": "γ, constant", "small_step": "γ, small step", "frozen_ratio": "frozen",
+    "without_constant": "no constant", "mean_field": "mean field", "log_rho_hfc": "log ρ_H",
+    "small_step_hfc": "small step", "mean_step_hfc": "mean step", "frozen_hfc": "frozen",
+}  # fmt: skip
 _HEADS = (
     ("type1_heads", "type (1) heads", ".0%"),
     ("type2_heads", "type (2) heads", ".0%"),
@@ -39,20 +59,28 @@ _EIGENVALUES = ("layer", "weights", "[−1, 0)", "(0, ∞)", "outside", "complex
 
 def show(explanation: Explanation, console: Console) -> None:
     """Print everything a person wants to see of an explanation."""
-    console.print(by_layer(explanation, _PREDICTED, _subject(explanation)))
+    for policy in explanation.policies:
+        said = "" if policy == "all" else f", {policy} tokens"
+        console.print(by_layer(explanation, _PREDICTED, _subject(explanation) + said, policy))
+    frame = explanation.frame()
+    if "constant" in frame and bool((frame["constant"] > 0).any()):
+        console.print(by_layer(explanation, _CONSTANT, "What every token gets, c: norm bias, b_v, b_proj"))
+    if "norm_ratio" in frame and bool((frame["norm_ratio"] != 0).any()):
+        console.print(by_layer(explanation, _PARTS, "Change of log HFC/LFC, part by part"))
     console.print(by_layer(explanation, _HEADS, "Heads, attention and tokens"))
     console.print(eigenvalues(explanation))
     if "kind" in explanation.head_frame():
         for kind in ("paper_kind", "kind"):
             console.print(types(explanation, kind))
-    for measured in explanation.predictions()["measured"].unique():
-        console.print(predictions(explanation, measured))
+    for policy in explanation.policies:
+        for measured in explanation.predictions(policy)["measured"].unique():
+            console.print(predictions(explanation, measured, policy))
     console.print(footnotes(explanation))
 
 
-def by_layer(explanation: Explanation, wanted: Columns, title: str) -> Table:
+def by_layer(explanation: Explanation, wanted: Columns, title: str, policy: str | None = None) -> Table:
     """One row per layer, means over inputs."""
-    frame = explanation.by_layer()
+    frame = explanation.by_layer(policy)
     columns = [c for c in wanted if c[0] in frame]
     table = narrow_table(title)
     table.add_column("layer", justify="right")
@@ -80,8 +108,8 @@ def eigenvalues(explanation: Explanation) -> Table:
 
 
 INTERVALS = (
-    "; intervals say what other inputs would give: of shares by Student's t over inputs, of Spearman by drawing inputs "
-    "with replacement; layers and heads are those of this model and do not vary"
+    "; 95 % intervals: of shares what other inputs would give, by Student's t over inputs; of Spearman what other "
+    "layers and inputs would give, by drawing both with replacement"
 )
 
 
@@ -100,18 +128,20 @@ def types(explanation: Explanation, kind: str) -> Table:
     return table
 
 
-def predictions(explanation: Explanation, measured: str) -> Table:
-    """How well each predictor of one measured quantity does, beside always naming the commoner sign."""
-    frame = explanation.predictions()
-    table = narrow_table(f"Predicted against {measured}, per layer and input")
+def predictions(explanation: Explanation, measured: str, policy: str | None = None) -> Table:
+    """How well each predictor of one measured quantity does, beside always guessing the more frequent sign."""
+    frame = explanation.predictions(policy)
+    said = f", {policy} tokens" if len(explanation.policies) > 1 else ""
+    table = narrow_table(f"Predicted against {measured}, per layer and input{said}")
     for name in ("predictor", "↑↑", "↑ but ↓", "↓ but ↑", "↓↓", "right", "majority", "Spearman", "95 %"):
         table.add_column(name, justify="left" if name == "predictor" else "right")
     for row in frame[frame["measured"] == measured].to_dict("records"):
         counts = (str(row[name]) for name in ("both_up", "only_predicted_up", "only_measured_up", "both_down"))
         ends = (row["spearman_low"], row["spearman_high"])
         table.add_row(
-            row["predictor"], *counts, written(row["accuracy"], ".0%"), written(row["majority"], ".0%"),
-            written(row["spearman"], "+.2f"), " to ".join(dict.fromkeys(written(end, "+.2f") for end in ends)),
+            _NAMES.get(row["predictor"], row["predictor"]), *counts,
+            written(row["accuracy"], ".0%"), written(row["majority"], ".0%"), written(row["spearman"], "+.2f"),
+            " to ".join(dict.fromkeys(written(end, "+.2f") for end in ends)),
         )  # fmt: skip
     return table
 
@@ -119,21 +149,35 @@ def predictions(explanation: Explanation, measured: str) -> Table:
 def footnotes(explanation: Explanation) -> RenderableType:
     """What the numbers mean, and whatever must be said about them."""
     definitions: dict[str, Any] = explanation.about["definitions"]
-    wanted = ("exponent", "small_step", "step", "log_rho_hfc", "measured_hfc", "measured_ratio", "frozen_hfc",
-              "mean_step_hfc", "alignment", "departure", "condition")  # fmt: skip
+    wanted = ("exponent", "exponent_constant", "small_step", "step", "log_rho_hfc", "constant", "fixed_point",
+              "measured_hfc", "measured_ratio", "frozen_hfc", "without_constant", "mean_step_hfc", "mean_field",
+              "alignment", "departure", "condition")  # fmt: skip
     lines = [f"{name}: {definitions[name]}" for name in wanted if name in definitions]
     lines.append(
         f"{counted(explanation.inputs, 'input')}; means over inputs" + (INTERVALS if explanation.inputs > 1 else "")
     )
+    if weak := _no_better_than_guessing(explanation):
+        lines.append(f"right no more often than always guessing the more frequent sign: {', '.join(weak)}")
     if over := explanation.overshooting():
         lines.append(
             f"note: {len(over)} layers overshoot (s·λ down to {min(over.values()):.2g}, below −2): repeated, they turn "
             "and enlarge the mean token, so γ says smoothing, whatever one pass does"
         )
+        lines.append(
+            f"note: in {len(explanation.unpromised())} layers s·λ is below −1; Corollary 3 promises sharpening for s·λ "
+            "in [−1, 0) only, and below it A decides"
+        )
     lines += [f"note: {note}" for note in explanation.notes]
     if explanation.partial:
         lines.append("PARTIAL: interrupted before all data was explained")
     return Group(*(Text(line, style="bold red" if line.startswith("PARTIAL") else "dim") for line in lines))
+
+
+def _no_better_than_guessing(explanation: Explanation) -> list[str]:
+    """Predictors of the step whose share of right signs the majority class reaches as well."""
+    frame = explanation.predictions()
+    frame = frame[(frame["measured"] == "measured_ratio") & (frame["accuracy"] <= frame["majority"])]
+    return [_NAMES.get(name, name) for name in frame["predictor"]]
 
 
 def _subject(explanation: Explanation) -> str:

@@ -200,8 +200,9 @@ def _trained(context: Context) -> Iterator[Draw]:
 
 def blocks(model: torch.nn.Module, batch: Tensor, mode: Mode, context: Context) -> Iterator[Draw]:
     """Each block of a pre-norm vision model on one input: its own weights, matrices, constants and MLP."""
+    from unsmooth.analysis.folding import cast_weights, fold_weights
     from unsmooth.models import capture_attention, hook_points, view
-    from unsmooth.theory.folding import fold, statistics
+    from unsmooth.theory.folding import statistics
 
     seen = view(model)
     before: dict[int, Tensor] = {}
@@ -214,7 +215,7 @@ def blocks(model: torch.nn.Module, batch: Tensor, mode: Mode, context: Context) 
     ):
         model(batch)
     for layer in context.track(seen.layers, f"blocks trained for {mode}", len(seen.layers)):
-        folded, x = fold(layer.weights(), torch.float64), before[layer.index][0]
+        folded, x = fold_weights(cast_weights(layer.weights(), torch.float64)), before[layer.index][0]
         scale = float(statistics(folded.norm, x).mean())
 
         def block(state: Tensor, module: torch.nn.Module = layer.block) -> Tensor:

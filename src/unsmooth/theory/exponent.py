@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,7 @@ from unsmooth.theory.operator import (
 from unsmooth.theory.stochastic import check_row_stochastic
 
 Which = Literal["modulus", "rightmost"]
+Linear = Callable[[Float[Tensor, "*rows dim"]], Float[Tensor, "*rows dim"]]
 _DENSE_UP_TO = 384  # below this, all eigenvalues of a d×d matrix cost less than a Krylov search
 _BASIS_BYTES = {"cpu": 2**28, "cuda": 2**33}
 
@@ -32,8 +34,8 @@ _BASIS_BYTES = {"cpu": 2**28, "cuda": 2**33}
 class LayerExponent:
     """Growth of both parts per layer, in the batch shape of `attention`.
 
-    rho_lfc   ρ(I + s ΣW_h); for `which="rightmost"` the largest real part of ΣW_h
-    rho_hfc   ρ of `Y ↦ Y + s Σ P A_h Y W_h`; for "rightmost" the map's largest real part
+    rho_lfc   ρ(I + s ΣW_h), of (I + s ΣW_h) M with a map after the sum; for "rightmost" the largest real part of ΣW_h
+    rho_hfc   ρ of `Y ↦ Y + s Σ P A_h Y W_h`, or of that times M; for "rightmost" the map's largest real part
     exponent  γ = log ρ_H − log ρ_L in nats per layer ("rightmost": the difference, per unit of step)
     converged False where the Krylov search met its limit before its tolerance; the values are then estimates
 
@@ -56,6 +58,7 @@ def layer_exponent(
     scale: Float[Tensor, "*batch"] | float = 1.0,
     mask: Bool[Tensor, "*batch token"] | None = None,
     which: Which = "modulus",
+    after: Linear | None = None,
     lfc_spectrum: Complex[Tensor, " dim"] | None = None,
     subspace: int = 24,
     tol: float | None = None,
@@ -65,24 +68,32 @@ def layer_exponent(
     """γ of `X' = X + s Σ_h A_h X W_h` for every input at once, by matrix-free Arnoldi.
 
     `weights` is `(heads, dim, dim)`, or the pair `(w_v, w_proj)`, with which a product costs about half an
-    attention layer. `scale` is the step size s (one per input, or one for all), `mask` keeps tokens, and
-    `lfc_spectrum` saves the d×d eigenproblem where the eigenvalues of ΣW_h are already known. `accuracy` stops a
-    search as soon as its residual is that share of |γ| (0.01: γ to about one percent), which saves most products.
+    attention layer. `scale` is the step size s (one per input, or one for all), `mask` keeps tokens. `after` is a
+    linear map on the features of the whole sum, `X' = (X + s Σ_h A_h X W_h) M`: the centring and weight of a norm
+    that follows it. `lfc_spectrum` saves the d×d eigenproblem where the eigenvalues of ΣW_h (with `after`: those of
+    `(I + s ΣW_h) M − I`) are already known. `accuracy` stops a search as soon as its residual is that share of |γ|
+    (0.01: γ to about one percent), which saves most products.
     """
     if which not in ("modulus", "rightmost"):
         raise OptionError.unknown("which", which, ["modulus", "rightmost"])
-    maps = arrange(weights)
+    if after is not None and which == "rightmost":
+        raise OptionError("a map after the sum leaves no small step: take which='modulus', or no `after`")
+    maps = arrange(weights, twin=after is None)
     batch = attention.shape[:-3]
     flat, kept = _flatten(attention, maps, mask)
     steps = torch.as_tensor(scale, dtype=torch.float64).cpu().expand(batch).reshape(-1)
     tol = torch.finfo(flat.dtype).eps ** 0.5 if tol is None else tol
-    low = lfc_values(maps, steps, which, max_products, lfc_spectrum)
+    whole = None if after is None else _Whole(after, steps.to(flat))
+    if whole is not None:  # the map less the identity: |1 + θ| is then its growth, as without a map after the sum
+        low, steps = _whole_lfc(maps, steps, whole, lfc_spectrum), torch.ones_like(steps)
+    else:
+        low = lfc_values(maps, steps, which, max_products, lfc_spectrum)
     parts = []
     for rows in torch.arange(len(flat)).split(_chunk(flat, maps, subspace)):
         chunk_mask = None if kept is None else kept[rows]
         enough = _enough(which, steps[rows], low[rows], tol / 30, accuracy)
         search = _Search(_score(which, steps[rows]), subspace, tol, max_products, enough)
-        parts.append(_hfc(flat[rows], maps, chunk_mask, search))
+        parts.append(_hfc(flat[rows], maps, chunk_mask, search, None if whole is None else whole.rows(rows)))
     theta = torch.cat([part.value for part in parts])
     high = _with_null_space(theta, steps, which, maps)
     exponent = high - low if which == "rightmost" else high.log() - low.log()
@@ -143,6 +154,31 @@ def _lfc_search(total: Tensor, steps: Tensor, which: Which, max_products: int) -
 
 
 @dataclass(frozen=True)
+class _Whole:
+    """`Y ↦ (Y + s T Y) M − Y`: a map M after the sum acts on the residual too, so no step can be divided out."""
+
+    after: Linear
+    steps: Float[Tensor, " batch"]
+
+    def rows(self, chosen: Int[Tensor, " batch"]) -> _Whole:
+        return _Whole(self.after, self.steps[chosen.to(self.steps.device)])
+
+    def __call__(self, state: Tensor, product: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
+        return self.after(state + select(self.steps, rows)[:, None, None] * product) - state
+
+
+def _whole_lfc(maps: HeadMaps, steps: Tensor, whole: _Whole, spectrum: Tensor | None) -> Float[Tensor, " batch"]:
+    if spectrum is not None:
+        return growth(spectrum[None], torch.ones_like(steps)[:, None], "modulus").amax(-1)
+    total, eye = maps.total.detach(), torch.eye(maps.dim).to(maps.inner)
+    found = {
+        step: torch.linalg.eigvals(whole.after(eye + step * total).double().cpu()).abs().max()
+        for step in set(steps.tolist())
+    }
+    return torch.stack([found[step] for step in steps.tolist()])
+
+
+@dataclass(frozen=True)
 class _Search:
     score: Score
     subspace: int
@@ -151,7 +187,7 @@ class _Search:
     enough: Enough
 
 
-def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search) -> Ritz:
+def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search, whole: _Whole | None) -> Ritz:
     count, _, token, _ = attention.shape
     causal = own_attention(attention, mask)
     factor, kept = (centre(attention, mask), mask) if causal is None else causal
@@ -159,7 +195,8 @@ def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search
 
     def apply(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
         state = vectors.view(-1, token, maps.width)
-        return product(select(factor, rows), state).reshape(len(vectors), -1)
+        found = product(select(factor, rows), state)
+        return (found if whole is None else whole(state, found, rows)).reshape(len(vectors), -1)
 
     def project(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
         state, inside = vectors.view(-1, token, maps.width), None if kept is None else select(kept, rows)

@@ -2,26 +2,43 @@
 
 Exact, given each token's statistics: `LN(X) = D X C Γ + 1βᵀ`, so the sub-layer is
 
-    X' = X + D_out (Σ_h A_h D X W̃_V^h W̃_proj^h + 1 cᵀ) + 1 bᵀ
+    S  = X + D_out (Σ_h A_h D X W̃_V^h W̃_proj^h + 1 cᵀ) + 1 bᵀ         X' = S                              (pre-norm)
+                                                                     X' = D_post S C Γ_post + 1 β_postᵀ  (post-norm)
 
-with `W̃_V = C Γ W_V`, `W̃_proj = W_proj Γ_out · LayerScale`. `c` and `b` are the same for every token (each
-`A_h 1 = 1`), so they reach LFC only. Approximate: the exponents replace `D` by its mean, the step size.
+with `W̃_V = C Γ W_V`, `W̃_proj = W_proj Γ_out · LayerScale`. Each `A_h 1 = 1`, so `b` and (without an output norm) `c`
+are the same for every token and reach LFC only. `D_out c` and `D_post` differ between tokens: an output norm and a norm
+after the sum carry constants into HFC. The exponents replace every D by its mean over tokens, and γ has no constants;
+`unsmooth.theory.constant` says what those do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from unsmooth.models import HeadWeights, Norm
+from unsmooth.errors import WeightsError
+
+
+class Norm(Protocol):
+    """A normalisation over features: `layer` centres, `rms` does not."""
+
+    @property
+    def kind(self) -> Literal["layer", "rms"]: ...
+    @property
+    def weight(self) -> Float[Tensor, " dim"] | None: ...
+    @property
+    def bias(self) -> Float[Tensor, " dim"] | None: ...
+    @property
+    def eps(self) -> float: ...
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Weights with everything linear inside; `norm` and `out_norm` are kept for their statistics D."""
+    """Weights with everything linear inside; the norms are kept for their statistics D."""
 
     w_v: Float[Tensor, "head dim key"]
     w_proj: Float[Tensor, "head key dim"]
@@ -29,12 +46,19 @@ class Folded:
     offset: Float[Tensor, " dim"]
     norm: Norm | None
     out_norm: Norm | None
-    raw: HeadWeights
+    post_norm: Norm | None
+    inside: tuple[Float[Tensor, "head key dim"], Float[Tensor, " dim"]]  # W_proj and c as the output norm finds them
 
     @property
     def pair(self) -> tuple[Float[Tensor, "head dim key"], Float[Tensor, "head key dim"]]:
         """What `layer_exponent` and `simulate` take."""
         return self.w_v, self.w_proj
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether any token gets something that does not depend on the tokens."""
+        after = None if self.post_norm is None else self.post_norm.bias
+        return any(bool((c != 0).any()) for c in (self.constant, self.offset, after) if c is not None)
 
     @property
     def approximations(self) -> tuple[str, ...]:
@@ -44,26 +68,59 @@ class Folded:
             found.append(f"the {self.norm.kind} norm's statistics D are replaced by their mean over tokens")
         if self.out_norm is not None:
             found.append("the output norm's statistics are replaced by their mean over tokens")
+        if self.post_norm is not None:
+            found.append(
+                "of the norm after the sum, centring and weight are folded into γ; its statistics are frozen and "
+                "replaced by their mean over tokens; the small-step exponent and the verdicts of single heads are "
+                "those of the sum before it"
+            )
+        if self.has_constant:
+            found.append(
+                "γ leaves out what every token gets (norm bias, b_v, b_proj): exponent_constant is γ with it, "
+                "without_constant the step without it"
+            )
         return tuple(found)
 
 
-def fold(weights: HeadWeights, dtype: torch.dtype | None = None) -> Folded:
+def fold(
+    w_v: Float[Tensor, "head dim key"],
+    w_proj: Float[Tensor, "head key dim"],
+    *,
+    b_v: Float[Tensor, "head key"] | None = None,
+    b_proj: Float[Tensor, " dim"] | None = None,
+    norm: Norm | None = None,
+    out_norm: Norm | None = None,
+    out_scale: Float[Tensor, " dim"] | None = None,
+    post_norm: Norm | None = None,
+) -> Folded:
     """Norm weight, centring and bias, value and projection bias, output norm and LayerScale, into `Folded`."""
-    raw = cast_weights(weights, dtype or weights.w_v.dtype)
-    w_v = raw.w_v if raw.norm is None else centre_and_scale(raw.norm, raw.w_v)
-    out = torch.ones_like(raw.w_proj[0, 0]) if raw.out_scale is None else raw.out_scale
-    offset = torch.zeros_like(out)
-    w_proj, constant = raw.w_proj, _constant(raw)
-    if raw.out_norm is not None:
-        w_proj, constant = _after(raw.out_norm, w_proj), _after(raw.out_norm, constant)
-        offset = offset if raw.out_norm.bias is None else raw.out_norm.bias * out
-    return Folded(w_v, w_proj * out, constant * out, offset, raw.norm, raw.out_norm, raw)
+    if norm is not None and post_norm is not None:
+        raise WeightsError("a norm before attention and one after the sum: expected at most one of norm and post_norm")
+    value = torch.zeros_like(w_v[:, 0]) if b_v is None else b_v
+    if norm is not None and norm.bias is not None:
+        value = value + norm.bias @ w_v
+    constant = (value[:, None] @ w_proj).sum(0)[0]
+    constant = constant if b_proj is None else constant + b_proj
+    inside = (w_proj, constant)
+    scale = torch.ones_like(constant) if out_scale is None else out_scale
+    offset = torch.zeros_like(constant)
+    if out_norm is not None:
+        w_proj, constant = linear_part(out_norm, w_proj), linear_part(out_norm, constant)
+        offset = offset if out_norm.bias is None else out_norm.bias * scale
+    w_v = w_v if norm is None else centre_and_scale(norm, w_v)
+    return Folded(w_v, w_proj * scale, constant * scale, offset, norm, out_norm, post_norm, inside)
 
 
 def centre_and_scale(norm: Norm, w_v: Float[Tensor, "head dim key"]) -> Float[Tensor, "head dim key"]:
     """`C Γ W_V`; an RMSNorm does not centre."""
     scaled = w_v if norm.weight is None else norm.weight[:, None] * w_v
     return scaled - scaled.mean(-2, keepdim=True) if norm.kind == "layer" else scaled
+
+
+def linear_part(norm: Norm, rows: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
+    """`rows · C Γ`, what a norm does to features but for its statistics and bias."""
+    centred = rows - rows.mean(-1, keepdim=True) if norm.kind == "layer" else rows
+    return centred if norm.weight is None else centred * norm.weight
 
 
 def statistics(norm: Norm | None, x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch token"]:
@@ -74,19 +131,49 @@ def statistics(norm: Norm | None, x: Float[Tensor, "*batch token dim"]) -> Float
     return torch.rsqrt(centred.square().mean(-1) + norm.eps)
 
 
+def frozen_sum(
+    x: Float[Tensor, "batch token dim"],
+    attention: Float[Tensor, "batch head token token"],
+    folded: Folded,
+    d: Float[Tensor, "batch token"],
+    d_out: Float[Tensor, "batch token"] | None = None,
+    *,
+    constant: bool = True,
+) -> Float[Tensor, "batch token dim"]:
+    """`X` plus what attention adds, with frozen statistics; `constant=False` leaves out what every token gets."""
+    values = (x * d[..., None])[:, None] @ folded.w_v
+    added = ((attention @ values) @ folded.w_proj).sum(1)
+    added = added + folded.constant if constant else added
+    if d_out is not None:
+        added = added * d_out[..., None]
+    return x + (added + folded.offset if constant else added)
+
+
 def frozen_step(
     x: Float[Tensor, "batch token dim"],
     attention: Float[Tensor, "batch head token token"],
     folded: Folded,
     d: Float[Tensor, "batch token"],
     d_out: Float[Tensor, "batch token"] | None = None,
+    d_post: Float[Tensor, "batch token"] | None = None,
+    *,
+    constant: bool = True,
 ) -> Float[Tensor, "batch token dim"]:
-    """The sub-layer as the linear map it is once its statistics are frozen; with X's own, it is the sub-layer."""
-    values = (x * d[..., None])[:, None] @ folded.w_v
-    added = ((attention @ values) @ folded.w_proj).sum(1) + folded.constant
-    if d_out is not None:
-        added = added * d_out[..., None]
-    return x + added + folded.offset
+    """The sub-layer as the affine map it is once its statistics are frozen; with X's own, it is the sub-layer."""
+    found = frozen_sum(x, attention, folded, d, d_out, constant=constant)
+    return found if folded.post_norm is None else after_norm(folded.post_norm, found, d_post, constant=constant)
+
+
+def after_norm(
+    norm: Norm,
+    x: Float[Tensor, "batch token dim"],
+    d: Float[Tensor, "batch token"] | None = None,
+    *,
+    constant: bool = True,
+) -> Float[Tensor, "batch token dim"]:
+    """`D X C Γ + 1βᵀ`, with x's own statistics unless given."""
+    found = linear_part(norm, x) * (statistics(norm, x) if d is None else d)[..., None]
+    return found if norm.bias is None or not constant else found + norm.bias
 
 
 def output_statistics(
@@ -98,9 +185,18 @@ def output_statistics(
     """D of the norm on the attention's output (Gemma 2 and 3); `None` where there is none."""
     if folded.out_norm is None:
         return None
+    w_proj, constant = folded.inside
     values = (x * d[..., None])[:, None] @ folded.w_v
-    inner = ((attention @ values) @ folded.raw.w_proj).sum(1) + _constant(folded.raw)
-    return statistics(folded.out_norm, inner)
+    return statistics(folded.out_norm, ((attention @ values) @ w_proj).sum(1) + constant)
+
+
+def mean_statistic(
+    d: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"] | None
+) -> Float[Tensor, " batch"]:
+    """The one number that stands for D in an exponent: its mean over kept tokens."""
+    if mask is None:
+        return d.mean(-1)
+    return torch.where(mask, d, 0).sum(-1) / mask.sum(-1)
 
 
 def step_size(
@@ -108,41 +204,6 @@ def step_size(
     d_out: Float[Tensor, "batch token"] | None,
     mask: Bool[Tensor, "batch token"] | None,
 ) -> Float[Tensor, " batch"]:
-    """The one number that stands for D (and D_out) in an exponent: the mean over kept tokens."""
-    kept = torch.ones_like(d) if mask is None else mask.to(d.dtype)
-
-    def mean(values: Tensor) -> Tensor:
-        return (torch.where(kept > 0, values, 0)).sum(-1) / kept.sum(-1)
-
-    return mean(d) if d_out is None else mean(d) * mean(d_out)
-
-
-def cast_weights(weights: HeadWeights, dtype: torch.dtype) -> HeadWeights:
-    """A detached copy in another dtype; bfloat16 weights are folded in float32 or better."""
-
-    def tensor(value: Tensor | None) -> Tensor | None:
-        return None if value is None else value.detach().to(dtype)
-
-    def norm(value: Norm | None) -> Norm | None:
-        return None if value is None else Norm(value.kind, tensor(value.weight), tensor(value.bias), value.eps)
-
-    w = weights
-    return HeadWeights(
-        w.w_v.detach().to(dtype), w.w_proj.detach().to(dtype), tensor(w.b_v), tensor(w.b_proj), norm(w.norm),
-        norm(w.out_norm), tensor(w.out_scale), norm(w.post_norm),
-    )  # fmt: skip
-
-
-def _constant(w: HeadWeights) -> Float[Tensor, " dim"]:
-    """`Σ_h (β W_V^h + b_v^h) W_proj^h + b_proj`: what every token gets whatever it holds."""
-    value = torch.zeros_like(w.w_v[:, 0]) if w.b_v is None else w.b_v
-    if w.norm is not None and w.norm.bias is not None:
-        value = value + w.norm.bias @ w.w_v
-    total = (value[:, None] @ w.w_proj).sum(0)[0]
-    return total if w.b_proj is None else total + w.b_proj
-
-
-def _after(norm: Norm, rows: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
-    """`rows · C Γ`, the linear part of a norm on the output side."""
-    centred = rows - rows.mean(-1, keepdim=True) if norm.kind == "layer" else rows
-    return centred if norm.weight is None else centred * norm.weight
+    """The step s that multiplies what attention adds: the means of D and D_out."""
+    step = mean_statistic(d, mask)
+    return step if d_out is None else step * mean_statistic(d_out, mask)

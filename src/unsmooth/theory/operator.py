@@ -61,8 +61,8 @@ class HeadMaps:
         return mixed if self.outer is None else mixed @ self.outer
 
 
-def arrange(weights: Weights) -> HeadMaps:
-    """Dense `(h, d, d)` or factored `(w_v, w_proj)` weights as `HeadMaps`."""
+def arrange(weights: Weights, *, twin: bool = True) -> HeadMaps:
+    """Dense `(h, d, d)` or factored `(w_v, w_proj)` weights as `HeadMaps`; `twin=False` keeps the map on features."""
     if isinstance(weights, Tensor):
         if weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
             raise WeightsError(
@@ -79,7 +79,7 @@ def arrange(weights: Weights) -> HeadMaps:
             f"{tuple(w_v.shape)} and {tuple(w_proj.shape)}"
         )
     wide, tall = w_v.permute(1, 0, 2).reshape(dim, heads * key), w_proj.reshape(heads * key, dim)
-    if heads * key <= dim:
+    if twin and heads * key <= dim:
         return HeadMaps(tall @ wide, None, heads, dim)
     return HeadMaps(wide, tall, heads, dim)
 
@@ -124,6 +124,27 @@ def high_frequency(
     kept = mask[..., None]
     state = torch.where(kept, state, 0)
     return torch.where(kept, state - state.sum(-2, keepdim=True) / kept.sum(-2, keepdim=True), 0)
+
+
+def mean_field(
+    attention: Float[Tensor, "batch head token token"],
+    z: Float[Tensor, "batch token dim"],
+    mask: Bool[Tensor, "batch token"] | None = None,
+) -> Float[Tensor, "batch head token token"]:
+    """`α_h P + 1π_hᵀ`: attention that gives the mean token what A_h gives it, and scales HFC by one number.
+
+    π_h is the column mean of A_h, and `α_h = ⟨PZ, P A_h Z⟩ / ‖PZ‖²` for the tokens z that it acts on (theory.md,
+    section 7).
+    """
+    high = high_frequency(z, mask)
+    gram = high @ high.mT  # ⟨PZ, A_h Z⟩ = ⟨A_h, PZ (PZ)ᵀ⟩, as A_h 1 = 1
+    size = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+    alpha = (attention * gram[:, None]).sum((-2, -1)) / torch.where(size > 0, size, 1)[:, None]
+    kept = torch.ones_like(z[..., 0]) if mask is None else mask.to(z.dtype)
+    among, count = kept[:, :, None] * kept[:, None, :], kept.sum(-1)
+    centring = torch.diag_embed(kept) - among / count[:, None, None]
+    mean = (attention * kept[:, None, :, None]).sum(-2) / count[:, None, None]
+    return alpha[..., None, None] * centring[:, None] + kept[:, None, :, None] * mean[:, :, None, :]
 
 
 def random_start(count: int, token: int, width: int, like: Tensor) -> Float[Tensor, "batch token width"]:
