@@ -178,11 +178,11 @@ def _explained(path: str) -> Spectra:
 
 def _eigenvalues(layer: LayerView) -> tuple[Tensor, Tensor]:
     """Of the bare and of the folded Σ_h H_h."""
-    from unsmooth.theory.folding import fold
+    from unsmooth.analysis.folding import cast_weights, fold_weights
 
-    folded = fold(layer.weights(), torch.float64)
+    weights = cast_weights(layer.weights(), torch.float64)
     bare, whole = (torch.linalg.eigvals((w_v @ w_proj).sum(0).mT.cpu())
-                   for w_v, w_proj in ((folded.raw.w_v, folded.raw.w_proj), folded.pair))  # fmt: skip
+                   for w_v, w_proj in ((weights.w_v, weights.w_proj), fold_weights(weights).pair))  # fmt: skip
     return bare, whole
 
 
