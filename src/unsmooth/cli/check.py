@@ -40,7 +40,7 @@ def command(
     except UnsmoothError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    from unsmooth.page.words import counted
+    from unsmooth.figures.text import counted
 
     if as_json:
         typer.echo(json.dumps(_plain(crossed, limits, samples), indent=1))

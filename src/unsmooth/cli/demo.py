@@ -56,7 +56,7 @@ def headline(names: Sequence[str]) -> str | None:
     >>> headline(["plain", "sharpening", "smoothing"])
     'One ViT trained plain, sharpening and smoothing: how smooth are its features?'
     """
-    from unsmooth.page.words import listed
+    from unsmooth.figures.text import listed
 
     three = len(names) == 3 and all(variant in name for variant, name in zip(VARIANTS, names, strict=True))
     return f"One ViT trained {listed(names)}: how smooth are its features?" if three else None

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unsmooth.cli.tables import narrow_table, written
-from unsmooth.page.words import counted
+from unsmooth.figures.text import counted
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation

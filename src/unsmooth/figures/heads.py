@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unsmooth.figures.drawing import SHARP, SMOOTH, ZERO, Drawing
-from unsmooth.page.words import percent_text
+from unsmooth.figures.text import percent_text
 
 Indexed = list[tuple[int, dict[str, Any]]]
 RGB = tuple[int, int, int]

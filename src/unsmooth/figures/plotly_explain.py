@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.figures.plotly_depth import COLOURS
-from unsmooth.page.words import number_text, percent_text
+from unsmooth.figures.text import number_text, percent_text
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.figures.drawing import INK, MODEL_COLOURS, SHARP, SMOOTH, SOFT, ZERO, Drawing, Panel, span
-from unsmooth.page.words import percent_text
+from unsmooth.figures.text import percent_text
 
 AT_ZERO = "zero: a direction that H takes away"
 # in the order of drawing: what lies at zero lies on top

@@ -1,63 +1,25 @@
-"""Numbers, names and lists as they stand in a sentence."""
+"""Numbers, names and lists as they stand in a sentence of the page."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from html import escape
+
+from unsmooth.figures.text import counted, listed, number_text, percent_text, signed_text
+
+__all__ = [
+    "SHARPENS",
+    "SMOOTHS",
+    "counted",
+    "listed",
+    "named",
+    "number_text",
+    "percent_text",
+    "signed_text",
+    "within",
+]
 
 SMOOTHS = '<span class="smooth-word">{}</span>'
 SHARPENS = '<span class="sharp-word">{}</span>'
-
-
-def number_text(value: float, digits: int = 3) -> str:
-    """A number for prose.
-
-    >>> number_text(-0.012345), number_text(1234.5)
-    ('−0.0123', '1230')
-    """
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "−∞" if value < 0 else "undefined"
-    rounded = float(f"{value:.{digits}g}")
-    text = f"{rounded:.{digits}g}" if abs(rounded) < 1e-4 and rounded else f"{rounded:.10f}".rstrip("0").rstrip(".")
-    return text.replace("-", "−")
-
-
-def signed_text(value: float) -> str:
-    """A change for prose.
-
-    >>> signed_text(0.5), signed_text(-0.5)
-    ('+0.5', '−0.5')
-    """
-    return ("+" if value > 0 else "") + number_text(value)
-
-
-def percent_text(share: float) -> str:
-    """A share for prose, a half rounded up as the page's script does it; the space does not break.
-
-    >>> percent_text(0.125)
-    '13\\xa0%'
-    """
-    return f"{math.floor(share * 100 + 0.5)}\N{NO-BREAK SPACE}%" if math.isfinite(share) else "undefined"
-
-
-def listed(items: Sequence[object]) -> str:
-    """Items with commas and a last `and`.
-
-    >>> listed(["a", "b", "c"]), listed(["a"])
-    ('a, b and c', 'a')
-    """
-    words = [str(item) for item in items]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def counted(count: int, what: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "sample"), counted(8, "sample")
-    ('1 sample', '8 samples')
-    """
-    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def named(name: str) -> str:

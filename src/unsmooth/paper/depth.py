@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import MissingExtraError, OptionError
-from unsmooth.page.words import counted
+from unsmooth.figures.text import counted
 from unsmooth.paper.item import Context, Table, Value
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unsmooth.errors import MissingExtraError
-from unsmooth.page.words import counted
+from unsmooth.figures.text import counted
 from unsmooth.paper.item import Context, Item, Result, Table
 
 _SEEDS, _LAYERS = 20, 128

@@ -40,9 +40,9 @@ def provenance(device: torch.device | str | None = None, processes: int = 1) -> 
 
 def library_versions() -> dict[str, str]:
     """Versions of Python, unsmooth, torch, and of the model libraries where they are loaded."""
-    import unsmooth
+    from unsmooth import __version__
 
-    found = {"python": platform.python_version(), "unsmooth": unsmooth.__version__, "torch": torch.__version__}
+    found = {"python": platform.python_version(), "unsmooth": __version__, "torch": torch.__version__}
     for name in ("timm", "transformers", "torchvision"):
         if name in sys.modules:
             found[name] = str(getattr(sys.modules[name], "__version__", "unknown"))
