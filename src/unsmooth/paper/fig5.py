@@ -82,7 +82,12 @@ def run(context: Context) -> Result:
             "and the most negative layer; the median is theirs too; folded: with the normalisation's weight and "
             "centring and LayerScale; a model that repeats one block counts each pass",
         ],
-        about={"made": made, "models": list(context.models), "seed": context.seed, "spectra": found},
+        about={
+            "made": made,
+            "models": [f"{name}={spectra['reference']}" for name, spectra in found.items()],
+            "seed": context.seed,
+            "spectra": found,
+        },
     )
 
 
