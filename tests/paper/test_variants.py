@@ -34,10 +34,10 @@ def test_variants_stand_beside_plain_of_the_same_data_the_best_first(tmp_path: P
     found = find_item("variants").run(Context(runs=tmp_path))
     assert "6 runs" in found.label
     assert found.tables[0].rows == [
-        ["100 %", "smoothing", "60.00 (n=1)", None, "0.50", "0 %", "6"],
-        ["10 %", "contranorm", "35.00 (n=1)", "+4.00", None, None, None],
-        ["10 %", "plain", "31.00 ± 1.41 (n=2)", None, "2.50", None, None],
-        ["10 %", "sharpening-eigen", "29.50 ± 0.71 (n=2)", "-1.50", "4.50", "50 %", "30"],
+        ["100 %", "smoothing", "60.00 (n=1)", "", "", "0.50", "0 %", "6"],
+        ["10 %", "contranorm", "35.00 (n=1)", "+5.00", "", None, None, None],  # against plain of the same seed
+        ["10 %", "plain", "31.00 ± 1.41 (n=2)", None, None, "2.50", None, None],
+        ["10 %", "sharpening-eigen", "29.50 ± 0.71 (n=2)", "-1.50 (-7.85 to +4.85)", "0.20", "4.50", "50 %", "30"],
     ]
 
 
@@ -62,3 +62,18 @@ def test_a_singular_matrix_is_the_worst_of_all_seeds(tmp_path: Path) -> None:
 def test_without_records_it_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="unsmooth train cifar100 --variant"):
         find_item("variants").run(Context(runs=tmp_path))
+
+
+def test_many_variants_are_corrected_together_and_only_clear_ones_are_claimed(tmp_path: Path) -> None:
+    plain = (0.300, 0.310, 0.305)
+    write(
+        tmp_path,
+        *(record("plain", seed, 0.1, a) for seed, a in enumerate(plain)),
+        *(record("worse", seed, 0.1, a - 0.10 + 0.001 * (seed == 1)) for seed, a in enumerate(plain)),
+        *(record("alike", seed, 0.1, a + (0.004, -0.003, 0.001)[seed]) for seed, a in enumerate(plain)),
+    )
+    notes = find_item("variants").run(Context(runs=tmp_path)).notes
+    said = [note for note in notes if note.startswith("10 %: ")]
+    assert len(said) == 1
+    assert said[0].startswith("10 %: worse is below plain (-9.97 points")
+    assert "Holm for 2 comparisons" in said[0]

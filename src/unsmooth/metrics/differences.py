@@ -34,6 +34,16 @@ class Difference:
     pairs: int
     ahead: int
 
+    def text(self, digits: int = 2) -> str:
+        """The mean with its interval.
+
+        >>> Difference(0.2, 0.1, -0.05, 0.45, 0.07, 3, 3).text()
+        '+0.20 (-0.05 to +0.45)'
+        """
+        if math.isnan(self.low):
+            return "" if math.isnan(self.mean) else f"{self.mean:+.{digits}f}"
+        return f"{self.mean:+.{digits}f} ({self.low:+.{digits}f} to {self.high:+.{digits}f})"
+
     @property
     def error(self) -> float:
         """The standard error of the mean difference."""
@@ -188,7 +198,7 @@ class Comparison:
         corrected = f", Holm for {self.family} comparisons" if self.family > 1 else ""
         if self.differs:
             side = "above" if d.mean > 0 else "below"
-            said = f"{self.name} is {side} {self.baseline} ({interval}; p {_p(self.p_holm)}{corrected})"
+            said = f"{self.name} is {side} {self.baseline} ({interval}; p {p_text(self.p_holm, '= ')}{corrected})"
         else:
             said = f"no difference of {self.name} from {self.baseline} can be claimed ({interval})"
         return said + self._spread_claim()
@@ -201,7 +211,8 @@ class Comparison:
         ends = sorted((s.low, s.high) if s.ratio > 1 else (1 / s.high, 1 / s.low))
         return (
             f"; it spreads {which} over seeds (standard deviations {ratio:.1f} : 1, 95 % {ends[0]:.1f} to "
-            f"{ends[1]:.1f}; Brown–Forsythe p {_p(self.p_spread_holm)}, permutation p {_p(s.permutation)})"
+            f"{ends[1]:.1f}; Brown–Forsythe p {p_text(self.p_spread_holm, '= ')}, "
+            f"permutation p {p_text(s.permutation, '= ')})"
         )
 
 
@@ -229,10 +240,12 @@ def compare_seeds(
     ]
 
 
-def _p(value: float) -> str:
-    """A p-value in text.
+def p_text(value: float, equals: str = "") -> str:
+    """A p-value in text; nothing where there is none.
 
-    >>> _p(0.0004), _p(0.0171)
-    ('< 0.001', '= 0.017')
+    >>> p_text(0.0004), p_text(0.0171), p_text(0.0171, "= "), p_text(math.nan)
+    ('< 0.001', '0.017', '= 0.017', '')
     """
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}" if value < 0.1 else f"= {value:.2f}"
+    if math.isnan(value):
+        return ""
+    return "< 0.001" if value < 0.001 else f"{equals}{value:.3f}" if value < 0.1 else f"{equals}{value:.2f}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unsmooth.errors import DataError
+from unsmooth.metrics.differences import Seed, welch_interval
 from unsmooth.paper.item import Context, Value
 
 RECORD_SCHEMA = "unsmooth-record/1"
@@ -60,17 +61,18 @@ def variant_in_tables(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_records(
-    context: Context, notes: list[str], recipe: str = "cifar100", any_start: bool = False
+    context: Context, notes: list[str], recipe: str = "cifar100", any_start: bool = False, any_subset: bool = False
 ) -> list[dict[str, Any]]:
     """Each finished run of exactly this recipe, once; `notes` gets what was left out, and the runs that broke.
 
-    Runs whose ψ started with another standard deviation are others, unless `any_start`.
+    Runs whose ψ started with another standard deviation are others, unless `any_start`; so are those on another draw
+    of a share's images, unless `any_subset`.
     """
     from unsmooth.training.recipes import find_recipe
 
     standard = find_recipe(recipe).as_dict()
     found: dict[str, dict[str, Any]] = {}
-    changed = 0
+    changed = elsewhere = 0
     for name, content in json_files(records_folder(context), "*.json", notes):
         if content.get("schema") == FAILURE_SCHEMA and whole(content, FAILURE, name, notes):
             notes.append(f"the run {content['run']} broke: {content['failed']}")
@@ -82,11 +84,26 @@ def load_records(
         if differs or content["same_steps"] or (content.get("std") is not None and not any_start):
             changed += 1
             continue
+        if content.setdefault("subset", 0) != 0 and not any_subset:  # records from before there were others lack it
+            elsewhere += 1
+            continue
         # a run's folder and its copy in zoo/records count once
         found.setdefault(content["run"], variant_in_tables(content))
+    if elsewhere:
+        notes.append(f"{elsewhere} records of other draws of the images (--subset) are left out: see `findings`")
     if changed:
         notes.append(f"{changed} records of changed recipes (--set, --std, --same-steps) are left out")
     return list(found.values())
+
+
+def accuracies(records: Iterable[dict[str, Any]]) -> dict[str, dict[Seed, float]]:
+    """Accuracy in % by variant and (subset, seed); a model that does not tell its seed is paired with none."""
+    found: dict[str, dict[Seed, float]] = {}
+    for number, record in enumerate(records):
+        seed = record.get("seed")
+        key = (record.get("subset", 0), -1 - number if seed is None else seed)
+        found.setdefault(record["variant"], {})[key] = 100 * record["final"]["accuracy"]
+    return found
 
 
 def share_of(about: dict[str, Any]) -> float | None:
@@ -161,9 +178,16 @@ def _swapped(variant: str, ours: dict[str, Summary | None], theirs: dict[str, Se
         if a is None or b is None or other == variant:
             continue
         if (a.mean - b.mean) * (theirs[variant][0] - theirs[other][0]) < 0:
-            near = abs(a.mean - b.mean) < max(a.std or 0.0, b.std or 0.0)
-            found.append(TITLES[other] + (", within ±" if near else ""))
+            found.append(TITLES[other] + _doubt(a, b))
     return found
+
+
+def _doubt(a: Summary, b: Summary) -> str:
+    """What keeps a difference of two means from being claimed: too few seeds, or an interval that holds zero."""
+    if a.std is None or b.std is None:
+        return " (one seed: no claim)"
+    half, _ = welch_interval((a.std / a.count**0.5, b.std / b.count**0.5), (a.count, b.count))
+    return " (interval holds 0: no claim)" if abs(a.mean - b.mean) <= half else ""
 
 
 def provenance(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
