@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 
@@ -69,3 +70,16 @@ class MissingExtraError(UnsmoothError, ImportError):
         there = isinstance(why, ImportError) and not isinstance(why, ModuleNotFoundError)
         state = f"which is installed but cannot be imported ({why})" if there else "which is not installed"
         return cls(f"{purpose} needs {package}, {state}: pip install 'unsmooth[{extra}]'")
+
+
+def visible(text: str) -> str:
+    """Text from a file as a terminal may show it: escape codes and other control characters spelled out.
+
+    >>> print(visible("\x1b[2Jgone\tand a line\n"), end="")
+    \x1b[2Jgone	and a line
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+#: But tabs and new lines.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unsmooth.errors import OptionError
-from unsmooth.sources.files import read_json, undamaged, write_atomically
+from unsmooth.sources.files import read_json, undamaged, write_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,7 +146,7 @@ class Explanation:
 
     def save(self, path: str | Path) -> Path:
         """Write one JSON file, atomically."""
-        return write_atomically(path, json.dumps(self.to_json()) + "\n")
+        return write_result(path, json.dumps(self.to_json()) + "\n")
 
     def to_json(self) -> dict[str, Any]:
         """The whole explanation as plain data; eigenvalues as [real, imaginary]."""

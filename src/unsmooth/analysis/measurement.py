@@ -14,7 +14,7 @@ from unsmooth.analysis.extremes import Extreme
 from unsmooth.analysis.per_sample import PerSample, all_gather
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.moments import Moments, all_reduce
-from unsmooth.sources.files import read_json, undamaged, write_atomically
+from unsmooth.sources.files import read_json, undamaged, write_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,7 +147,7 @@ class Measurement:
         content = self.to_json()
         if per_sample and self.per_sample is not None:
             content["per_sample"] = self.per_sample.to_json()
-        return write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        return write_result(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
     def to_json(self) -> dict[str, Any]:
         """The measurement as plain data: everything but the values per sample."""

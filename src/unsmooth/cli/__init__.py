@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import sys
 import warnings
 from importlib import import_module
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from unsmooth.errors import UnsmoothError
+from unsmooth.errors import UnsmoothError, visible
 
 # One file per verb, each with one function `command`.
 VERBS = (
@@ -56,15 +59,13 @@ for _verb in VERBS:
 
 def main() -> None:
     """Run the command line; a known error becomes one message and exit code 1, a warning one line without our code."""
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {visible(str(message))}\n"
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is half done is cleared away
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name can hold bytes that no encoding writes
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except UnsmoothError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
+        said = escape(visible(str(error)))
+        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {said}", soft_wrap=True)
         sys.exit(1)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

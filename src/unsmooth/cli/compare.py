@@ -14,6 +14,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.measure import Metrics, Points, Tokens
+from unsmooth.cli.progress import interruptible
 from unsmooth.cli.tables import written
 from unsmooth.errors import OptionError, PointError
 
@@ -49,7 +50,7 @@ def command(
 ) -> None:
     """Show B − A for every number that both hold, with its 95 % interval, paired where both saw the same inputs."""
     from unsmooth.analysis import compare, load_measurement
-    from unsmooth.sources.files import check_writable, write_atomically
+    from unsmooth.sources.files import check_writable, write_result
 
     if out is not None:
         check_writable(out)
@@ -64,21 +65,23 @@ def command(
 
         loaded = options.open_model(reference, None, random_init, model_option, device, dtype)
         given = open_data(data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length)
-        return run(loaded, given, metrics, tokens, points)
+        return run(loaded, given, metrics, tokens, points, "error", stopped)
 
-    a, b, names = side(first), side(second), (_name(first), _name(second))
+    with interruptible() as stopped:
+        a, b, names = side(first), side(second), (_name(first), _name(second))
     frame = compare(a, b)
     shown = frame[frame["point"].isin(_chosen(frame, points))]
     if out is not None:
         from unsmooth.page.comparison import comparison_page
 
-        write_atomically(out, comparison_page(a, b, names, list(shown["point"])))
+        write_result(out, comparison_page(a, b, names, list(shown["point"])))
     if as_json:
         typer.echo(json.dumps(_plain(shown, a, b, names), indent=1))
-        return
-    _show(shown, a, b, names, Console())
-    if out is not None:
-        typer.echo(f"written to {out}")
+    else:
+        _show(shown, a, b, names, Console())
+        if out is not None:
+            typer.echo(f"written to {out}")
+    stopped.leave()
 
 
 def _chosen(frame: pd.DataFrame, points: str) -> list[str]:

@@ -30,7 +30,7 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
     from unsmooth.cli.report import nothing_half_done, page_names
     from unsmooth.page import build_report
     from unsmooth.sources import load_model, open_data
-    from unsmooth.sources.files import check_writable, write_atomically
+    from unsmooth.sources.files import check_writable, write_result
     from unsmooth.sources.load import zoo_folder
 
     torch.manual_seed(0)
@@ -43,9 +43,7 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
         for name, reference in zip(page_names(chosen or ["random ViT-Ti"], None), chosen or [FALLBACK], strict=True):
             loaded = load_model(reference, random_init=not chosen)
             subjects.append(collect(loaded, open_data("bundled", loaded), name, explain_inputs=3, track=track))
-        write_atomically(
-            out, build_report(subjects, title=headline([s.name for s in subjects]), command="unsmooth demo")
-        )
+        write_result(out, build_report(subjects, title=headline([s.name for s in subjects]), command="unsmooth demo"))
     Console().print(glance(subjects))
     typer.echo(f"The page is {out.resolve()}: open it in a browser.")
 

@@ -39,7 +39,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Accuracy, expected calibration error and the three smoothing metrics on the test set."""
-    from unsmooth.sources.files import check_writable, write_atomically
+    from unsmooth.sources.files import check_writable, write_result
     from unsmooth.training import evaluate_trained
 
     if out is not None:
@@ -58,7 +58,7 @@ def command(
     )
     text = json.dumps(found, indent=1)
     if out is not None:
-        write_atomically(out, text + "\n")
+        write_result(out, text + "\n")
     if as_json:
         typer.echo(text)
     else:

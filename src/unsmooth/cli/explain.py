@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from unsmooth.cli import options
+from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation
@@ -64,7 +64,8 @@ def command(
         data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length,
         whole_records=whole_records,
     )  # fmt: skip
-    found = run(loaded, batches, tokens, chosen, spectra, max_products, not no_fold)
+    with interruptible() as stopped:
+        found = run(loaded, batches, tokens, chosen, spectra, max_products, not no_fold, stopped)
     if out is not None:
         found.save(out)
     if figures is not None:
@@ -78,41 +79,30 @@ def command(
         for path in (out, figures):
             if path is not None:
                 typer.echo(f"written to {path}")
-    if found.partial:
-        sys.exit(130)
+    stopped.leave()
 
 
 def run(
     loaded: LoadedModel,
     batches: Data,
-    tokens: str = "all",
-    layers: list[int] | None = None,
-    spectra: int = 8,
-    max_products: int = 240,
-    folded: bool = True,
+    tokens: str,
+    layers: list[int] | None,
+    spectra: int,
+    max_products: int,
+    folded: bool,
+    stopped: Interruption,
 ) -> Explanation:
-    """Explain with a progress bar; Ctrl-C ends it early and marks the result partial."""
+    """Explain with a progress bar; what ends it early marks the result partial."""
     from unsmooth.analysis import Explainer
-    from unsmooth.cli.progress import interruptible, track
 
     special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
-    with (
-        Explainer(
-            loaded.model,
-            tokens,
-            special_ids=special,
-            folded=folded,
-            layers=layers,
-            spectra=spectra,
-            max_products=max_products,
-        ) as explainer,
-        interruptible() as interrupted,
-    ):
-        for batch in track(batches, "explaining", batches.samples):
-            if interrupted:
-                break
+    with Explainer(
+        loaded.model, tokens, special_ids=special, folded=folded, layers=layers, spectra=spectra,
+        max_products=max_products,
+    ) as explainer:  # fmt: skip
+        for batch in stopped.until(track(batches, "explaining", batches.samples)):
             explainer.update(batch)
-    result = explainer.result(partial=bool(interrupted))
+    result = explainer.result(partial=bool(stopped))
     result.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
     result.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
     return result

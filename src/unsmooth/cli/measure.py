@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from unsmooth.cli import options
+from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
@@ -67,7 +67,8 @@ def command(
         max_length=max_length,
         whole_records=whole_records,
     )
-    measurement = run(loaded, batches, metrics, tokens, points, degenerate)
+    with interruptible() as stopped:
+        measurement = run(loaded, batches, metrics, tokens, points, degenerate, stopped)
     if out is not None:
         measurement.save(out, per_sample)
     if as_json:
@@ -78,30 +79,29 @@ def command(
         show(measurement, Console())
         if out is not None:
             typer.echo(f"written to {out}")
-    if measurement.partial:
-        sys.exit(130)
+    stopped.leave()
 
 
 def run(
-    loaded: LoadedModel, batches: Data, metrics: str, tokens: str, points: str, degenerate: str = "error"
+    loaded: LoadedModel,
+    batches: Data,
+    metrics: str,
+    tokens: str,
+    points: str,
+    degenerate: str,
+    stopped: Interruption,
 ) -> Measurement:
-    """Measure with a progress bar; Ctrl-C ends it early and marks the result partial."""
+    """Measure with a progress bar; what ends it early marks the result partial."""
     from unsmooth.analysis import Measurer
-    from unsmooth.cli.progress import interruptible, track
 
     special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
-    with (
-        Measurer(
-            loaded.model, metrics, tokens, points if points in ("all", "residual") else points.split(","),
-            special_ids=special, degenerate=degenerate,
-        ) as measurer,
-        interruptible() as interrupted,
-    ):  # fmt: skip
-        for batch in track(batches, "measuring", batches.samples):
-            if interrupted:
-                break
+    with Measurer(
+        loaded.model, metrics, tokens, points if points in ("all", "residual") else points.split(","),
+        special_ids=special, degenerate=degenerate,
+    ) as measurer:  # fmt: skip
+        for batch in stopped.until(track(batches, "measuring", batches.samples)):
             measurer.update(batch)
-    result = measurer.result(partial=bool(interrupted))
+    result = measurer.result(partial=bool(stopped))
     result.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
     result.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
     return result

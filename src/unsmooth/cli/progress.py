@@ -1,8 +1,9 @@
-"""A progress bar with rate and time left, and a first Ctrl-C that lets the running batch finish."""
+"""A progress bar with rate and time left, and work that ends early without being lost."""
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from types import FrameType
@@ -19,6 +20,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+from unsmooth.errors import DataError
 
 
 class Rate(ProgressColumn):
@@ -54,27 +57,53 @@ def samples_in(batch: Any) -> int:
 
 
 class Interruption:
-    """Whether Ctrl-C was pressed; false until then."""
+    """Whether work ended early, and why: a signal (Ctrl-C, or SIGTERM of a scheduler), or data that cannot be read."""
 
-    pressed = False
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.error: DataError | None = None
 
     def __bool__(self) -> bool:
-        return self.pressed
+        return self.signal is not None or self.error is not None
+
+    def until(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches up to where work ends; without a first one there is nothing to keep, and the error is raised."""
+        stream, begun = iter(batches), False
+        while not self:
+            try:
+                batch = next(stream)
+            except StopIteration:
+                return
+            except DataError as error:
+                if not begun:
+                    raise
+                self.error = error
+                return
+            if not self:
+                yield batch
+            begun = True
+
+    def leave(self) -> None:
+        """After what was finished is written: the error, or the exit code that says a signal came."""
+        if self.error is not None:
+            raise self.error
+        if self.signal is not None:
+            sys.exit(128 + self.signal)
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """The first Ctrl-C only sets a flag, so that what was measured can be kept; the second one stops at once."""
+    """The first signal only sets a flag, so that what was measured can be kept; the second one stops at once."""
     state = Interruption()
-    before = signal.getsignal(signal.SIGINT)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if state.pressed:
+        if state.signal is not None:
             raise KeyboardInterrupt
-        state.pressed = True
+        state.signal = number
 
-    signal.signal(signal.SIGINT, on_signal)
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield state
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -67,7 +67,7 @@ def command(
     from unsmooth.cli.progress import track
     from unsmooth.page import build_report
     from unsmooth.sources import open_data
-    from unsmooth.sources.files import check_writable, write_atomically
+    from unsmooth.sources.files import check_writable, write_result
 
     called = page_names(models, names)
     check_writable(out)
@@ -83,7 +83,7 @@ def command(
             )
             for name, loaded, given in zip(called, opened, batches, strict=True)
         ]  # fmt: skip
-        write_atomically(out, build_report(subjects, command=shlex.join(["unsmooth", *sys.argv[1:]])))
+        write_result(out, build_report(subjects, command=shlex.join(["unsmooth", *sys.argv[1:]])))
     _tell(out, write_figures(subjects, figures), subjects, as_json)
 
 

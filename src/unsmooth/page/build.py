@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import OptionError
 from unsmooth.page.data import page_data, shared_metrics, shared_policies
-from unsmooth.page.encode import packed, script_json
+from unsmooth.page.encode import csv_name, packed, script_json
 from unsmooth.page.findings import Finding, findings
 from unsmooth.page.glance import glance_table
 from unsmooth.page.provenance import analysed, provenance
@@ -148,7 +148,7 @@ def _downloads(subjects: Sequence[Subject]) -> dict[str, str]:
         }
         for subject in subjects
     ]
-    tables = pd.concat([subject.measurement.frame().assign(model=subject.name) for subject in subjects])
+    tables = pd.concat([subject.measurement.frame().assign(model=csv_name(subject.name)) for subject in subjects])
     return {
         "results.json": json.dumps(_finite(raw), ensure_ascii=False),
         "measurements.csv": tables.to_csv(index=False),

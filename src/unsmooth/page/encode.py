@@ -37,6 +37,15 @@ def script_json(value: Any) -> str:
     return text
 
 
+def csv_name(name: str) -> str:
+    """A name as a cell of a table: spreadsheets run what begins with one of these as a formula.
+
+    >>> csv_name("=cmd"), csv_name("plain")
+    ("'=cmd", 'plain')
+    """
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
+
+
 def packed(text: str) -> str:
     """A file to download from the page: gzip in base64, the same bytes for the same text."""
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), 6, mtime=0)).decode()

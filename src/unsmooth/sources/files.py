@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from unsmooth.errors import CheckpointError, OutputError
+from unsmooth.errors import CheckpointError, OutputError, visible
 
 #: JSON that we read at once. A measurement at all points of a large model, with 1,000 samples, has 20 MB.
 MOST_BYTES = 1 << 30
@@ -119,7 +119,16 @@ def read_object(path: str | Path, expected: str) -> dict[str, Any]:
         raise CheckpointError(f"{path} is truncated or not JSON ({why}): expected {expected}") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} is not ours: expected {expected}, got a {type(found).__name__}")
-    return found
+    return {visible(key): _visible(value) for key, value in found.items()}
+
+
+def _visible(value: Any) -> Any:
+    """With no control characters in any text: what stands in a file is shown in terminals."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [_visible(item) for item in value]
+    return {visible(key): _visible(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def read_json(path: str | Path, schema: str) -> dict[str, Any]:
