@@ -95,8 +95,9 @@ def test_numbers_that_are_defined_differently_are_not_compared(
     both: tuple[unsmooth.Measurement, unsmooth.Measurement],
 ) -> None:
     a, b = both
-    other = {"metrics": {**b.about["definitions"]["metrics"], "hfc_lfc": "another norm"}}
-    changed = replace(b, about={**b.about, "definitions": {**b.about["definitions"], **other}})
+    known = b.about.definitions
+    definitions = replace(known, metrics={**known.metrics, "hfc_lfc": "another norm"})
+    changed = replace(b, about=replace(b.about, definitions=definitions))
     with pytest.raises(UnsmoothError, match=r"hfc_lfc \(all tokens\) is defined differently"):
         unsmooth.compare(a, changed)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from results import about_explained
 from torch import nn
 
 from unsmooth.analysis import Explainer, Explanation, explain, load_explanation, measure
@@ -308,13 +309,13 @@ def test_saving_and_loading_gives_the_same_explanation(found: Explanation, tmp_p
     again = load_explanation(found.save(tmp_path / "e.json"))
     assert json.dumps(again.to_json()) == json.dumps(found.to_json())
     assert again.predictions().equals(found.predictions())
-    assert again.about["versions"]["torch"] == torch.__version__
-    assert "exponent" in again.about["definitions"]
+    assert again.about.versions["torch"] == torch.__version__
+    assert "exponent" in again.about.definitions.columns
     (tmp_path / "e.json").write_text('{"schema": "unsmooth.explanation/1", ')
     with pytest.raises(CheckpointError, match="truncated"):
         load_explanation(tmp_path / "e.json")
     (tmp_path / "e.json").write_text('{"schema": "unsmooth.explanation/1", "spectra": []}')
-    with pytest.raises(CheckpointError, match="was cut or changed after it was written .*layer_rows"):
+    with pytest.raises(CheckpointError, match="was cut or changed after it was written .*definitions"):
         load_explanation(tmp_path / "e.json")
 
 
@@ -393,5 +394,5 @@ def test_a_layer_overshoots_when_its_fastest_eigenvalue_steps_below_minus_two(sc
         {"layer": 0, "folded": folded, "layer_values": v, "head_values": v[None]}
         for folded, v in ((False, values - 9), (True, values))  # only what acts counts
     ]
-    found = Explanation(rows, [], [], spectra, {}).overshooting()
+    found = Explanation(rows, [], [], spectra, about_explained()).overshooting()
     assert found == ({0: pytest.approx(scale)} if over else {})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from results import about_explained
 
 from unsmooth.analysis import Explanation, load_explanation
 
@@ -27,7 +28,7 @@ def made() -> Explanation:
     heads = [{"layer": 0, "head": head, "input": 0, "kind": "inf-like", "gap": math.nan} for head in (0, 1)]
     weights = [{"layer": 0, "head": head, "folded": True, "condition": math.inf} for head in (-1, 0, 1)]
     spectra = [{"layer": 0, "folded": True, "layer_values": LAYER_VALUES, "head_values": HEAD_VALUES}]
-    return Explanation(layers, heads, weights, spectra, {"model": {"class": "X"}}, partial=True, notes=["one"])
+    return Explanation(layers, heads, weights, spectra, about_explained(), partial=True, notes=["one"])
 
 
 def test_a_file_gives_back_every_row_note_and_eigenvalue(made: Explanation, tmp_path: Path) -> None:
@@ -64,4 +65,4 @@ def test_the_exponent_is_held_against_the_ratio_unless_columns_are_named(made: E
 
 
 def test_an_explanation_is_whole_unless_said_otherwise() -> None:
-    assert not Explanation([], [], [], [], {}).partial
+    assert not Explanation([], [], [], [], about_explained()).partial

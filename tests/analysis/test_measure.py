@@ -15,13 +15,14 @@ from small_models import bert, images, vit, words
 from torch import nn
 
 import unsmooth
+from unsmooth.analysis import Origin
 from unsmooth.errors import OptionError, PointError, UnsmoothError
 
 SLOW = {"hfc_lfc": high_low_ratio, "cosine_similarity": mean_cosine, "effective_rank": entropy_rank}
 
 
 def cell(measurement: unsmooth.Measurement, point: str, metric: str, tokens: str = "all") -> Any:
-    frame = measurement.frame()
+    frame = measurement.frame(full=True)
     (row,) = frame[(frame.point == point) & (frame.metric == metric) & (frame.tokens == tokens)].itertuples()
     return row
 
@@ -49,7 +50,7 @@ def test_every_block_output_agrees_with_stored_features() -> None:
 
 def test_hidden_states_of_hugging_face_are_the_block_outputs() -> None:
     model, data = bert().eval(), words()
-    measurement = unsmooth.measure(model, data, tokens="content")
+    measurement = unsmooth.measure(model, data, tokens="content", special_ids=[])
     with torch.no_grad():
         states = [model(**batch, output_hidden_states=True).hidden_states for batch in data]
     for i in range(2):
@@ -92,11 +93,11 @@ def test_splitting_the_data_changes_nothing() -> None:
 @pytest.mark.parametrize("make", [vit, bert])
 def test_change_by_kind_is_the_difference_of_the_means(make: Any) -> None:
     model = make()
-    measurement = unsmooth.measure(model, images() if make is vit else words(), tokens="content")
+    measurement = unsmooth.measure(model, images() if make is vit else words(), tokens="content", special_ids=[])
     mean = measurement.frame().set_index(["point", "metric"])["mean"]
     chain = measurement.change_by_kind("chain").set_index(["kind", "metric"])["mean"]
     residual = measurement.change_by_kind("residual").set_index(["kind", "metric"])["mean"]
-    layers = measurement.about["model"]["layers"]
+    layers = measurement.about.model.layers
     before = "norm1" if make is vit else "pre"
     after = "mid" if make is vit else "attn_sum"
     for metric in SLOW:
@@ -109,10 +110,10 @@ def test_change_by_kind_is_the_difference_of_the_means(make: Any) -> None:
 
 
 def test_in_a_post_norm_block_attention_and_the_norm_after_it_are_two_steps() -> None:
-    measurement = unsmooth.measure(bert(), words(), tokens="content")
+    measurement = unsmooth.measure(bert(), words(), tokens="content", special_ids=[])
     mean = measurement.frame().set_index(["point", "metric"])["mean"]
     residual = measurement.change_by_kind("residual").set_index(["kind", "metric"])["mean"]
-    layers = measurement.about["model"]["layers"]
+    layers = measurement.about.model.layers
     for metric in SLOW:
         one, two = (
             [mean[f"blocks.{i}.{b}", metric] - mean[f"blocks.{i}.{a}", metric] for i in range(layers)]
@@ -125,7 +126,7 @@ def test_in_a_post_norm_block_attention_and_the_norm_after_it_are_two_steps() ->
 
 
 def test_a_file_that_credits_the_norm_to_attention_is_read_with_both_apart(tmp_path: Path) -> None:
-    measurement = unsmooth.measure(bert(), words(), tokens="content")
+    measurement = unsmooth.measure(bert(), words(), tokens="content", special_ids=[])
     expected = measurement.change_by_kind("residual")
     for change in [c for c in measurement.changes if c.reading == "residual"]:
         moments = measurement.changes.pop(change)
@@ -208,8 +209,9 @@ def test_a_training_model_is_measured_without_its_dropout() -> None:
 
 
 def test_what_the_caller_knows_is_kept_with_the_numbers(tmp_path: Path) -> None:
-    measurement = unsmooth.measure(vit(), images(), about={"data": {"name": "noise"}})
-    assert measurement.about["data"] == {"name": "noise"}
+    measurement = unsmooth.measure(vit(), images(), origin=Origin(model="mine", data="noise"))
+    assert (measurement.about.model.reference, measurement.about.data.reference) == ("mine", "noise")
+    assert (measurement.about.model.weights, measurement.about.command) == (None, None)
     assert not measurement.partial
     assert unsmooth.load_measurement(measurement.save(tmp_path / "run.json")).about == measurement.about
 
@@ -227,8 +229,8 @@ def test_tuples_are_read_as_input_and_label() -> None:
 
 
 def test_the_frame_is_tidy_and_says_what_each_number_is() -> None:
-    frame = unsmooth.measure(vit(), images(), metrics="paper,rankme").frame()
-    assert list(frame.columns[:8]) == ["point", "layer", "kind", "metric", "tokens", "mean", "std", "count"]
+    frame = unsmooth.measure(vit(), images(), metrics="paper,rankme").frame(full=True)
+    assert list(frame.columns[:6]) == ["point", "metric", "tokens", "mean", "std", "count"]
     assert (frame["low"] <= frame["mean"]).all()
     assert frame["definition"].str.contains("per sample, then mean over samples").all()
     assert not frame.duplicated(["point", "metric", "tokens"]).any()

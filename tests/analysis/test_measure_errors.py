@@ -21,6 +21,7 @@ from unsmooth.errors import (
     UnknownModelError,
     UnsmoothError,
 )
+from unsmooth.sources import Data
 
 
 def test_a_model_no_row_matches() -> None:
@@ -113,19 +114,16 @@ def test_an_empty_batch_is_refused() -> None:
         unsmooth.measure(vit(), [torch.zeros(0, 3, 16, 16)])
 
 
-def test_what_is_no_module_is_refused_and_a_loaded_model_points_to_its_model() -> None:
+def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(UnknownModelError, match="expected a torch module, got str"):
         unsmooth.measure("timm:vit", images())  # type: ignore[arg-type]
-    loaded = unsmooth.sources.LoadedModel(vit(), "x", "images")
-    with pytest.raises(UnknownModelError, match=r"got LoadedModel; it holds one: give its \.model"):
-        unsmooth.measure(loaded, images())  # type: ignore[arg-type]
 
 
-def test_content_without_knowledge_of_special_tokens_says_so() -> None:
-    batch = {"input_ids": torch.randint(50, (2, 7))}
-    assert any("which tokens are special" in note for note in unsmooth.measure(bert(), [batch], tokens="content").notes)
-    told = unsmooth.measure(bert(), [{"input_ids": torch.arange(7)[None]}], tokens="content", special_ids=[3])
-    assert not told.notes
+def test_a_loaded_model_brings_its_reference_and_weights() -> None:
+    loaded = unsmooth.sources.LoadedModel(vit(), "timm:x", "images")
+    found = unsmooth.measure(loaded, Data("noise", "images", lambda: iter(images(1))))
+    assert (found.about.model.reference, found.about.model.weights) == ("timm:x", loaded.weights_hash)
+    assert (found.about.data.reference, found.about.data.kind) == ("noise", "images")
 
 
 def test_what_is_not_a_number_is_a_word_in_the_file_and_comes_back(tmp_path: Path) -> None:

@@ -65,6 +65,6 @@ def test_it_is_kept_and_merged_like_any_other(tmp_path: object) -> None:
     found = measured("phi")
     found.save(f"{tmp_path}/run.json")
     again = unsmooth.load_measurement(f"{tmp_path}/run.json")
-    assert again.about["model"]["placement"] == "parallel-shared"
+    assert again.about.model.placement == "parallel-shared"
     assert again.merge(found).samples == 2 * found.samples
     assert torch.tensor([m.mean for m in again.changes.values()]).isfinite().all()

@@ -19,7 +19,7 @@ from unsmooth.errors import CheckpointError
 
 
 def test_the_values_kept_are_those_behind_the_means() -> None:
-    measurement = unsmooth.measure(bert(), words(3), tokens="content,no-outliers")
+    measurement = unsmooth.measure(bert(), words(3), tokens="content,no-outliers", special_ids=[])
     kept = measurement.per_sample
     assert kept is not None
     assert kept.addresses == tuple(measurement.cells)
@@ -53,7 +53,6 @@ def test_a_file_holds_them_bit_for_bit_and_only_where_wanted(tmp_path: Path) -> 
     assert loaded.per_sample.addresses == kept.addresses
     assert (loaded.per_sample.keys == kept.keys).all()
     assert loaded.per_sample.table.tobytes() == kept.table.tobytes()
-    assert "per_sample" not in loaded.about
     assert "per_sample" not in measurement.to_json()
     assert unsmooth.load_measurement(measurement.save(tmp_path / "small.json", per_sample=False)).per_sample is None
 

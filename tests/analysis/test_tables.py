@@ -27,7 +27,7 @@ def found() -> Explanation:
 
 
 def test_a_layer_has_the_means_of_its_inputs_and_heads(found: Explanation) -> None:
-    rows, heads, table = found.frame(), found.head_frame(), found.by_layer().set_index("layer")
+    rows, heads, table = found.frame(), found.head_frame(), found.by_layer(full=True).set_index("layer")
     for layer in (0, 1):
         mine, own = rows[rows["layer"] == layer], heads[heads["layer"] == layer]
         for name in ("exponent", "measured_ratio", "step", "alignment", "converged"):
@@ -44,7 +44,7 @@ def test_a_layer_has_the_means_of_its_inputs_and_heads(found: Explanation) -> No
 
 
 def test_a_layers_eigenvalues_are_those_after_folding(found: Explanation) -> None:
-    weights, table = found.weight_frame(), found.by_layer().set_index("layer")
+    weights, table = found.weight_frame(), found.by_layer(full=True).set_index("layer")
     for layer in (0, 1):
         (row,) = (r for r in found.weights if (r["layer"], r["head"], r["folded"]) == (layer, -1, True))
         for name in ("re_negative", "re_positive", "re_outside", "departure", "condition"):
@@ -53,7 +53,7 @@ def test_a_layers_eigenvalues_are_those_after_folding(found: Explanation) -> Non
 
 
 def test_every_predictor_stands_beside_what_it_predicts(found: Explanation) -> None:
-    table, rows = found.predictions(), found.frame()
+    table, rows = found.predictions(full=True), found.frame()
     assert list(zip(table["predictor"], table["measured"], strict=True)) == list(COMPARED)
     first = table.iloc[0]
     moved = rows[(rows[first["measured"]] != 0) & np.isfinite(rows[first["predictor"]])]

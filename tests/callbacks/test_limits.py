@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from results import about_measured
 
 from unsmooth.analysis.measurement import Cell, Measurement
 from unsmooth.callbacks import Limit, crossings
@@ -20,7 +21,7 @@ def measured(**values: float) -> Measurement:
         for policy, more in (("all", 0.0), ("patches", 0.1))
     }
     settings = {"metrics": ["cosine_similarity"], "tokens": ["all", "patches"]}
-    return Measurement(cells, {}, {"settings": settings})
+    return Measurement(cells, {}, about_measured(settings=settings))
 
 
 RUN = measured(embed=0.1, blocks__0__attn=0.99, blocks__0__post=0.5, blocks__1__post=0.7)

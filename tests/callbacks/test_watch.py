@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from results import about_measured
 from torch import Tensor, nn
 from watched import probe, train, vit
 
@@ -167,7 +168,7 @@ def test_default_rate_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> No
 def slow_measure(now: list[float], seconds: float) -> Callable[..., unsmooth.Measurement]:
     def measured(*args: Any, **kwargs: Any) -> unsmooth.Measurement:
         now[0] += seconds
-        return unsmooth.Measurement({}, {}, {})
+        return unsmooth.Measurement({}, {}, about_measured())
 
     return measured
 

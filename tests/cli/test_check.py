@@ -123,7 +123,7 @@ CUT = '{"schema": "unsmooth.measurement/1", "partial": false}'
         (None, "no file at"),
         ("{", "truncated"),
         ("{}", "is not ours"),
-        (CUT, "x.json was cut or changed after it was written (KeyError: 'cells')"),
+        (CUT, "x.json was cut or changed after it was written (model is missing)"),
     ],
 )
 def test_an_unreadable_file_is_exit_code_2(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -157,8 +158,9 @@ class Strict(HTMLParser):
 def test_page_is_whole_needs_nothing_and_escapes_names() -> None:
     a, b = measured(), measured(seed=1)
     evil = "<script>alert(1)</script>"
-    b.about["model"]["reference"] = evil
-    b.about["data"]["reference"] = '"><img src=x>'
+    b.about = replace(
+        b.about, model=replace(b.about.model, reference=evil), data=replace(b.about.data, reference='"><img src=x>')
+    )
     page = comparison_page(a, b, ("plain", evil))
     parsed = Strict(page)
     assert parsed.open == []
@@ -189,7 +191,9 @@ def test_finding_counts_and_names_the_largest() -> None:
 
 def test_differing_data_and_partial_runs_are_noted(cli: Callable[..., Any], tmp_path: Path) -> None:
     a, b = measured(), measured()
-    a.about["data"]["reference"], b.about["data"]["reference"], b.partial = "x", "y", True
+    for found, reference in ((a, "x"), (b, "y")):
+        found.about = replace(found.about, data=replace(found.about.data, reference=reference))
+    b.partial = True
     shown = cli("compare", a.save(tmp_path / "a.json"), b.save(tmp_path / "b.json")).stdout
     assert "the data differ: a on x, b on y" in shown
     assert "b is partial" in shown

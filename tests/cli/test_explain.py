@@ -39,8 +39,8 @@ def test_explain_prints_tables_and_writes_a_file_and_figures(app: typer.Typer, t
     for words in ("Dominating eigenvalues", "Predicted against measured", "[−1, 0)", "2 inputs"):
         assert words in text
     saved = load_explanation(out)
-    assert saved.about["model"]["reference"] == TINY[0]
-    assert saved.about["data"]["reference"] == "bundled"
+    assert saved.about.model.reference == TINY[0]
+    assert saved.about.data.reference == "bundled"
     assert sorted(p.name for p in figures.iterdir()) == ["agreement.html", "eigenvalues.html"]
 
 
@@ -57,7 +57,7 @@ def test_a_terminal_of_80_columns_shows_every_number_whole(app: typer.Typer) -> 
 def test_explain_gives_json(app: typer.Typer) -> None:
     pytest.importorskip("timm")
     text = invoke(app, "explain", *TINY, "--data", "random", "--limit", 1, "--spectra", 0, "--json")
-    assert json.loads(text)["schema"] == "unsmooth.explanation/1"
+    assert json.loads(text)["schema"] == "unsmooth.explanation/2"
 
 
 def test_simulate_prints_one_curve_or_all_cells(app: typer.Typer, tmp_path: Path) -> None:

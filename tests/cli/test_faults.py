@@ -107,7 +107,7 @@ def test_a_folder_whose_name_is_not_utf_8(tiny: list[str], pictures: Path) -> No
             capture_output=True, check=False, env=os.environ | {"PYTHONIOENCODING": "utf-8"},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-    assert unsmooth.load_measurement(out).about["data"]["reference"] == odd.name
+    assert unsmooth.load_measurement(out).about.data.reference == odd.name
     assert r"caf\udce9" in page.read_text("utf-8")
 
 

@@ -26,8 +26,8 @@ def test_tables_and_file_agree_with_json(cli: Callable[..., Any], tmp_path: Path
     ).stdout
     measurement = unsmooth.load_measurement(out)
     assert measurement.samples == 4
-    assert measurement.about["model"]["reference"] == TINY[0]
-    assert measurement.about["data"]["reference"] == "bundled"
+    assert measurement.about.model.reference == TINY[0]
+    assert measurement.about.data.reference == "bundled"
     frame = measurement.frame().set_index(["point", "metric", "tokens"])
     assert f"{frame.loc[('blocks.1.post', 'effective_rank', 'patches'), 'mean']:.4g}" in shown
     assert "Change by kind of layer, chain reading" in shown

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
+from results import about_measured
 from rich.console import Console, RenderableType
 from rich.table import Table
 
@@ -46,7 +48,7 @@ def measured(values: dict[str, float], layers: int = 2, placement: str = "pre", 
         "settings": {"metrics": [METRIC], "tokens": ["all"]},
         "definitions": {"metrics": {METRIC: "a rank"}, "tokens": {"all": "each"}, "changes": dict(READINGS)},
     }
-    return Measurement(cells, {}, {**known, **about})
+    return Measurement(cells, {}, about_measured(**{**known, **about}))
 
 
 WHOLE = {
@@ -99,7 +101,7 @@ def test_a_parallel_block_has_no_steps_and_still_a_row_for_each_layer() -> None:
 
 def test_changes_by_kind_are_those_of_the_reading_and_the_policy() -> None:
     found = measured(WHOLE)
-    found.about["settings"]["tokens"] = ["patches", "all"]
+    found.about = replace(found.about, settings=replace(found.about.settings, tokens=("patches", "all")))
     for reading, shift in (("chain", 0.0), ("residual", 10.0)):
         for kind, mean in (("MLP", 2.0), ("Attention", 1.0)):
             for policy, more in (("all", 0.0), ("patches", 0.5)):

@@ -24,7 +24,7 @@ def explained() -> Explanation:
 
 def test_predictions_of_a_layer_are_means_over_inputs(explained: Explanation) -> None:
     shown = rows(tables_explain.by_layer(explained, tables_explain._PREDICTED, "title"))
-    frame = explained.by_layer()
+    frame = explained.by_layer(full=True)
     assert shown[0] == ["layer", "γ", "γ small step", "measured Δlog HFC/LFC", "sign agrees", "log ρ_H",
                         "measured log HFC gain"]  # fmt: skip
     for row, (_, known) in zip(shown[1:], frame.iterrows(), strict=True):
@@ -71,7 +71,7 @@ def test_types_are_counted_over_heads_and_inputs(explained: Explanation, kind: s
 
 
 def test_predictors_are_shown_beside_what_they_predict(explained: Explanation) -> None:
-    frame = explained.predictions().set_index("predictor")
+    frame = explained.predictions(full=True).set_index("predictor")
     heading, *shown = rows(tables_explain.predictions(explained, "measured_hfc"))
     names = {tables_explain._NAMES[name]: name for name in frame[frame["measured"] == "measured_hfc"].index}
     assert [row[0] for row in shown] == list(names)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from page.person import EVIL, Person
 
-from unsmooth.analysis import Subject, collect
+from unsmooth.analysis import Subject, analyse
 from unsmooth.figures.browser import find_browser
 from unsmooth.page import build_report
 from unsmooth.sources import LoadedModel, load_model, open_data
@@ -35,7 +35,7 @@ def subjects() -> list[Subject]:
             parameter.data *= 3.0 + seed
         # a negative norm weight: what acts is the opposite of what the bare weights say
         loaded.model.blocks[0].norm1.weight.data *= -1
-        found.append(collect(loaded, open_data("bundled", loaded, limit=4), name, explain_inputs=2))
+        found.append(analyse(loaded, open_data("bundled", loaded, limit=4), name, explain_inputs=2))
     return found
 
 

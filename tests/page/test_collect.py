@@ -14,7 +14,7 @@ import torch
 from page.conftest import tiny
 from page.person import Person
 
-from unsmooth.analysis import Subject, collect, measure
+from unsmooth.analysis import Subject, analyse, measure
 from unsmooth.analysis.measurement import Cell
 from unsmooth.analysis.token_view import view_tokens
 from unsmooth.errors import FeatureError, WeightsError
@@ -45,21 +45,21 @@ def test_the_data_is_read_once_and_only_the_first_inputs_are_explained() -> None
         reads += 1
         yield from images(7)
 
-    subject = collect(tiny(0), Data("noise", "images", make, 7), "x", explain_inputs=5, track=track)
+    subject = analyse(tiny(0), Data("noise", "images", make, 7), "x", explain_inputs=5, track=track)
     assert reads == 1
-    assert walks == ["measuring x 7", "explaining x 5"]
+    assert walks == ["analysing x 7"]
     assert subject.measurement.samples == 7
     assert subject.explanation is not None
     assert subject.explanation.inputs == 5
-    assert subject.measurement.about["data"]["reference"] == "noise"
-    assert subject.explanation.about["model"]["weights"] == subject.measurement.about["model"]["weights"]
+    assert subject.measurement.about.data.reference == "noise"
+    assert subject.explanation.about.model.weights == subject.measurement.about.model.weights
 
 
 def test_images_are_measured_by_every_definition_of_the_page() -> None:
-    subject = collect(tiny(0), images(9))
-    settings = subject.measurement.about["settings"]
-    assert settings["tokens"] == ["all", "patches", "no-outliers"]
-    assert settings["metrics"] == list(METRICS)
+    subject = analyse(tiny(0), images(9))
+    settings = subject.measurement.about.settings
+    assert settings.tokens == ("all", "patches", "no-outliers")
+    assert settings.metrics == tuple(METRICS)
     assert subject.explanation is not None
     assert subject.explanation.inputs == 8
 
@@ -67,7 +67,7 @@ def test_images_are_measured_by_every_definition_of_the_page() -> None:
 @pytest.mark.parametrize(("example", "shown"), [(0, 0), (2, 2), (9, 3)])
 def test_the_tokens_are_those_of_a_sample_of_the_first_batch(example: int, shown: int) -> None:
     loaded = tiny(0)
-    found = collect(loaded, images(6), explain_inputs=0, example=example, metrics="hfc_lfc", tokens="all").tokens
+    found = analyse(loaded, images(6), explain_inputs=0, example=example, metrics="hfc_lfc", tokens="all").tokens
     assert found is not None
     expected = view_tokens(loaded, next(iter(images(6))), shown)
     np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-5)
@@ -78,13 +78,13 @@ def test_features_without_a_value_are_refused_unless_they_are_to_be_kept() -> No
     for parameter in loaded.model.parameters():
         torch.nn.init.zeros_(parameter)
     with pytest.raises(FeatureError, match="zero"):
-        collect(loaded, images(2), metrics="hfc_lfc", explain_inputs=0)
-    kept = collect(loaded, images(2), metrics="hfc_lfc", tokens="patches", explain_inputs=0, degenerate="keep")
+        analyse(loaded, images(2), metrics="hfc_lfc", explain_inputs=0)
+    kept = analyse(loaded, images(2), metrics="hfc_lfc", tokens="patches", explain_inputs=0, degenerate="keep")
     assert {(cell.metric, cell.tokens) for cell in kept.measurement.cells} == {("hfc_lfc", "patches")}
 
 
 def test_the_explanation_can_be_left_out() -> None:
-    subject = collect(tiny(0), images(2), explain_inputs=0)
+    subject = analyse(tiny(0), images(2), explain_inputs=0)
     assert subject.explanation is None
     assert subject.tokens is not None
     assert subject.name == "timm:vit_tiny_patch16_224"
@@ -94,8 +94,8 @@ def test_a_family_that_cannot_be_explained_is_measured_and_says_why(monkeypatch:
     def refuse(*_: object) -> None:
         raise WeightsError("no separable weights")
 
-    monkeypatch.setattr("unsmooth.analysis.collection._explain", refuse)
-    subject = collect(tiny(0), images(2))
+    monkeypatch.setattr("unsmooth.analysis.explainer.check_attention", refuse)
+    subject = analyse(tiny(0), images(2))
     assert subject.explanation is None
     assert "not explained: no separable weights" in build_report([subject])
 
@@ -109,16 +109,16 @@ def test_text_is_measured_without_its_special_tokens_and_explained_on_its_first_
     ids[:, 0] = 0
     batches = [{"input_ids": part, "attention_mask": torch.ones_like(part)} for part in ids.split(5)]
     loaded = LoadedModel(model, "hf:tiny", "text", tokenizer=SimpleNamespace(all_special_ids=(0,), decode=str))
-    subject = collect(loaded, Data("ids", "words", lambda: iter(batches), 10), explain_inputs=7)
+    subject = analyse(loaded, Data("ids", "words", lambda: iter(batches), 10), explain_inputs=7)
     found = subject.measurement
-    assert found.about["settings"]["tokens"] == ["all", "content", "no-outliers"]
+    assert found.about.settings.tokens == ("all", "content", "no-outliers")
     expected = measure(model, batches, "hfc_lfc", tokens="content", special_ids=(0,))
     cell = Cell("blocks.0.pre", "hfc_lfc", "content")
     assert found.cells[cell].mean == pytest.approx(expected.cells[cell].mean)
     assert subject.explanation is not None
     assert subject.explanation.inputs == 7
     for about in (found.about, subject.explanation.about):
-        assert (about["model"]["reference"], about["data"]["reference"], about["data"]["kind"]) == (
+        assert (about.model.reference, about.data.reference, about.data.kind) == (
             "hf:tiny",
             "ids",
             "words",
@@ -142,7 +142,7 @@ def test_text_models_show_their_tokens_and_hostile_ones_stay_text(browser: Perso
         ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(0))
         yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
-    subject = collect(loaded, Data("ids", "text", make, 2), "gpt")
+    subject = analyse(loaded, Data("ids", "text", make, 2), "gpt")
     path = tmp_path / "text.html"
     path.write_text(build_report([subject]), encoding="utf-8")
     browser.read(path)

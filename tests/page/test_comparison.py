@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -42,7 +43,7 @@ def test_points_choose_and_one_sample_has_no_interval() -> None:
 def test_both_sides_say_where_they_come_from_and_an_interruption() -> None:
     a, b = measured(), measured(seed=1, samples=3)
     b.partial = True
-    a.about["model"]["weights"] = "0123456789abcdefXYZ"
+    a.about = replace(a.about, model=replace(a.about.model, weights="0123456789abcdefXYZ"))
     page = comparison_page(a, b, ("a", "b"))
     first, second = re.findall("<p><strong>.*?</p>", page)
     assert "<strong>a</strong>" in first

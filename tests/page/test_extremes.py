@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from page.person import Person
 
-from unsmooth.analysis import Subject, collect
+from unsmooth.analysis import Subject, analyse
 from unsmooth.figures.export import save_figures
 from unsmooth.page import build_report
 from unsmooth.page.data import shared_policies
@@ -24,7 +24,7 @@ def small(depth: int) -> LoadedModel:
 
 
 def collected(loaded: LoadedModel, name: str) -> Subject:
-    return collect(loaded, open_data("bundled", loaded, limit=1), name, explain_inputs=1, degenerate="keep")
+    return analyse(loaded, open_data("bundled", loaded, limit=1), name, explain_inputs=1, degenerate="keep")
 
 
 def test_one_layer_is_seen_and_a_long_name_does_not_stick_out(browser: Person, tmp_path: Path) -> None:

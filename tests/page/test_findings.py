@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 
 import pytest
 import scipy.stats
 import torch
+from results import about_explained, about_measured
 
 import unsmooth
 from unsmooth.analysis import Explanation, Measurement, Subject
@@ -47,7 +49,7 @@ def measured(change: dict[str, float], spread: float = 0.01, layers: int = 2, co
         "settings": {"metrics": list(change), "tokens": ["all"]},
         "definitions": {"metrics": dict.fromkeys(change, ""), "tokens": {"all": ""}, "changes": dict(READINGS)},
     }
-    return Measurement(cells, changes, about)
+    return Measurement(cells, changes, about_measured(**about))
 
 
 @pytest.mark.parametrize(("towards", "word"), [(1.0, "smooths"), (-1.0, "sharpens")])
@@ -111,10 +113,15 @@ def test_the_layer_that_moves_most_and_the_mover_are_named() -> None:
     assert said[2] == "Per layer and on average, attention lowers HFC/LFC (−0.9); the MLP lowers it (−0.5)."
 
 
+def with_outliers(found: Measurement) -> Measurement:
+    settings = replace(found.about.settings, tokens=("all", "no-outliers"))
+    definitions = replace(found.about.definitions, tokens={"all": "", "no-outliers": ""})
+    return replace(found, about=replace(found.about, settings=settings, definitions=definitions))
+
+
 def test_outlier_tokens_that_make_the_curve_are_named() -> None:
     found = measured(SMOOTHER)
-    found.about["settings"]["tokens"].append("no-outliers")
-    found.about["definitions"]["tokens"]["no-outliers"] = ""
+    found = with_outliers(found)
     for cell, value in list(found.cells.items()):
         factor = 0.25 if cell.point == "blocks.1.mid" else 1.0
         found.cells[cell._replace(tokens="no-outliers")] = moments(value.mean * factor, 0.01)
@@ -126,8 +133,7 @@ def test_outlier_tokens_that_make_the_curve_are_named() -> None:
 
 def test_outlier_tokens_that_hide_smoothing_are_found_among_the_leading_metric_of_the_stream() -> None:
     found = measured({"cosine_similarity": 1.0, "hfc_lfc": -1.0})
-    found.about["settings"]["tokens"].append("no-outliers")
-    found.about["definitions"]["tokens"]["no-outliers"] = ""
+    found = with_outliers(found)
     found.cells[Cell("blocks.0.attn", "hfc_lfc", "all")] = moments(1.0, 0.01)
     factors = {"blocks.0.attn": 99.0, "blocks.0.mid": 2.0, "blocks.1.pre": 0.0, "blocks.1.mid": 0.8}
     for cell in found.cells:
@@ -160,7 +166,7 @@ def test_one_sample_has_no_interval_and_still_gives_a_page() -> None:
 def test_thirty_samples_are_not_few_and_those_explained_are_counted() -> None:
     rows = [{"layer": 0, "input": i, "step": 1.0, "exponent": 1.0, "measured_ratio": 1.0} for i in range(2)]
     spectra = [{"layer": 0, "folded": True, "layer_values": torch.ones(2) + 0j, "head_values": torch.ones(1, 2) + 0j}]
-    explained = Subject("x", measured(SMOOTHER, count=30), Explanation(rows, [], [], spectra, {}))
+    explained = Subject("x", measured(SMOOTHER, count=30), Explanation(rows, [], [], spectra, about_explained()))
     assert findings([explained])[-1].html == "The measurements rest on 30 samples and the explanation on 2 of them."
     fewer = [Subject("y", measured(SMOOTHER, count=count)) for count in (29, 40)]
     assert findings([explained, *fewer])[-1].html.startswith(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from page.test_findings import SMOOTHER, measured
+from results import about_explained
 
 from unsmooth.analysis import Explanation, Subject
 from unsmooth.page.findings import findings
@@ -15,7 +16,7 @@ def test_a_step_too_long_for_a_negative_eigenvalue_is_named() -> None:
         {"layer": i, "folded": True, "layer_values": torch.tensor([low, 0.1 + 0j]), "head_values": torch.zeros(1, 2)}
         for i, low in enumerate((-1.2, -1.6, -0.4))
     ]
-    subject = Subject("x", measured({"hfc_lfc": 1.0}, layers=3), Explanation(rows, [], [], spectra, {}))
+    subject = Subject("x", measured({"hfc_lfc": 1.0}, layers=3), Explanation(rows, [], [], spectra, about_explained()))
     (found,) = (f for f in findings([subject]) if "s·λ" in f.html)
     assert found.section == "spectra"
     assert "2 of 3 layers (down to −3.2)" in found.html
@@ -39,7 +40,7 @@ def test_what_theory_says_is_counted_beside_what_guessing_would_score() -> None:
         for i in range(5)
         for folded, v in values.items()
     ]
-    subject = Subject("x", measured(SMOOTHER), Explanation(rows, heads, [], spectra, {}))
+    subject = Subject("x", measured(SMOOTHER), Explanation(rows, heads, [], spectra, about_explained()))
     said = {finding.section: finding.html.replace("\N{NO-BREAK SPACE}", " ") for finding in findings([subject])}
     assert said["histograms"].endswith("the sharpening side, is 25 %.")
     assert said["shares"] == (
@@ -65,7 +66,7 @@ def test_counts_that_agree_are_said_once() -> None:
         for h, k in enumerate(["sharpening", "smoothing"])
     ]
     spectra = [{"layer": 0, "folded": False, "layer_values": torch.ones(2) + 0j, "head_values": torch.ones(1, 2) + 0j}]
-    subject = Subject("x", measured(SMOOTHER), Explanation(rows, heads, [], spectra, {}))
+    subject = Subject("x", measured(SMOOTHER), Explanation(rows, heads, [], spectra, about_explained()))
     (found,) = (f.html.replace("\N{NO-BREAK SPACE}", " ") for f in findings([subject]) if f.section == "shares")
     assert found.startswith("Head by head, the sharpening type dominates in 50 % of cases (95 % interval ")
     assert found.endswith(") as H acts and as the paper counts.")

@@ -9,6 +9,7 @@ import json
 import re
 
 import pytest
+from results import about_measured
 
 from unsmooth.analysis import Subject
 from unsmooth.analysis.measurement import SCHEMA, Cell
@@ -132,7 +133,7 @@ def test_no_model_is_refused() -> None:
 
 def test_models_without_a_common_metric_are_refused(subjects: list[Subject]) -> None:
     first = subjects[0]
-    about = {**first.measurement.about, "settings": {"metrics": ["nothing"], "tokens": ["all"]}}
+    about = about_measured(settings={"metrics": ["dirichlet"]})
     other = dataclasses.replace(first, name="b", measurement=dataclasses.replace(first.measurement, about=about))
     with pytest.raises(OptionError, match="must share a metric and a token policy"):
         build_report([first, other])

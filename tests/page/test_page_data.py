@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from results import about_measured
 
 from unsmooth.analysis import Measurement, Subject
 from unsmooth.analysis.measurement import Cell, Change
@@ -38,7 +39,7 @@ def subject(name: str, metrics: list[str], tokens: list[str]) -> Subject:
             "changes": {"residual": "differences"},
         },
     }
-    return Subject(name, Measurement(cells, changes, about))
+    return Subject(name, Measurement(cells, changes, about_measured(**about)))
 
 
 def test_every_number_of_a_model_stands_where_it_belongs() -> None:

@@ -9,7 +9,7 @@ import pytest
 from model_cases import CASES
 from page.person import Person
 
-from unsmooth.analysis import Subject, collect
+from unsmooth.analysis import Subject, analyse
 from unsmooth.analysis.changes import TOGETHER
 from unsmooth.page import build_report
 from unsmooth.page.findings import findings
@@ -26,7 +26,7 @@ def parallel(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
         next(case for case in CASES if case.name == name).model().save_pretrained(folder)
         loaded = load_model(f"hf:{folder}")
         data = open_data("random", loaded, limit=4, max_length=12)
-        found.append(collect(loaded, data, name, metrics="paper", explain_inputs=2))
+        found.append(analyse(loaded, data, name, metrics="paper", explain_inputs=2))
     return found
 
 

@@ -7,6 +7,7 @@ from html import unescape
 from typing import Any
 
 import torch
+from results import about_explained, about_measured
 
 from unsmooth.analysis import Explanation, Measurement, Subject
 from unsmooth.analysis.measurement import Cell
@@ -30,7 +31,7 @@ def measured(samples: int = 3, batches: int = 2, model: dict[str, Any] | None = 
         "created": "today",
         "versions": {"torch": "9.9"},
     }  # fmt: skip
-    return Measurement({Cell("blocks.0.pre", "hfc_lfc", "all"): moments}, {}, about)
+    return Measurement({Cell("blocks.0.pre", "hfc_lfc", "all"): moments}, {}, about_measured(**about))
 
 
 def listed(html: str, title: str) -> dict[str, str]:
@@ -44,7 +45,9 @@ def test_a_model_says_its_weights_data_and_counts() -> None:
     measurement = measured(model=where, reference="photos", kind="images")
     measurement.partial, measurement.notes = True, [HOSTILE, "both"]
     rows = [{"layer": 0, "input": i} for i in range(5)]
-    explanation = Explanation(rows, [], [], [], {"definitions": {"gap": "1 − λ"}}, notes=["both", "one of the two"])
+    explanation = Explanation(
+        rows, [], [], [], about_explained(definitions={"columns": {"gap": "1 − λ"}}), notes=["both", "one of the two"]
+    )
     html = provenance([Subject("plain", measured()), Subject(HOSTILE, measurement, explanation)], f"unsmooth {HOSTILE}")
     assert listed(html, "&lt;i&gt;&amp;") == {
         "model": f"timm:{HOSTILE}",

@@ -11,7 +11,7 @@ import pytest
 import torch
 from page.person import Person
 
-from unsmooth.analysis import Subject, TokenView, collect
+from unsmooth.analysis import Subject, TokenView, analyse
 from unsmooth.page import build_report
 from unsmooth.sources import load_model, open_data
 
@@ -24,8 +24,9 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("timm")
     options = {"img_size": 64, "depth": LAYERS, "embed_dim": 2 * HEADS, "num_heads": HEADS}
     loaded = load_model("timm:vit_tiny_patch16_224", random_init=True, options=options)
-    small = collect(loaded, open_data("bundled", loaded, limit=2), "ViT-B", explain_inputs=2)
+    small = analyse(loaded, open_data("bundled", loaded, limit=2), "ViT-B", explain_inputs=2)
     assert small.explanation is not None
+    assert small.tokens is not None
     for row in small.explanation.spectra:
         row["layer_values"] = torch.randn(WIDTH, dtype=torch.complex128)
         row["head_values"] = torch.randn(HEADS, WIDTH // HEADS, dtype=torch.complex128)
@@ -37,6 +38,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
         distance=rng.random((LAYERS + 1, TOKENS), dtype=np.float32),
         prefix=1,
         grid=(14, 14),
+        about=small.tokens.about,
     )
     page = tmp_path_factory.mktemp("big") / "report.html"
     subject: Subject = dataclasses.replace(small, tokens=tokens)

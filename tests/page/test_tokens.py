@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from page.conftest import tiny
+from results import about_measured
 
+from unsmooth.analysis import load
 from unsmooth.analysis import token_view as tokens
 from unsmooth.analysis.token_view import TokenView, relative_distance, similarity, view_tokens
+from unsmooth.errors import CheckpointError
 from unsmooth.metrics import cosine_similarity, hfc_lfc_ratio
 from unsmooth.models import hook_points, view
 from unsmooth.sources import ImageInput, LoadedModel
@@ -59,14 +64,14 @@ def test_the_picture_is_what_the_model_saw_upright_and_small(monkeypatch: pytest
     loaded = LoadedModel(torch.nn.Identity(), "x", "images", image_input=colours)
     seen = torch.zeros(1, 3, 400, 200)
     seen[:, :, 200:] = 9  # brighter than white
-    address = tokens._picture(loaded, seen)
+    address = tokens._picture(loaded, seen[0])
     assert address is not None
     shown = image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/jpeg;base64,"))))
     assert shown.size == (80, 160)
     assert np.abs(np.array(shown.getpixel((40, 20))) - 255 * np.array(colours.mean)).max() < 5
     assert min(shown.getpixel((40, 140))) > 250
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert tokens._picture(loaded, seen) is None
+    assert tokens._picture(loaded, seen[0]) is None
 
 
 def test_patches_that_fill_no_square_have_no_grid() -> None:
@@ -76,7 +81,7 @@ def test_patches_that_fill_no_square_have_no_grid() -> None:
 def test_the_page_gets_everything_and_no_infinity() -> None:
     bytes_ = np.array([[0, 7, 255]], dtype=np.uint8)
     far = np.array([[0.123456, math.inf, math.nan]], dtype=np.float32)
-    found = TokenView(("blocks.0.pre",), 2, bytes_, far, 1, (1, 1), ("a", "b", "c"), "data:x")
+    found = TokenView(("blocks.0.pre",), 2, bytes_, far, about_measured(), 1, (1, 1), ("a", "b", "c"), "data:x")
     page = found.to_page()
     assert base64.b64decode(page.pop("cosine")) == bytes([0, 7, 255])
     assert page.pop("distance") == [[0.123, None, None]]
@@ -122,14 +127,23 @@ def test_padding_is_no_token() -> None:
     assert found.picture is None
 
 
-def test_what_is_not_one_per_token_is_kept_whole() -> None:
-    batch = {"input_ids": torch.arange(6).view(2, 3), "attention_mask": torch.tensor([[1, 1, 1], [1, 0, 1]])}
-    one = tokens._take(batch | {"label": torch.tensor([8, 9])}, 1)
-    assert {name: value.tolist() for name, value in one.items()} == {
-        "input_ids": [[3, 5]],
-        "attention_mask": [[1, 1]],
-        "label": [9],
-    }
+def test_a_view_is_saved_and_loaded_bit_for_bit(tmp_path: Path) -> None:
+    found = view_tokens(tiny(0), torch.randn(2, 3, 64, 64), example=1)
+    again = load(found.save(tmp_path / "tokens.json"))
+    assert isinstance(again, TokenView)
+    assert again.to_json() == found.to_json()
+    assert again.distance.tobytes() == found.distance.tobytes()
+    assert (again.about, again.grid, again.picture) == (found.about, found.grid, found.picture)
+    assert again.about.settings.example == 1
+
+
+def test_a_view_that_claims_more_bytes_than_its_arrays_have_is_refused(tmp_path: Path) -> None:
+    plain = view_tokens(tiny(0), torch.randn(1, 3, 64, 64)).to_json()
+    path = tmp_path / "tokens.json"
+    for change in ({"size": 3}, {"tokens": 10**9}, {"cosine": "!"}, {"points": "x"}):
+        path.write_text(json.dumps({**plain, **change}))
+        with pytest.raises(CheckpointError, match="was cut or changed"):
+            load(path)
 
 
 def test_equal_tokens_have_distance_zero_and_cosine_one() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from page.person import Person
 
-from unsmooth.analysis import Subject, collect
+from unsmooth.analysis import Subject, analyse
 from unsmooth.figures.drawing import INK, SHARP, SMOOTH, ZERO
 from unsmooth.figures.export import figures
 from unsmooth.figures.spectra import SIDES, spectra_figure
@@ -31,7 +31,7 @@ def llama() -> Subject:
         yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     loaded = LoadedModel(transformers.LlamaModel(config).eval(), "hf:tiny", "text")
-    return collect(loaded, Data("ids", "text", make, 2), "llama")
+    return analyse(loaded, Data("ids", "text", make, 2), "llama")
 
 
 def plain(text: str) -> str:

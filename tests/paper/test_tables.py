@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from results import about_measured
 
 from unsmooth.errors import DataError, OptionError
 from unsmooth.paper import Context, find_item
@@ -156,7 +157,7 @@ def test_models_that_add_attention_and_mlp_in_one_sum_are_left_out_with_the_reas
     from unsmooth.paper.changes import grouped
 
     found = {
-        name: Measurement({}, {}, {"model": {"placement": placement}}, False, [])
+        name: Measurement({}, {}, about_measured(model={"placement": placement}))
         for name, placement in (("plain-a", "pre"), ("plain-b", "parallel-shared"), ("other", "pre"))
     }
     members, left_out = grouped(found)

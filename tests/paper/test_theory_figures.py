@@ -167,8 +167,7 @@ def test_figure_5_takes_saved_results_and_files_of_explain(
     computed = find_item("fig5").run(Context())
     assert "the models that ship with unsmooth" in computed.label
     loaded = load_model("zoo:cifar100-plain", dtype=torch.float64)
-    explained = explain(loaded.model, open_data("bundled", loaded, limit=1), spectra=0, max_products=1)
-    explained.about["data"]["kind"] = "images"
+    explained = explain(loaded, open_data("bundled", loaded, limit=1), spectra=0, max_products=1)
     explained.save(tmp_path / "plain.json")
     from_file = find_item("fig5").run(Context(models=(f"cifar100-plain={tmp_path / 'plain.json'}",)))
     for mine, theirs in zip(from_file.tables[0].rows, computed.tables[0].rows, strict=False):

@@ -1,24 +1,29 @@
 """Model and batches in, typed results out: measurements, explanations, the tokens of one example."""
 
-from unsmooth.analysis.collection import collect
+from unsmooth.analysis.about import About, Origin
+from unsmooth.analysis.analyse import analyse
 from unsmooth.analysis.comparison import compare
 from unsmooth.analysis.explainer import Explainer, explain
-from unsmooth.analysis.explanation import Explanation, load_explanation
-from unsmooth.analysis.measurement import Measurement, load_measurement
+from unsmooth.analysis.explanation import Explanation
+from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.measurer import Measurer, measure
+from unsmooth.analysis.results import load, load_explanation, load_measurement
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import TokenView
 
 __all__ = [
+    "About",
     "Explainer",
     "Explanation",
     "Measurement",
     "Measurer",
+    "Origin",
     "Subject",
     "TokenView",
-    "collect",
+    "analyse",
     "compare",
     "explain",
+    "load",
     "load_explanation",
     "load_measurement",
     "measure",

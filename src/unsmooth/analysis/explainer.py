@@ -4,38 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from unsmooth.analysis.explanation import DEFINITIONS, Explanation
+from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
+from unsmooth.analysis.explanation import DEFINITIONS, ExplainSettings, Explanation
 from unsmooth.analysis.facts import LayerFacts, check_finite, layer_facts
 from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies, token_mask
+from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
+from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
-from unsmooth.models.forward import call, each_batch, evaluating, lengthened, padding_of, pictures_follow, to_model
+from unsmooth.models.forward import each_batch, evaluating, lengthened, padding_of, pictures_follow, to_model
 from unsmooth.models.taps import candidates
-from unsmooth.sources.provenance import library_versions
+from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.stochastic import widened
 
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
 
 
 def explain(
-    model: nn.Module,
+    model: nn.Module | LoadedModel,
     batches: Iterable[Any],
     tokens: str | Sequence[str] = "all",
     *,
-    special_ids: Iterable[int] = (),
+    special_ids: Iterable[int] | None = None,
+    tokenizer: Any = None,
     folded: bool = True,
     layers: Sequence[int] | None = None,
     spectra: int = 8,
     max_products: int = 240,
-    about: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Explanation:
     """Why a Transformer's attention smooths or sharpens, per layer, head and input, and whether it does.
 
@@ -44,37 +47,47 @@ def explain(
         batches: image tensors, dicts of keyword inputs (Hugging Face), or tuples whose first item is the input.
         tokens: one or several token policies, as in `measure`: whose HFC and LFC the measured and frozen steps are of.
             Padding is left out under all of them, and exponents are of all other tokens under all of them.
-        special_ids: ids of special tokens, for the policy `content` where a batch has no `special_tokens_mask`.
+        special_ids: as in `unsmooth.measure`.
+        tokenizer: as in `unsmooth.measure`.
         folded: fold the norms, LayerScale and biases into H (`False`: the bare W_V W_proj with step size 1).
         layers: which layers (passes), all by default.
         spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing).
         max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
-        about: facts about model and data to keep with the numbers.
+        origin: where model and data come from; known already where both were loaded by reference.
     """
+    origin = origin or Origin.of(model, batches)
     with Explainer(
-        model, tokens, special_ids=special_ids, folded=folded, layers=layers, spectra=spectra,
-        max_products=max_products,
+        model, tokens, special_ids=special_ids, tokenizer=tokenizer, folded=folded, layers=layers, spectra=spectra,
+        max_products=max_products, origin=origin,
     ) as explainer:  # fmt: skip
         for batch in each_batch(batches):
             explainer.update(batch)
-    return explainer.result(about=about)
+    return explainer.result()
 
 
 class Explainer:
-    """`explain`, batch by batch: enter, `update` with each batch, leave, take the `result`."""
+    """`explain`, batch by batch: enter, `update` with each batch, leave, take the `result`.
+
+    With `most`, only so many inputs are explained, whatever the batches hold beside them.
+    """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | LoadedModel,
         tokens: str | Sequence[str] = "all",
         *,
-        special_ids: Iterable[int] = (),
+        special_ids: Iterable[int] | None = None,
+        tokenizer: Any = None,
         folded: bool = True,
         layers: Sequence[int] | None = None,
         spectra: int = 8,
         max_products: int = 240,
+        most: int | None = None,
+        origin: Origin | None = None,
     ) -> None:
-        self.view = view(model)
+        self.view = view(module_of(model))
+        self.origin = origin or Origin.of(model)
+        self.most = most
         self.policies = resolve_policies(tokens)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
         self.chosen = _check_layers(layers, len(self.view.layers))
@@ -89,11 +102,11 @@ class Explainer:
         self._facts: dict[int, LayerFacts] = {}
         self._mask: Mask = None
         self._kinds = TokenKinds()
-        self._special_ids = frozenset(special_ids)
+        self._special = SpecialTokens.find(model, special_ids, tokenizer)
         self._pictures = False
         self._pending: dict[int, dict[str, Tensor]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-        self._listening = True
+        self._listening = False  # to the forward passes of `update`, no others
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -122,29 +135,48 @@ class Explainer:
 
         Before the first one, one input more: do weights and matrices reproduce the attention's own output?
         """
-        inputs = to_model(batch, self.view.model)
-        if not self.batches:
-            self._listening = False
-            check_attention(self.view, _first(inputs, self.view))
-        self._listening = True
-        v = self.view
-        self._mask = _kept(inputs, v)
-        self._kinds = TokenKinds.of_batch(
-            inputs, v.prefix_tokens, self._special_ids, v.model, v.suffix_tokens, v.family.pictures
-        )
-        self._pictures = self.view.family.pictures is not None and pictures_follow(inputs)
-        self._drafts = ([], [])
-        self._pending.clear()
+        self.check(batch)
         try:
-            call(self.view.model, inputs)
+            walk(self.view.model, batch, [self])
         except FeatureError as error:
             raise FeatureError(f"{error} (batch {self.batches})") from None
+
+    def check(self, batch: Any) -> None:
+        """Before the first batch: WeightsError unless weights and matrices reproduce the attention's own output."""
+        if not self.batches:
+            check_attention(self.view, _first(to_model(batch, self.view.model), self.view))
+
+    def before(self, inputs: Any) -> None:
+        """Look at the inputs of the forward pass that comes now."""
+        self.abandon()
+        self._listening = True
+        self._mask = _kept(inputs, self.view)
+        if self._mask is not None and self.most is not None:
+            self._mask = self._mask[: self.most - self.inputs]
+        v = self.view
+        self._kinds = TokenKinds.of_batch(
+            inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures
+        )
+        if "content" in self.policies and self._kinds.text:
+            self._special.check(self._kinds.special, self._kinds.padding, v.causal)
+        self._kinds = self._kinds.first(None if self.most is None else self.most - self.inputs)
+        self._pictures = v.family.pictures is not None and pictures_follow(inputs)
+
+    def abandon(self) -> None:
+        """Forget what a forward pass left that did not come to its end."""
+        self._listening = False
+        self._drafts = ([], [])
+        self._pending.clear()
+
+    def after(self, batch: Any, inputs: Any) -> None:
+        """Take in what the forward pass left."""
         for rows, drafts in zip((self.layer_rows, self.head_rows), self._drafts, strict=True):
             rows += [{**row, "input": row["input"] + self.inputs} for row in drafts]
+        self._listening = False
         self.inputs = 1 + max((row["input"] for row in self.layer_rows), default=-1)
         self.batches += 1
 
-    def result(self, partial: bool = False, about: Mapping[str, Any] | None = None) -> Explanation:
+    def result(self, partial: bool = False) -> Explanation:
         """What was explained so far."""
         if not self.batches:
             raise FeatureError("nothing was explained: there was no batch; give at least one")
@@ -164,9 +196,7 @@ class Explainer:
                 "those exponents are estimates (raise max_products)"
             )
         weights = [row for f in facts for row in f.rows]
-        return Explanation(
-            self.layer_rows, self.head_rows, weights, spectra, {**self._about(), **(about or {})}, partial, notes
-        )
+        return Explanation(self.layer_rows, self.head_rows, weights, spectra, self._about(), partial, notes)
 
     def _on_point(self, point: str, x: Tensor) -> None:
         _, index, name = point.split(".")
@@ -179,7 +209,7 @@ class Explainer:
         if not self._listening:
             return
         found = self._pending.setdefault(index, {})
-        found[name] = tensor
+        found[name] = tensor if self.most is None else tensor[: self.most - self.inputs]
         if len(found) == len(self._points) + 1:
             self._explain(index, **self._pending.pop(index))
 
@@ -215,34 +245,11 @@ class Explainer:
                 )
         return found
 
-    def _about(self) -> dict[str, Any]:
-        parameter = next(self.view.model.parameters())
-        return {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "model": {
-                "class": type(self.view.model).__qualname__,
-                "family": self.view.family.name,
-                "placement": self.view.family.placement,
-                "layers": len(self.view.layers),
-                "width": self.view.width,
-                "heads": self.view.layers[0].heads,
-                "key": self.view.layers[0].key_dim,
-                "causal": self.view.causal,
-                "dtype": str(parameter.dtype).removeprefix("torch."),
-                "device": str(parameter.device),
-            },
-            "data": {"batches": self.batches, "inputs": self.inputs},
-            "settings": {
-                "tokens": list(self.policies),
-                "folded": self.folded,
-                "layers": list(self.chosen),
-                "spectra": self.spectra,
-                "max_products": self.max_products,
-                "accuracy": ACCURACY,
-            },
-            "definitions": {**DEFINITIONS, "tokens": {p: POLICIES[p] for p in self.policies}},
-            "versions": library_versions(),
-        }
+    def _about(self) -> About[ExplainSettings]:
+        settings = ExplainSettings(self.folded, self.chosen, self.spectra, self.max_products, ACCURACY, self.policies)
+        definitions = Definitions(columns=dict(DEFINITIONS), tokens={p: POLICIES[p] for p in self.policies})
+        counts = DataFacts(batches=self.batches, inputs=self.inputs)
+        return About.of(self.view, settings, definitions, counts, self.origin)
 
 
 def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unsmooth.errors import OptionError
-from unsmooth.sources.files import read_json, undamaged, write_result
+from unsmooth.analysis.about import About
+from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from unsmooth.analysis.agreement import Agreement
 
-SCHEMA = "unsmooth.explanation/1"
+SCHEMA = "unsmooth.explanation/2"
 
 ALL_TOKENS = "all"  # the policy of explanations that name none
 
@@ -56,7 +58,19 @@ DEFINITIONS = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
+class ExplainSettings:
+    """What was asked of an explanation."""
+
+    folded: bool
+    layers: tuple[int, ...]
+    spectra: int
+    max_products: int
+    accuracy: float
+    tokens: tuple[str, ...] = (ALL_TOKENS,)
+
+
+@dataclass(repr=False)
 class Explanation:
     """Rows per layer and input, per head and input, per layer and head (weights only), and the eigenvalues of H."""
 
@@ -64,7 +78,7 @@ class Explanation:
     heads: list[dict[str, Any]]
     weights: list[dict[str, Any]]
     spectra: list[dict[str, Any]] = field(repr=False)
-    about: dict[str, Any]
+    about: About[ExplainSettings]
     partial: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -112,11 +126,11 @@ class Explanation:
 
         return type_shares(self.head_frame(), kind)
 
-    def by_layer(self, tokens: str | None = None) -> pd.DataFrame:
-        """Means over inputs, one row per layer."""
+    def by_layer(self, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
+        """Means over inputs, one row per layer; `full` gives every column, more than a terminal is wide."""
         from unsmooth.analysis.tables import by_layer
 
-        return by_layer(self, tokens)
+        return by_layer(self, tokens, full)
 
     def agreement(
         self, predicted: str = "exponent", measured: str = "measured_ratio", tokens: str | None = None
@@ -138,11 +152,11 @@ class Explanation:
 
         return unpromised(self)
 
-    def predictions(self, tokens: str | None = None) -> pd.DataFrame:
-        """Every predictor beside what it predicts: confusion counts, rank correlation and its interval."""
+    def predictions(self, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
+        """Every predictor beside what it predicts; `full`: confusion counts and the correlation's interval too."""
         from unsmooth.analysis.tables import prediction_table
 
-        return prediction_table(self, tokens)
+        return prediction_table(self, tokens, full)
 
     def save(self, path: str | Path) -> Path:
         """Write one JSON file, atomically."""
@@ -154,7 +168,7 @@ class Explanation:
             "schema": SCHEMA,
             "partial": self.partial,
             "inputs": self.inputs,
-            **self.about,
+            **self.about.to_json(),
             "notes": self.notes,
             "layer_rows": [_plain(row) for row in self.layers],
             "head_rows": [_plain(row) for row in self.heads],
@@ -165,21 +179,45 @@ class Explanation:
             ],
         }
 
-
-def load_explanation(path: str | Path) -> Explanation:
-    """Read what `Explanation.save` wrote."""
-    found = read_json(path, SCHEMA)
-    with undamaged(path):
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Explanation:
+        """What `save` wrote, as plain data."""
+        definitions = found["definitions"]
+        if found["schema"] == "unsmooth.explanation/1":  # of version 0.1: the definitions of the columns, ungrouped
+            definitions = {"columns": {k: v for k, v in definitions.items() if k != "tokens"}}
         spectra = [
             {**row, "layer_values": _complex(row["layer_values"]), "head_values": _complex(row["head_values"])}
-            for row in found.pop("spectra")
+            for row in found["spectra"]
         ]
         layers, heads, weights = (
-            [_restored(row) for row in found.pop(f"{name}_rows")] for name in ("layer", "head", "weight")
+            [_restored(row) for row in found[f"{name}_rows"]] for name in ("layer", "head", "weight")
         )
-        partial, notes = found.pop("partial"), found.pop("notes")
-    about = {key: value for key, value in found.items() if key not in ("schema", "inputs")}
-    return Explanation(layers, heads, weights, spectra, about, partial, notes)
+        missing = [
+            name for row in layers for name in ("layer", "input", "exponent", "measured_ratio") if name not in row
+        ]
+        if missing:
+            raise CheckpointError(f"layer_rows lack {missing[0]!r}")
+        return cls(
+            layers,
+            heads,
+            weights,
+            spectra,
+            About.from_json({**found, "definitions": definitions}, ExplainSettings),
+            bool(found["partial"]),
+            [str(note) for note in found["notes"]],
+        )
+
+    def __repr__(self) -> str:
+        about = self.about
+        predicted = sum(row["exponent"] > 0 for row in self.layers)
+        measured = sum(row["measured_ratio"] > 0 for row in self.layers)
+        lines = [
+            f"Explanation of {about.model.name} on {about.data.reference or 'data in memory'}: "
+            f"{len(about.settings.layers)} layers, {self.inputs} inputs" + (" (partial)" if self.partial else ""),
+            f"  attention sharpens in {measured} of {len(self.layers)} layers × inputs; predicted (γ > 0): {predicted}",
+        ]
+        lines += [f"  {len(self.notes)} notes: .notes"] if self.notes else []
+        return "\n".join([*lines, "  .by_layer(), .predictions(), .type_shares(), .frame(), .save(path), .about"])
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
-from unsmooth.metrics.moments import Moments, meeting_place
+from unsmooth.metrics.moments import Moments, rendezvous
 
 STREAM = ("embed", "pre", "mid", "post")
 
@@ -75,7 +75,7 @@ def farthest(x: Float[Tensor, "batch token dim"], kinds: TokenKinds) -> Float[Te
 
 def all_gather(mine: Mapping[str, Extreme]) -> dict[str, Extreme]:
     """The samples of all processes, in the order of the ranks, on each."""
-    if meeting_place() is None:
+    if rendezvous() is None:
         return dict(mine)
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, {point: extreme.to_json() for point, extreme in mine.items()})

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from html import escape
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unsmooth.analysis import extremes
+from unsmooth.analysis.about import About
 from unsmooth.analysis.changes import KINDS, READINGS, missing
 from unsmooth.analysis.extremes import Extreme
 from unsmooth.analysis.per_sample import PerSample, all_gather
-from unsmooth.errors import UnsmoothError
-from unsmooth.metrics.moments import Moments, all_reduce
-from unsmooth.sources.files import read_json, undamaged, write_result
+from unsmooth.errors import CheckpointError, UnsmoothError
+from unsmooth.metrics.moments import Moments, all_reduce, same_everywhere
+from unsmooth.metrics.registry import METRICS
+from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +44,16 @@ class Change(NamedTuple):
     tokens: str
 
 
-@dataclass
+@dataclass(frozen=True)
+class MeasureSettings:
+    """What was asked of a measurement."""
+
+    metrics: tuple[str, ...]
+    tokens: tuple[str, ...]
+    points: tuple[str, ...]
+
+
+@dataclass(repr=False)
 class Measurement:
     """Means over samples at every point, with their definitions and their origin.
 
@@ -50,32 +64,37 @@ class Measurement:
 
     cells: dict[Cell, Moments]
     changes: dict[Change, Moments]
-    about: dict[str, Any]
+    about: About[MeasureSettings]
     partial: bool = False
     notes: list[str] = field(default_factory=list)
     per_sample: PerSample | None = None
     extremes: dict[str, Extreme] = field(default_factory=dict)
 
-    def frame(self) -> pd.DataFrame:
-        """One row per point, metric and token policy, in the order of the forward pass."""
+    def frame(self, full: bool = False) -> pd.DataFrame:
+        """One row per point, metric and token policy, in the order of the forward pass; narrow enough to print.
+
+        `attrs` holds the number of samples and the definitions. `full` adds columns: layer and kind of the point,
+        count, the 95 % interval (low, high) and the definition in every row.
+        """
         import pandas as pd
 
         rows = [
             {
-                "point": cell.point,
+                **cell._asdict(),
+                **_statistics(moments),
                 "layer": layer_of(cell.point),
                 "kind": kind_of(cell.point),
-                "metric": cell.metric,
-                "tokens": cell.tokens,
-                **_statistics(moments),
                 "definition": self.definition(cell.metric, cell.tokens),
             }
             for cell, moments in self.cells.items()
         ]
-        return pd.DataFrame(rows).astype({"layer": "Int64"})
+        return self._printable(pd.DataFrame(rows).astype({"layer": "Int64"}), Cell._fields, full)
 
-    def change_by_kind(self, reading: str = "chain") -> pd.DataFrame:
-        """The paper's Tables 1–3: the mean change of each metric by LayerNorm, Attention and MLP."""
+    def change_by_kind(self, reading: str = "chain", full: bool = False) -> pd.DataFrame:
+        """The paper's Tables 1–3: the mean change of each metric by LayerNorm, Attention and MLP.
+
+        `full` adds columns: count, the 95 % interval (low, high), the reading and the definition.
+        """
         import pandas as pd
 
         rows = [
@@ -91,15 +110,62 @@ class Measurement:
             if change.reading == reading
         ]
         if not rows:
-            model = self.about["model"]
-            raise missing(reading, model["placement"], model["layers"], [cell.point for cell in self.cells])
+            model = self.about.model
+            raise missing(reading, model.placement, model.layers, [cell.point for cell in self.cells])
         order = {kind: i for i, kind in enumerate(KINDS)}
-        return pd.DataFrame(rows).sort_values("kind", key=lambda s: s.map(order), kind="stable", ignore_index=True)
+        frame = pd.DataFrame(rows).sort_values("kind", key=lambda s: s.map(order), kind="stable", ignore_index=True)
+        return self._printable(frame, ("kind", "metric", "tokens"), full)
+
+    def _printable(self, frame: pd.DataFrame, address: Iterable[str], full: bool) -> pd.DataFrame:
+        """Few enough columns for 80 characters unless all are asked for; what they mean travels in `attrs`."""
+        shown = frame if full else frame[[*address, "mean", "std"]]
+        shown.attrs = {"samples": self.samples, "definitions": self.about.to_json()["definitions"]}
+        return shown
+
+    def __repr__(self) -> str:
+        model = self.about.model
+        lines = [
+            f"Measurement of {model.name} on {self.about.data.reference or 'data in memory'}",
+            f"  {_count(self.samples, 'sample')}, {_count(model.layers, 'layer')} of width {model.width}"
+            + (", partial: it was interrupted" if self.partial else ""),
+            *(f"  {title} ({tokens}): {_plus_minus(a)} → {_plus_minus(b)}" for title, tokens, a, b in self._ends()),
+        ]
+        lines += [f"  {_count(len(self.notes), 'note')}: .notes"] if self.notes else []
+        return "\n".join([*lines, "  .frame(), .change_by_kind(), .plot(), .save(path), .about"])
+
+    def _repr_html_(self) -> str:
+        model, data = self.about.model, self.about.data
+        head = f"{escape(model.name)} on {escape(data.reference or 'data in memory')}, {_count(self.samples, 'sample')}"
+        rows = "".join(
+            f"<tr><td>{escape(title)}</td><td>{escape(tokens)}</td><td>{_plus_minus(a)}</td><td>{_plus_minus(b)}</td></tr>"
+            for title, tokens, a, b in self._ends()
+        )
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        return (
+            f"<table><caption>{head}</caption><thead><tr><th>metric</th><th>tokens</th><th>at the input</th>"
+            f"<th>after the last layer</th></tr></thead><tbody>{rows}</tbody></table>"
+            + (f"<ul>{notes}</ul>" if notes else "")
+        )
+
+    def _ends(self) -> list[tuple[str, str, Moments, Moments]]:
+        """Title, token policy, and the first and last state of the residual stream, for every metric."""
+        stream: dict[tuple[str, str], list[Moments]] = {}
+        for cell, moments in self.cells.items():
+            if kind_of(cell.point) == "residual" or len(self.about.settings.points) == 1:
+                stream.setdefault((cell.metric, cell.tokens), []).append(moments)
+        titles = {name: row.title for name, row in METRICS.items()}
+        return [(titles.get(m, m), tokens, found[0], found[-1]) for (m, tokens), found in stream.items()]
+
+    def plot(self, tokens: str | None = None) -> Any:
+        """The metrics along the depth as a figure that a notebook shows; `.save(path)` of it writes a file."""
+        from unsmooth.figures.plotly_depth import depth_curves
+
+        return depth_curves({self.about.model.name: self}, tokens=tokens)
 
     def definition(self, metric: str, tokens: str) -> str:
         """The full definition of a number: metric, token set, aggregation."""
-        definitions = self.about["definitions"]
-        return f"{definitions['metrics'][metric]}; tokens: {definitions['tokens'][tokens]}"
+        definitions = self.about.definitions
+        return f"{definitions.metrics[metric]}; tokens: {definitions.tokens[tokens]}"
 
     @property
     def samples(self) -> int:
@@ -108,7 +174,8 @@ class Measurement:
 
     def merge(self, other: Measurement) -> Measurement:
         """The measurement of both sets of samples together; both must measure the same things."""
-        if self.cells.keys() != other.cells.keys() or self.about["definitions"] != other.about["definitions"]:
+        same = self.cells.keys() == other.cells.keys() and self.changes.keys() == other.changes.keys()
+        if not same or self.about.definitions != other.about.definitions:
             raise UnsmoothError(
                 "two measurements can be merged only if they hold the same points, metrics and token policies: "
                 f"got {len(self.cells)} and {len(other.cells)} cells, "
@@ -117,7 +184,7 @@ class Measurement:
         return Measurement(
             {cell: Moments().merge(m).merge(other.cells[cell]) for cell, m in self.cells.items()},
             {change: Moments().merge(m).merge(other.changes[change]) for change, m in self.changes.items()},
-            self.about,
+            self._with_batches(self.about.data.batches + other.about.data.batches),
             self.partial or other.partial,
             list(dict.fromkeys(self.notes + other.notes)),
             self.per_sample.merge(other.per_sample) if self.per_sample and other.per_sample else None,
@@ -125,16 +192,30 @@ class Measurement:
         )
 
     def all_reduce(self) -> Measurement:
-        """Every process's samples together, on every process (call it on all of them)."""
+        """Every process's samples together, on every process (call it on all of them).
+
+        Numbers are matched by point, metric and tokens; processes that measured other ones are refused on all of them.
+        """
+        said = json.dumps([sorted(self.cells), sorted(self.changes), self.about.to_json()["definitions"]])
+        if not same_everywhere(said):
+            raise UnsmoothError(
+                "the processes measured different points, metrics, token policies or definitions: call measure with "
+                "the same arguments on all of them"
+            )
+        gathered = all_gather(None if self.per_sample is None else self.per_sample.ordered(sorted(self.cells)))
+        batches = all_reduce([Moments(1, float(self.about.data.batches))])[0]
         return Measurement(
-            dict(zip(self.cells, all_reduce(list(self.cells.values())), strict=True)),
-            dict(zip(self.changes, all_reduce(list(self.changes.values())), strict=True)),
-            self.about,
+            _reduced(self.cells),
+            _reduced(self.changes),
+            self._with_batches(round(batches.mean * batches.count)),
             self.partial,
             self.notes,
-            all_gather(self.per_sample),
+            None if gathered is None else gathered.ordered(self.cells),
             extremes.all_gather(self.extremes),
         )
+
+    def _with_batches(self, count: int) -> About[MeasureSettings]:
+        return replace(self.about, data=replace(self.about.data, batches=count))
 
     def compare(self, other: Measurement) -> pd.DataFrame:
         """Where two measurements differ; see `unsmooth.compare`."""
@@ -146,7 +227,7 @@ class Measurement:
         """Write one JSON file, atomically; without `per_sample` it is smaller, and `compare` cannot pair samples."""
         content = self.to_json()
         if per_sample and self.per_sample is not None:
-            content["per_sample"] = self.per_sample.to_json()
+            content["per_sample"] = self.per_sample.ordered(self.cells).to_json()
         return write_result(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
     def to_json(self) -> dict[str, Any]:
@@ -155,7 +236,7 @@ class Measurement:
             "schema": SCHEMA,
             "partial": self.partial,
             "samples": self.samples,
-            **self.about,
+            **self.about.to_json(),
             "notes": self.notes,
             "cells": [
                 {
@@ -170,24 +251,46 @@ class Measurement:
             "changes": [{**change._asdict(), **moments.to_dict()} for change, moments in self.changes.items()],
         }
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Measurement:
+        """What `save` wrote, as plain data; every value is checked."""
+        about = About.from_json(found, MeasureSettings)
+        cells = {Cell(**_take(row, Cell)): Moments.from_dict(row) for row in found["cells"]}
+        changes = {Change(**_take(row, Change)): Moments.from_dict(row) for row in found["changes"]}
+        _checked(cells, about)
+        values = found.get("per_sample")
+        return cls(
+            cells,
+            _one_step_each(changes, about.model.placement),
+            about,
+            bool(found["partial"]),
+            [str(note) for note in found["notes"]],
+            None if values is None else PerSample.from_json(values, list(cells)),
+            {str(point): Extreme.from_json(row) for point, row in found.get("extremes", {}).items()},
+        )
 
-def load_measurement(path: str | Path) -> Measurement:
-    """Read what `Measurement.save` wrote."""
-    found = read_json(path, SCHEMA)
-    with undamaged(path):
-        cells = {Cell(**_take(row, Cell)): Moments.from_dict(row) for row in found.pop("cells")}
-        changes = {Change(**_take(row, Change)): Moments.from_dict(row) for row in found.pop("changes")}
-        partial, notes, values = found.pop("partial"), found.pop("notes"), found.pop("per_sample", None)
-        far = {point: Extreme.from_json(row) for point, row in found.pop("extremes", {}).items()}
-        _ = found["model"], found["data"], found["settings"], found["definitions"]
-    per_sample = None if values is None else PerSample.from_json(values, list(cells))
-    about = {key: value for key, value in found.items() if key not in ("schema", "samples")}
-    return Measurement(cells, _one_step_each(changes, about["model"]), about, partial, notes, per_sample, far)
+
+def _checked(cells: Mapping[Cell, Moments], about: About[MeasureSettings]) -> None:
+    """Every number that the settings name is there, no other is, and each has its definition."""
+    asked = about.settings
+    named = {Cell(*address) for address in product(asked.points, asked.metrics, asked.tokens)}
+    if cells.keys() != named:
+        raise CheckpointError(
+            f"{len(cells.keys() ^ named)} cells are missing, or not of the settings' points and metrics"
+        )
+    defined = about.definitions
+    for what, names, known in (
+        ("point", asked.points, {p for p in asked.points if p.rsplit(".", 1)[-1] in _KINDS}),
+        ("metric", asked.metrics, defined.metrics),
+        ("token policy", asked.tokens, defined.tokens),
+    ):
+        if unknown := [name for name in names if name not in known]:
+            raise CheckpointError(f"{what} {unknown[0]!r} has no definition")
 
 
-def _one_step_each(changes: dict[Change, Moments], model: Mapping[str, Any]) -> dict[Change, Moments]:
+def _one_step_each(changes: dict[Change, Moments], placement: str) -> dict[Change, Moments]:
     """Files before 0.2 credit a post-norm LayerNorm's step to the sub-layer before it; the chain tells them apart."""
-    if model.get("placement") != "post" or any(c.reading == "residual" and c.kind == "LayerNorm" for c in changes):
+    if placement != "post" or any(c.reading == "residual" and c.kind == "LayerNorm" for c in changes):
         return changes
     chain = {change: moments for change, moments in changes.items() if change.reading == "chain"}
     return chain | {change._replace(reading="residual"): moments for change, moments in chain.items()}
@@ -220,6 +323,21 @@ _KINDS = {
 def _statistics(moments: Moments) -> dict[str, float]:
     low, high = moments.interval
     return {"mean": moments.mean, "std": moments.std, "count": moments.count, "low": low, "high": high}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _plus_minus(moments: Moments) -> str:
+    return f"{moments.mean:.4g}" + (f" ± {moments.std:.2g}" if math.isfinite(moments.std) else "")
+
+
+def _reduced(found: Mapping[Any, Moments]) -> dict[Any, Moments]:
+    """Over all processes, by address: the order in which each of them met the addresses does not matter."""
+    order = sorted(found)
+    merged = dict(zip(order, all_reduce([found[address] for address in order]), strict=True))
+    return {address: merged[address] for address in found}
 
 
 def _take(row: Mapping[str, Any], address: type[Any]) -> dict[str, str]:

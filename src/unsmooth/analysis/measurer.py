@@ -5,41 +5,44 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from itertools import product
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
 from unsmooth.analysis.changes import READINGS, change, steps
 from unsmooth.analysis.extremes import STREAM, Extreme, farthest
 from unsmooth.analysis.fingerprint import sample_keys
-from unsmooth.analysis.measurement import Cell, Change, Measurement
+from unsmooth.analysis.measurement import Cell, Change, Measurement, MeasureSettings
 from unsmooth.analysis.per_sample import Recorder
 from unsmooth.analysis.policies import COUNT_PADDING, PADDED, POLICIES, TokenKinds, resolve_policies, token_mask
+from unsmooth.analysis.special import SpecialTokens
+from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.models import hook_points, select_points, split_point, view
-from unsmooth.models.forward import call, each_batch, evaluating, to_model
-from unsmooth.sources.provenance import library_versions
+from unsmooth.models.forward import each_batch, evaluating
+from unsmooth.sources.loaded import LoadedModel
 
 
 def measure(
-    model: nn.Module,
+    model: nn.Module | LoadedModel,
     batches: Iterable[Any],
     metrics: str | Sequence[str] = "paper",
     tokens: str | Sequence[str] = "all",
     points: str | Sequence[str] = "all",
     *,
-    special_ids: Iterable[int] = (),
+    special_ids: Iterable[int] | None = None,
+    tokenizer: Any = None,
     degenerate: str = "error",
-    about: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Measurement:
     """Measure how smooth a Transformer's features are, at every point of every layer.
 
@@ -49,15 +52,27 @@ def measure(
         metrics: a preset (`paper`, `rankme`, …) or metric names.
         tokens: one or several token policies: `all`, `patches`, `content`, `no-outliers`.
         points: `all`, `residual`, point names or patterns such as `blocks.*.attn`.
-        special_ids: ids of special tokens, for the policy `content` where a batch has no `special_tokens_mask`.
+        special_ids: ids of special tokens, for the policy `content`; none at all if empty. By default they are those
+            of the `tokenizer`, else of the model's configuration; a batch's `special_tokens_mask` goes before both.
+        tokenizer: the model's, for its special tokens.
         degenerate: `error` refuses samples on which a metric has no meaning (a zero token, a zero mean);
             `keep` counts them by their conventional value, and says so in the notes.
-        about: facts about model and data to keep with the numbers.
+        origin: where model and data come from; known already where both were loaded by reference.
     """
-    with Measurer(model, metrics, tokens, points, special_ids=special_ids, degenerate=degenerate) as measurer:
+    origin = origin or Origin.of(model, batches)
+    with Measurer(
+        model,
+        metrics,
+        tokens,
+        points,
+        special_ids=special_ids,
+        tokenizer=tokenizer,
+        degenerate=degenerate,
+        origin=origin,
+    ) as measurer:
         for batch in each_batch(batches):
             measurer.update(batch)
-    return measurer.result(about=about)
+    return measurer.result()
 
 
 class Measurer:
@@ -65,15 +80,18 @@ class Measurer:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | LoadedModel,
         metrics: str | Sequence[str] = "paper",
         tokens: str | Sequence[str] = "all",
         points: str | Sequence[str] = "all",
         *,
-        special_ids: Iterable[int] = (),
+        special_ids: Iterable[int] | None = None,
+        tokenizer: Any = None,
         degenerate: str = "error",
+        origin: Origin | None = None,
     ) -> None:
-        self.view = view(model)
+        self.view = view(module_of(model))
+        self.origin = origin or Origin.of(model)
         self.metrics: tuple[Metric, ...] = resolve(metrics)
         self.policies = resolve_policies(tokens)
         self.points = select_points(self.view, points)
@@ -81,16 +99,17 @@ class Measurer:
         self.cells: dict[Cell, Moments] = {}
         self.changes: dict[Change, Moments] = {}
         self.notes: dict[str, None] = {}
-        self._special_ids = frozenset(special_ids)
+        self._special = SpecialTokens.find(model, special_ids, tokenizer)
         self._evaluator: Evaluator[tuple[str, str]] = Evaluator(self.metrics)
         self._degenerate = check_rule(degenerate)
         self._recorder = Recorder()
         self._extremes: dict[str, Extreme] = {}
         self._farthest: dict[str, Tensor] = {}
         self._stack = ExitStack()
+        self._listening = False  # to the forward passes of `update`, no others
         self._kinds = TokenKinds()
         self._same_as: dict[str, str] = {}
-        self._previous: tuple[str, Tensor] | None = None
+        self._previous: Seen | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -107,21 +126,33 @@ class Measurer:
 
     def update(self, batch: Any) -> None:
         """One forward pass, and its samples added to every accumulator (all of them, or none)."""
-        inputs = to_model(batch, self.view.model)
+        walk(self.view.model, batch, [self])
+
+    def before(self, inputs: Any) -> None:
+        """Look at the inputs of the forward pass that comes now."""
         v = self.view
         self._kinds = TokenKinds.of_batch(
-            inputs, v.prefix_tokens, self._special_ids, v.model, v.suffix_tokens, v.family.pictures
+            inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures
         )
         self._note_padding()
-        self._note_special()
+        if "content" in self.policies and self._kinds.text:
+            self._special.check(self._kinds.special, self._kinds.padding, v.causal)
         self._same_as, self._farthest = {}, {}
-        call(self.view.model, inputs)
-        self._previous = None
+        self._listening = True
+
+    def after(self, batch: Any, inputs: Any) -> None:
+        """Take in what the forward pass left."""
+        self._listening, self._previous = False, None
         # A device is at work on the forward pass now: keys come for nothing, and `flush` waits for them too.
         keys = sample_keys(batch, inputs) if self.view.batch_first else None
         values = self._flush()
         self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}, keys)
         self.batches += 1
+
+    def abandon(self) -> None:
+        """Forget what a forward pass left that did not come to its end."""
+        self._listening, self._previous = False, None
+        self._evaluator.clear()
 
     def _flush(self) -> Mapping[tuple[str, str], Mapping[str, Tensor]]:
         """The values of every distinct point and policy, once nothing is wrong with the features."""
@@ -134,20 +165,21 @@ class Measurer:
             raise FeatureError(f"{error} (batch {self.batches})") from None
         return values
 
-    def result(self, partial: bool = False, about: Mapping[str, Any] | None = None) -> Measurement:
+    def result(self, partial: bool = False) -> Measurement:
         """What was measured so far."""
         if not self.batches:
             raise FeatureError("nothing was measured: there was no batch; give at least one")
-        about = {**self._about(), **(about or {})}
         kept = self._recorder.result()
-        return Measurement(self.cells, self.changes, about, partial, list(self.notes), kept, self._extremes)
+        return Measurement(self.cells, self.changes, self._about(), partial, list(self.notes), kept, self._extremes)
 
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
-        # post[i] and pre[i+1] are one tensor: it is reduced once. The reference keeps its memory from being reused.
-        if self._previous is not None and _same_memory(x, self._previous[1]):
-            self._same_as[point] = self._previous[0]
+        if not self._listening:
             return
-        self._previous = (point, x)
+        # post[i] and pre[i+1] are one tensor: it is reduced once.
+        if self._previous is not None and self._previous.is_still(x):
+            self._same_as[point] = self._previous.point
+            return
+        self._previous = Seen.now(point, x)
         if split_point(point)[1] in STREAM:
             self._farthest[point] = farthest(x, self._kinds)
         self._evaluator.add_each(x, {(point, policy): token_mask(policy, x, self._kinds) for policy in self.policies})
@@ -177,40 +209,32 @@ class Measurer:
                 warnings.warn(note, stacklevel=4)
             self.notes[note] = None
 
-    def _note_special(self) -> None:
-        if "content" in self.policies and self._kinds.text and self._kinds.special is None:
-            self.notes[
-                "nothing says which tokens are special (special_ids, or special_tokens_mask in a batch): "
-                "tokens='content' leaves out padding only"
-            ] = None
-
-    def _about(self) -> dict[str, Any]:
-        parameter = next(self.view.model.parameters())
-        return {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "model": {
-                "class": type(self.view.model).__qualname__,
-                "family": self.view.family.name,
-                "placement": self.view.family.placement,
-                "layers": len(self.view.layers),
-                "width": self.view.width,
-                "dtype": str(parameter.dtype).removeprefix("torch."),
-                "device": str(parameter.device),
-            },
-            "data": {"batches": self.batches},
-            "settings": {
-                "metrics": [m.name for m in self.metrics],
-                "tokens": list(self.policies),
-                "points": list(self.points),
-            },
-            "definitions": {
-                "metrics": {m.name: m.definition for m in self.metrics},
-                "tokens": {p: POLICIES[p] for p in self.policies},
-                "changes": dict(READINGS),
-            },
-            "versions": library_versions(),
-        }
+    def _about(self) -> About[MeasureSettings]:
+        names = tuple(metric.name for metric in self.metrics)
+        definitions = Definitions(
+            metrics={metric.name: metric.definition for metric in self.metrics},
+            tokens={policy: POLICIES[policy] for policy in self.policies},
+            changes=dict(READINGS),
+        )
+        settings = MeasureSettings(names, self.policies, self.points)
+        return About.of(self.view, settings, definitions, DataFacts(batches=self.batches), self.origin)
 
 
-def _same_memory(a: Tensor, b: Tensor) -> bool:
-    return a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride())
+class Seen(NamedTuple):
+    """A tensor as it was at a point. The reference keeps its memory from being reused."""
+
+    point: str
+    x: Tensor
+    version: int | None
+
+    @classmethod
+    def now(cls, point: str, x: Tensor) -> Seen:
+        """Of this moment; tensors of inference mode do not count what is written to them."""
+        return cls(point, x, None if x.is_inference() else x._version)
+
+    def is_still(self, x: Tensor) -> bool:
+        """Whether `x` is the same memory, and nothing was added to it in place since."""
+        same = x is self.x or (
+            x.data_ptr() == self.x.data_ptr() and x.shape == self.x.shape and x.stride() == self.x.stride()
+        )
+        return same and self.version is not None and x._version == self.version

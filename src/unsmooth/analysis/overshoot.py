@@ -38,7 +38,7 @@ def unpromised(explanation: Explanation) -> dict[int, float]:
 
 def _moved(explanation: Explanation) -> Iterator[tuple[int, Tensor]]:
     """sλ of every layer; none of a post-norm model, whose norm multiplies the whole state and not H alone."""
-    if explanation.about.get("model", {}).get("placement") == "post":
+    if explanation.about.model.placement == "post":
         return
     steps = explanation.frame().groupby("layer")["step"].mean()
     folded = max(row["folded"] for row in explanation.spectra)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from unsmooth.errors import CheckpointError
-from unsmooth.metrics.moments import meeting_place
+from unsmooth.metrics.moments import rendezvous
 
 # Values that a measurement keeps, 16 MiB of them; 1,000 samples at all points of a ViT-B are a seventh of it. Beyond
 # that it keeps none, not the first ones: the beginning of sorted data is no fair sample.
@@ -47,6 +47,11 @@ class PerSample:
         """The samples of both; None if they are too many."""
         rows = other.table[[other._rows[address] for address in self.addresses]]
         return self._of([self.keys, other.keys], [self.table, rows])
+
+    def ordered(self, addresses: Iterable[Address]) -> PerSample:
+        """The same with its addresses in another order."""
+        order = tuple(addresses)
+        return PerSample(order, self.keys, self.table[[self._rows[address] for address in order]])
 
     def _of(self, keys: Sequence[npt.NDArray[np.int64]], tables: Sequence[npt.NDArray[Any]]) -> PerSample | None:
         if sum(table.size for table in tables) > MOST_VALUES:
@@ -106,7 +111,7 @@ class Recorder:
 
 def all_gather(mine: PerSample | None) -> PerSample | None:
     """The samples of all processes in the order of the ranks, on each; None if one has none, or all have too many."""
-    device = meeting_place()
+    device = rendezvous()
     if device is None:
         return mine
     counts = _exchange(torch.tensor([-1 if mine is None else len(mine)], device=device))

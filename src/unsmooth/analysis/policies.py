@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,12 +57,17 @@ class TokenKinds:
     suffix: int = 0
     pictures: int | None = None  # tokens of a picture may follow those of text, the first so many being no patches
 
+    def first(self, count: int | None) -> TokenKinds:
+        """Of the first samples only."""
+        padding, special = (None if mask is None else mask[:count] for mask in (self.padding, self.special))
+        return replace(self, padding=padding, special=special)
+
     @classmethod
     def of_batch(
         cls,
         batch: Any,
         prefix: int,
-        special_ids: frozenset[int],
+        special_ids: frozenset[int] | None,
         model: nn.Module | None = None,
         suffix: int = 0,
         pictures: int | None = None,
@@ -77,8 +82,8 @@ class TokenKinds:
         ids = batch.get("input_ids")
         if isinstance(batch.get("special_tokens_mask"), Tensor):
             special = batch["special_tokens_mask"] != 0
-        elif isinstance(ids, Tensor) and special_ids:
-            special = torch.isin(ids, torch.tensor(sorted(special_ids), device=ids.device))
+        elif isinstance(ids, Tensor) and special_ids is not None:
+            special = torch.isin(ids, torch.tensor(sorted(special_ids), dtype=ids.dtype, device=ids.device))
         text = True if ids is not None else False if _NO_TEXT & set(batch) else None
         pictures = pictures if pictures_follow(batch) else None
         return cls(prefix, padding_of(batch, prefix, model), special, text, suffix, pictures)

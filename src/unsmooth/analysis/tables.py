@@ -55,8 +55,15 @@ def type_shares(frame: pd.DataFrame, kind: str = "paper_kind") -> pd.DataFrame:
     return table.assign(inputs=frame["input"].nunique(), count=len(frame))
 
 
-def by_layer(explanation: Explanation, tokens: str | None = None) -> pd.DataFrame:
-    """One row per layer: exponents and measured gains (means over inputs), heads, and shares of eigenvalues."""
+LAYER_COLUMNS = ("layer", "step", "exponent", "small_step", "measured_ratio", "agree", "alignment")
+PREDICTION_COLUMNS = ("predictor", "measured", "accuracy", "majority", "spearman")
+
+
+def by_layer(explanation: Explanation, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
+    """One row per layer, means over inputs: the exponents beside what was measured, narrow enough to print.
+
+    `full` gives all columns: growth of HFC and LFC apart, heads, gaps, and shares of eigenvalues.
+    """
     layers = explanation.frame(tokens)
     numeric = layers.drop(columns=["input", "policy"], errors="ignore").groupby("layer").mean()
     moved = layers[layers["measured_ratio"] != 0]  # an attention that adds nothing has no sign
@@ -72,7 +79,8 @@ def by_layer(explanation: Explanation, tokens: str | None = None) -> pd.DataFram
     whole = weights[(weights["head"] == -1) & (weights["folded"] == weights["folded"].max())].set_index("layer")
     for column in ("re_negative", "re_positive", "re_outside", "departure", "condition"):
         numeric[column] = whole[column]
-    return numeric.reset_index()
+    numeric = numeric.reset_index()
+    return numeric if full else numeric[list(LAYER_COLUMNS)]
 
 
 def eigenvalue_table(explanation: Explanation) -> pd.DataFrame:
@@ -93,8 +101,8 @@ def compare_columns(explanation: Explanation, predicted: str, measured: str, tok
     return agreement(x[signed], y[signed], frame["layer"][signed].tolist(), frame["input"][signed].tolist())
 
 
-def prediction_table(explanation: Explanation, tokens: str | None = None) -> pd.DataFrame:
-    """One row per predictor: confusion counts, accuracy beside the majority's, Spearman with its interval."""
+def prediction_table(explanation: Explanation, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
+    """One row per predictor: accuracy beside the majority's, Spearman; `full`: its interval and the counts too."""
     import pandas as pd
 
     rows = []
@@ -112,4 +120,5 @@ def prediction_table(explanation: Explanation, tokens: str | None = None) -> pd.
                 "majority": found.majority,
             }
         )
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table if full else table[list(PREDICTION_COLUMNS)]

@@ -4,27 +4,47 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
+import zlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
+from unsmooth.analysis.walk import walk
+from unsmooth.errors import CheckpointError, FeatureError
 from unsmooth.models import hook_points, view
-from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.forward import evaluating, padding_of
+from unsmooth.sources.files import write_result
+from unsmooth.sources.loaded import LoadedModel
+from unsmooth.sources.plain import from_plain, to_plain
 
-if TYPE_CHECKING:
-    from unsmooth.sources import LoadedModel
-
+SCHEMA = "unsmooth.tokens/1"
+DEFINITIONS = {
+    "cosine": "cosine of every pair of tokens, rounded to one of 256 steps; of long sequences every k-th token",
+    "distance": "‖x_i − x̄‖ / ‖x̄‖ of every token, whose root mean square is HFC/LFC",
+}
 _BUDGET = 700_000  # bytes of similarity matrices per model: a page stays below 8 MB with several models
 
 
 @dataclass(frozen=True)
+class TokenSettings:
+    """Which sample of the first batch is shown."""
+
+    example: int
+
+
+@dataclass(frozen=True, repr=False)
 class TokenView:
     """Cosine similarities (one byte each, lower triangles) and relative distances from the mean token, by layer.
 
@@ -36,10 +56,11 @@ class TokenView:
     size: int
     cosine: NDArray[np.uint8]
     distance: NDArray[np.float32]
+    about: About[TokenSettings]
     prefix: int = 0
-    grid: tuple[int, int] | None = None
+    grid: tuple[int, ...] | None = None  # rows and columns of patches
     labels: tuple[str, ...] | None = None
-    picture: str | None = None
+    picture: str | None = None  # a data address
 
     def to_page(self) -> dict[str, Any]:
         """What the page's script reads."""
@@ -54,35 +75,172 @@ class TokenView:
             "picture": self.picture,
         }
 
+    def __repr__(self) -> str:
+        return f"TokenView of {self.about.model.name}: {self.distance.shape[1]} tokens at {len(self.points)} points"
 
-def view_tokens(loaded: LoadedModel, batch: Any, example: int = 0) -> TokenView:
-    """Run one example of a batch through the model and keep what the page shows of its tokens."""
-    found = view(loaded.model)
-    points = ["blocks.0.pre", *(f"blocks.{layer.index}.post" for layer in found.layers)]
-    one = _take(batch, example)
-    states: dict[str, Tensor] = {}
-    with (
-        evaluating(loaded.model),
-        hook_points(found, points, lambda point, x: states.__setitem__(point, x[0].detach().double().cpu())),
-    ):
-        call(loaded.model, to_model(one, loaded.model))
-    tokens = states[points[0]].shape[0]
-    most = max(8, int(math.sqrt(2 * _BUDGET / len(points))))
-    chosen = torch.arange(0, tokens, max(1, math.ceil(tokens / most)))
-    lower = torch.tril_indices(len(chosen), len(chosen))
-    cosine = [similarity(states[point][chosen])[lower[0], lower[1]] for point in points]
-    distance = torch.stack([relative_distance(states[point]) for point in points])
-    images = loaded.modality == "images"
-    return TokenView(
-        points=tuple(points),
-        size=len(chosen),
-        cosine=torch.stack([((c + 1) * 127.5).round() for c in cosine]).to(torch.uint8).numpy(),
-        distance=distance.float().numpy(),
-        prefix=found.prefix_tokens,
-        grid=_grid(tokens - found.prefix_tokens - found.suffix_tokens) if images else None,
-        labels=None if images else _labels(loaded, one),
-        picture=_picture(loaded, one) if images else None,
-    )
+    def save(self, path: str | Path) -> Path:
+        """Write one JSON file, atomically."""
+        return write_result(path, json.dumps(self.to_json()) + "\n")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the two arrays compressed, in base64."""
+        return {
+            "schema": SCHEMA,
+            **self.about.to_json(),
+            **to_plain(
+                _File(
+                    self.points,
+                    self.size,
+                    self.distance.shape[1],
+                    _pack(self.cosine.tobytes()),
+                    _pack(self.distance.astype("<f4").tobytes()),
+                    self.prefix,
+                    self.grid,
+                    self.labels,
+                    self.picture,
+                )
+            ),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> TokenView:
+        """What `save` wrote, as plain data."""
+        file = from_plain(_File, found)
+        pairs, points = file.size * (file.size + 1) // 2, len(file.points)
+        return cls(
+            points=file.points,
+            size=file.size,
+            cosine=np.frombuffer(_unpack(file.cosine, points * pairs), np.uint8).reshape(points, pairs),
+            distance=np.frombuffer(_unpack(file.distance, 4 * points * file.tokens), "<f4").reshape(points, -1),
+            about=About.from_json(found, TokenSettings),
+            prefix=file.prefix,
+            grid=file.grid,
+            labels=file.labels,
+            picture=file.picture,
+        )
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a file holds beside `about`."""
+
+    points: tuple[str, ...]
+    size: int
+    tokens: int
+    cosine: str
+    distance: str
+    prefix: int
+    grid: tuple[int, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    picture: str | None = None
+
+
+class TokenViewer:
+    """Listens to one forward pass: enter, `update` with a batch, leave, take the `result`."""
+
+    def __init__(
+        self, model: nn.Module | LoadedModel, example: int = 0, *, tokenizer: Any = None, origin: Origin | None = None
+    ) -> None:
+        self.model = model
+        self.view = view(module_of(model))
+        self.points = ("blocks.0.pre", *(f"blocks.{layer.index}.post" for layer in self.view.layers))
+        self.example = example
+        self.origin = origin or Origin.of(model)
+        self._tokenizer = model.tokenizer if tokenizer is None and isinstance(model, LoadedModel) else tokenizer
+        self._states: dict[str, Tensor] = {}
+        self._kept: Tensor | None = None
+        self._listening = False
+        self._found: TokenView | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(evaluating(self.view.model))
+            stack.enter_context(hook_points(self.view, self.points, self._on_point))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def update(self, batch: Any) -> None:
+        """One forward pass."""
+        walk(self.view.model, batch, [self])
+
+    def before(self, inputs: Any) -> None:
+        """Which tokens of the example are no padding."""
+        self._listening = True
+        padding = padding_of(inputs, self.view.prefix_tokens, self.view.model)
+        self._kept = None if padding is None else ~padding[min(self.example, len(padding) - 1)]
+
+    def abandon(self) -> None:
+        """Forget what a forward pass left that did not come to its end."""
+        self._listening = False
+        self._states.clear()
+
+    def after(self, batch: Any, inputs: Any) -> None:
+        """Keep what is shown of the tokens."""
+        states = [self._states[point] for point in self.points]
+        self.abandon()
+        tokens = len(states[0])
+        most = max(8, int(math.sqrt(2 * _BUDGET / len(states))))
+        chosen = torch.arange(0, tokens, max(1, math.ceil(tokens / most)))
+        lower = torch.tril_indices(len(chosen), len(chosen))
+        cosine = [similarity(x[chosen])[lower[0], lower[1]] for x in states]
+        self._found = TokenView(
+            points=self.points,
+            size=len(chosen),
+            cosine=torch.stack([((c + 1) * 127.5).round() for c in cosine]).to(torch.uint8).numpy(),
+            distance=torch.stack([relative_distance(x) for x in states]).float().numpy(),
+            prefix=self.view.prefix_tokens,
+            **self._describe(batch, tokens),
+            about=About.of(
+                self.view,
+                TokenSettings(self.example),
+                Definitions(columns=dict(DEFINITIONS)),
+                DataFacts(batches=1, inputs=1),
+                self.origin,
+            ),
+        )
+
+    def result(self) -> TokenView:
+        """What was seen."""
+        if self._found is None:
+            raise FeatureError("no token was seen: there was no batch; give one")
+        return self._found
+
+    def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
+        if not self._listening:
+            return
+        one = x[min(self.example, len(x) - 1)].detach().double().cpu()
+        # of text with pictures behind it, the mask is shorter: those tokens stay
+        self._states[point] = one if self._kept is None or len(self._kept) != len(one) else one[self._kept.cpu()]
+
+    def _describe(self, batch: Any, tokens: int) -> dict[str, Any]:
+        """Where the tokens lie in a picture, or what they say."""
+        batch = batch[0] if isinstance(batch, tuple | list) else batch
+        if isinstance(batch, Mapping) or not (batch.dim() == 4 and batch.is_floating_point()):
+            ids = batch.get("input_ids") if isinstance(batch, Mapping) else batch
+            return {"labels": self._labels(ids) if isinstance(ids, Tensor) else None}
+        one = batch[min(self.example, len(batch) - 1)]
+        grid = _grid(tokens - self.view.prefix_tokens - self.view.suffix_tokens)
+        return {"grid": grid, "picture": _picture(self.model, one)}
+
+    def _labels(self, ids: Tensor) -> tuple[str, ...] | None:
+        if self._tokenizer is None or ids.dim() != 2 or ids.is_floating_point():
+            return None
+        row = ids[min(self.example, len(ids) - 1)].cpu()
+        row = row if self._kept is None or len(self._kept) != len(row) else row[self._kept.cpu()]
+        return tuple(self._tokenizer.decode([token]) for token in row.tolist())
+
+
+def view_tokens(model: nn.Module | LoadedModel, batch: Any, example: int = 0, *, tokenizer: Any = None) -> TokenView:
+    """Run one batch through the model and keep what the page shows of the tokens of one of its samples."""
+    with TokenViewer(model, example, tokenizer=tokenizer) as viewer:
+        viewer.update(batch)
+    return viewer.result()
 
 
 def similarity(x: Float[Tensor, "token dim"]) -> Float[Tensor, "token token"]:
@@ -101,39 +259,45 @@ def relative_distance(x: Float[Tensor, "token dim"]) -> Float[Tensor, " token"]:
     return (x - mean).norm(dim=-1) / mean.norm()
 
 
-def _take(batch: Any, example: int) -> Any:
-    """One sample as a batch of one, without its padding."""
-    if isinstance(batch, Mapping):
-        one = {name: value[example : example + 1] for name, value in batch.items()}
-        if (mask := one.get("attention_mask")) is not None and mask.dim() == 2:
-            kept = mask[0] != 0
-            one = {name: value[:, kept] if value.shape[:2] == mask.shape else value for name, value in one.items()}
-        return one
-    return batch[example : example + 1]
-
-
 def _grid(patches: int) -> tuple[int, int] | None:
     side = math.isqrt(patches)
     return (side, side) if side * side == patches and side > 1 else None
 
 
-def _labels(loaded: LoadedModel, one: Any) -> tuple[str, ...] | None:
-    ids = one.get("input_ids") if isinstance(one, Mapping) else None
-    if ids is None or loaded.tokenizer is None:
-        return None
-    return tuple(loaded.tokenizer.decode([token]) for token in ids[0].tolist())
-
-
-def _picture(loaded: LoadedModel, one: Tensor) -> str | None:
-    """The example as the model saw it, as a data address; None where Pillow is absent."""
+def _picture(model: nn.Module | LoadedModel, one: Float[Tensor, "channel height width"]) -> str | None:
+    """The example as the model saw it, as a data address; None where Pillow is absent or it is no picture."""
     try:
         from PIL import Image
     except ImportError:
         return None
-    mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (loaded.images.mean, loaded.images.std))
-    pixels = ((one[0].float().cpu() * std + mean).clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0)
-    image = Image.fromarray(pixels.numpy())
+    pixels = one.float().cpu()
+    if pixels.shape[0] not in (1, 3):
+        return None
+    if isinstance(model, LoadedModel) and model.image_input is not None:
+        mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (model.images.mean, model.images.std))
+        pixels = pixels * std + mean
+    else:  # how it was normalised is not known: its own range fills that of a picture
+        pixels = (pixels - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-12)
+    shown = (pixels.clamp(0, 1) * 255).round().to(torch.uint8).expand(3, -1, -1).permute(1, 2, 0)
+    image = Image.fromarray(shown.contiguous().numpy())
     image.thumbnail((160, 160))
     file = io.BytesIO()
     image.save(file, "JPEG", quality=82)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _pack(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def _unpack(text: str, size: int) -> bytes:
+    """At most the bytes that there should be: a small file can claim to hold gigabytes."""
+    try:
+        found = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
+    except (ValueError, zlib.error) as error:
+        raise CheckpointError(f"an array is damaged ({error})") from error
+    if len(found) != size:
+        raise CheckpointError(
+            f"an array holds {'more' if len(found) > size else 'fewer'} bytes than the {size} expected"
+        )
+    return found

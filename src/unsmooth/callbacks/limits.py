@@ -84,9 +84,9 @@ class Crossing(NamedTuple):
 
 def covered(measurement: Measurement, limit: Limit, tokens: Sequence[str]) -> list[Cell]:
     """The numbers that a limit is about; an error that says what was measured when there is none."""
-    settings = measurement.about["settings"]
-    if limit.metric not in settings["metrics"]:
-        raise OptionError.unknown("metric of this measurement", limit.metric, settings["metrics"])
+    settings = measurement.about.settings
+    if limit.metric not in settings.metrics:
+        raise OptionError.unknown("metric of this measurement", limit.metric, settings.metrics)
     found = [c for c in measurement.cells if c.metric == limit.metric and c.tokens in tokens and limit.covers(c.point)]
     if not found:
         points = list(dict.fromkeys(cell.point for cell in measurement.cells))
@@ -97,7 +97,7 @@ def covered(measurement: Measurement, limit: Limit, tokens: Sequence[str]) -> li
 
 def crossings(measurement: Measurement, limits: Iterable[Limit], tokens: Sequence[str] | None = None) -> list[Crossing]:
     """Every mean that is beyond a limit, under the given token policies (all that were measured by default)."""
-    measured = measurement.about["settings"]["tokens"]
+    measured = measurement.about.settings.tokens
     for policy in tokens or ():
         if policy not in measured:
             raise OptionError.unknown("token policy of this measurement", policy, measured)

@@ -40,7 +40,8 @@ def watch(
     metrics: str | Sequence[str] = "paper",
     tokens: str | Sequence[str] = "all",
     points: str | Sequence[str] = "blocks.*.post",
-    special_ids: Iterable[int] = (),
+    special_ids: Iterable[int] | None = None,
+    tokenizer: Any = None,
 ) -> Watcher:
     """Watch how smooth a model's features are while it trains: `with unsmooth.watch(model, batch, log=fn): …`.
 
@@ -61,10 +62,14 @@ def watch(
         tokens: as for `unsmooth.measure`.
         points: as for `unsmooth.measure`; the blocks' outputs by default.
         special_ids: as for `unsmooth.measure`.
+        tokenizer: as for `unsmooth.measure`.
 
     With several processes, enter it on all of them: the first measures and logs, the others wait for its word.
     """
-    settings = {"metrics": metrics, "tokens": tokens, "points": points, "special_ids": tuple(special_ids)}
+    special = None if special_ids is None else tuple(special_ids)
+    settings = {
+        "metrics": metrics, "tokens": tokens, "points": points, "special_ids": special, "tokenizer": tokenizer
+    }  # fmt: skip
     return Watcher(model, batch, every, log, alarm, action, count, settings)
 
 
@@ -140,7 +145,7 @@ class Watcher:
 
         if not self.history:
             raise UnsmoothError("nothing was read yet: enter the `with` block (on the first process) before")
-        return pd.concat([r.measurement.frame().assign(step=r.step) for r in self.history], ignore_index=True)
+        return pd.concat([r.measurement.frame(full=True).assign(step=r.step) for r in self.history], ignore_index=True)
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if optimizer not in self._by_optimizer:

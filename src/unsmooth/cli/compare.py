@@ -171,7 +171,7 @@ def _short(difference: float, half: float, differs: bool, width: int = 16) -> st
 def _notes(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:
     """What must be said about a comparison."""
     found = []
-    here, there = (m.about["data"].get("reference", "not recorded") for m in (a, b))
+    here, there = (m.about.data.reference or "not recorded" for m in (a, b))
     if here != there:
         found.append(f"the data differ: {names[0]} on {here}, {names[1]} on {there}")
     for name, mine, other in ((names[0], a, b), (names[1], b, a)):
@@ -189,8 +189,8 @@ def _plain(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str
 
     pairing = pair(a, b, names)
     return {
-        "a": {"name": names[0], "samples": a.samples, **a.about["model"]},
-        "b": {"name": names[1], "samples": b.samples, **b.about["model"]},
+        "a": {"name": names[0], "samples": a.samples, **a.about.to_json()["model"]},
+        "b": {"name": names[1], "samples": b.samples, **b.about.to_json()["model"]},
         "interval": pairing.interval,
         "notes": [*left_out(shown, pairing), *_notes(a, b, names)],
         "rows": json.loads(shown.to_json(orient="records")),

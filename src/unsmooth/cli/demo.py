@@ -25,7 +25,7 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
     """Measure and explain the shipped models on the bundled pictures: a table here, and a page to open."""
     import torch
 
-    from unsmooth.analysis import collect
+    from unsmooth.analysis import analyse
     from unsmooth.cli.progress import track
     from unsmooth.cli.report import nothing_half_done, page_names
     from unsmooth.page import build_report
@@ -42,7 +42,7 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
         subjects = []
         for name, reference in zip(page_names(chosen or ["random ViT-Ti"], None), chosen or [FALLBACK], strict=True):
             loaded = load_model(reference, random_init=not chosen)
-            subjects.append(collect(loaded, open_data("bundled", loaded), name, explain_inputs=3, track=track))
+            subjects.append(analyse(loaded, open_data("bundled", loaded), name, explain_inputs=3, track=track))
         write_result(out, build_report(subjects, title=headline([s.name for s in subjects]), command="unsmooth demo"))
     Console().print(glance(subjects))
     typer.echo(f"The page is {out.resolve()}: open it in a browser.")

@@ -93,19 +93,15 @@ def run(
     stopped: Interruption,
 ) -> Explanation:
     """Explain with a progress bar; what ends it early marks the result partial."""
-    from unsmooth.analysis import Explainer
+    from unsmooth.analysis import Explainer, Origin
 
-    special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
     with Explainer(
-        loaded.model, tokens, special_ids=special, folded=folded, layers=layers, spectra=spectra,
-        max_products=max_products,
+        loaded, tokens, folded=folded, layers=layers, spectra=spectra, max_products=max_products,
+        origin=Origin.of(loaded, batches, options.command_line()),
     ) as explainer:  # fmt: skip
         for batch in stopped.until(track(batches, "explaining", batches.samples)):
             explainer.update(batch)
-    result = explainer.result(partial=bool(stopped))
-    result.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
-    result.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
-    return result
+    return explainer.result(partial=bool(stopped))
 
 
 def write_figures(found: Explanation, folder: Path) -> None:

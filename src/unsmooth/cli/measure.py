@@ -92,16 +92,12 @@ def run(
     stopped: Interruption,
 ) -> Measurement:
     """Measure with a progress bar; what ends it early marks the result partial."""
-    from unsmooth.analysis import Measurer
+    from unsmooth.analysis import Measurer, Origin
 
-    special = loaded.tokenizer.all_special_ids if loaded.tokenizer is not None else ()
     with Measurer(
-        loaded.model, metrics, tokens, points if points in ("all", "residual") else points.split(","),
-        special_ids=special, degenerate=degenerate,
+        loaded, metrics, tokens, points if points in ("all", "residual") else points.split(","),
+        degenerate=degenerate, origin=Origin.of(loaded, batches, options.command_line()),
     ) as measurer:  # fmt: skip
         for batch in stopped.until(track(batches, "measuring", batches.samples)):
             measurer.update(batch)
-    result = measurer.result(partial=bool(stopped))
-    result.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
-    result.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
-    return result
+    return measurer.result(partial=bool(stopped))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,6 +78,11 @@ def open_model(
         device=where,
         dtype=what,
     )
+
+
+def command_line() -> str:
+    """The command as it was given, to be kept with its result."""
+    return shlex.join(["unsmooth", *sys.argv[1:]])
 
 
 def device_named(name: str) -> torch.device:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +61,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Measure and explain models, and write one HTML page about them that opens without a network."""
-    from unsmooth.analysis import collect
+    from unsmooth.analysis import Origin, analyse
     from unsmooth.cli.progress import track
     from unsmooth.page import build_report
     from unsmooth.sources import open_data
@@ -77,13 +75,13 @@ def command(
         opened = _open(models, weights, random_init, model_option, device, dtype)
         batches = [open_data(data, loaded, **reading) for loaded in opened]  # all fit, or nothing is begun
         subjects = [
-            collect(
-                loaded, given, name, metrics=metrics, tokens=tokens, explain_inputs=explain_inputs,
-                example=example, degenerate=degenerate, track=track,
+            analyse(
+                loaded, given, name, metrics=metrics, tokens=tokens, explain_inputs=explain_inputs, example=example,
+                degenerate=degenerate, track=track, origin=Origin.of(loaded, given, options.command_line()),
             )
             for name, loaded, given in zip(called, opened, batches, strict=True)
         ]  # fmt: skip
-        write_result(out, build_report(subjects, command=shlex.join(["unsmooth", *sys.argv[1:]])))
+        write_result(out, build_report(subjects, command=options.command_line()))
     _tell(out, write_figures(subjects, figures), subjects, as_json)
 
 

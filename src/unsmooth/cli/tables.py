@@ -39,7 +39,7 @@ def written(value: float, spec: str, spread: float = math.nan, spread_spec: str 
 
 def show(measurement: Measurement, console: Console) -> None:
     """Print everything a person wants to see of a measurement."""
-    for policy in measurement.about["settings"]["tokens"]:
+    for policy in measurement.about.settings.tokens:
         console.print(by_layer(measurement, policy, steps=console.width >= WIDE))
     for reading in READINGS:
         if any(change.reading == reading for change in measurement.changes):
@@ -52,8 +52,8 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
     When the residual stream was not measured as a whole: one row per point.
     """
-    metrics = measurement.about["settings"]["metrics"]
-    layers, placement = measurement.about["model"]["layers"], measurement.about["model"]["placement"]
+    metrics = measurement.about.settings.metrics
+    layers, placement = measurement.about.model.layers, measurement.about.model.placement
     points = list(dict.fromkeys(cell.point for cell in measurement.cells))
     stream = ("post",) if placement.startswith("parallel") else ("mid", "post")  # which has nothing between the two
     full = all(f"blocks.{i}.{name}" in points for i in range(layers) for name in stream)
@@ -83,15 +83,15 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
 def by_kind(measurement: Measurement, reading: str) -> Table:
     """The paper's Tables 1–3: one row per kind of layer."""
-    settings = measurement.about["settings"]
+    settings = measurement.about.settings
     table = Table(title=f"Change by kind of layer, {reading} reading", title_justify="left")
     table.add_column("kind")
     table.add_column("tokens")
-    for metric in settings["metrics"]:
+    for metric in settings.metrics:
         table.add_column(metric_named(metric).title, justify="right")
     for kind in KINDS:
-        for policy in settings["tokens"]:
-            found = [measurement.changes.get(Change(reading, kind, metric, policy)) for metric in settings["metrics"]]
+        for policy in settings.tokens:
+            found = [measurement.changes.get(Change(reading, kind, metric, policy)) for metric in settings.metrics]
             cells = [written(moments.mean, "+.4f", moments.std, ".4f") for moments in found if moments is not None]
             if cells:
                 table.add_row(kind, policy, *cells)
@@ -100,8 +100,8 @@ def by_kind(measurement: Measurement, reading: str) -> Table:
 
 def definitions(measurement: Measurement) -> RenderableType:
     """What the numbers mean, and whatever must be said about them."""
-    known = measurement.about["definitions"]
-    lines = [f"{name}: {text}" for name, text in {**known["metrics"], **known["tokens"], **known["changes"]}.items()]
+    known = measurement.about.definitions
+    lines = [f"{name}: {text}" for name, text in {**known.metrics, **known.tokens, **known.changes}.items()]
     many = measurement.samples > 1
     lines.append(f"{measurement.samples} samples; mean ± standard deviation over samples" if many else "1 sample")
     lines += [f"note: {note}" for note in measurement.notes]
@@ -125,5 +125,4 @@ def _at(points: list[str], layer: str, name: str) -> str:
 
 
 def _subject(measurement: Measurement) -> str:
-    model, data = measurement.about["model"], measurement.about["data"]
-    return f"{model.get('reference', model['class'])} on {data.get('reference', 'data')}"
+    return f"{measurement.about.model.name} on {measurement.about.data.reference or 'data'}"

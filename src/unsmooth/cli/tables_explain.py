@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -80,7 +80,7 @@ def show(explanation: Explanation, console: Console) -> None:
 
 def by_layer(explanation: Explanation, wanted: Columns, title: str, policy: str | None = None) -> Table:
     """One row per layer, means over inputs."""
-    frame = explanation.by_layer(policy)
+    frame = explanation.by_layer(policy, full=True)
     columns = [c for c in wanted if c[0] in frame]
     table = narrow_table(title)
     table.add_column("layer", justify="right")
@@ -130,7 +130,7 @@ def types(explanation: Explanation, kind: str) -> Table:
 
 def predictions(explanation: Explanation, measured: str, policy: str | None = None) -> Table:
     """How well each predictor of one measured quantity does, beside always guessing the more frequent sign."""
-    frame = explanation.predictions(policy)
+    frame = explanation.predictions(policy, full=True)
     said = f", {policy} tokens" if len(explanation.policies) > 1 else ""
     table = narrow_table(f"Predicted against {measured}, per layer and input{said}")
     for name in ("predictor", "↑↑", "↑ but ↓", "↓ but ↑", "↓↓", "right", "majority", "Spearman", "95 %"):
@@ -148,7 +148,7 @@ def predictions(explanation: Explanation, measured: str, policy: str | None = No
 
 def footnotes(explanation: Explanation) -> RenderableType:
     """What the numbers mean, and whatever must be said about them."""
-    definitions: dict[str, Any] = explanation.about["definitions"]
+    definitions = explanation.about.definitions.columns
     wanted = ("exponent", "exponent_constant", "small_step", "step", "log_rho_hfc", "constant", "fixed_point",
               "measured_hfc", "measured_ratio", "frozen_hfc", "without_constant", "mean_step_hfc", "mean_field",
               "alignment", "departure", "condition")  # fmt: skip
@@ -181,9 +181,8 @@ def _no_better_than_guessing(explanation: Explanation) -> list[str]:
 
 
 def _subject(explanation: Explanation) -> str:
-    model, data = explanation.about["model"], explanation.about["data"]
-    on = f"{data.get('reference', 'data')}, {counted(explanation.inputs, 'input')}"
-    return f"{model.get('reference', model['class'])} on {on}"
+    about = explanation.about
+    return f"{about.model.name} on {about.data.reference or 'data'}, {counted(explanation.inputs, 'input')}"
 
 
 def _real(value: float) -> str:

@@ -34,8 +34,8 @@ def depth_curves(measurements: Mapping[str, Measurement] | Measurement, tokens: 
 
     named = measurements if isinstance(measurements, Mapping) else {"": measurements}
     first = next(iter(named.values()))
-    metrics = first.about["settings"]["metrics"]
-    policy = tokens or first.about["settings"]["tokens"][0]
+    metrics = first.about.settings.metrics
+    policy = tokens or first.about.settings.tokens[0]
     figure = make_subplots(rows=1, cols=len(metrics), subplot_titles=[METRICS[m].title for m in metrics])
     for number, (name, measurement) in enumerate(named.items()):
         colour = COLOURS[number % len(COLOURS)]
@@ -69,8 +69,8 @@ def depth_curves(measurements: Mapping[str, Measurement] | Measurement, tokens: 
 
 def _curve(measurement: Measurement, metric: str, policy: str) -> pd.DataFrame:
     """The residual stream's values in order of depth; a layer's input is depth i, its output depth i + 1."""
-    frame = measurement.frame()
-    policies = measurement.about["settings"]["tokens"]
+    frame = measurement.frame(full=True)
+    policies = measurement.about.settings.tokens
     if policy not in policies:
         raise OptionError.unknown("token policy of this measurement", policy, policies)
     frame = frame[(frame["metric"] == metric) & (frame["tokens"] == policy) & (frame["kind"] == "residual")].copy()

@@ -217,8 +217,7 @@ def _plotly() -> tuple[Any, Any]:
 
 
 def _title(explanation: Explanation) -> str:
-    model = explanation.about["model"]
-    return str(model.get("reference", model["class"]))
+    return explanation.about.model.name
 
 
 def _bins(values: Any) -> dict[str, float]:

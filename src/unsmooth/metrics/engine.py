@@ -134,11 +134,15 @@ class Evaluator(Generic[Key]):
             for key, sample in done.items():
                 self._check(key, sample)
         finally:
-            self._done, self._order, self._postponed = {}, [], Postponed(self._postponed.spectra)
-            self._waiting.clear()
+            self.clear()
         self.flags = {key: sample.flags for key, sample in done.items()}
         self.nonfinite = {key for key, flags in self.flags.items() if bool(flags.nonfinite.any())}
         return {key: {m.name: sample.values[m.name] for m in self.metrics} for key, sample in done.items()}
+
+    def clear(self) -> None:
+        """Forget what was added since the last `flush`."""
+        self._done, self._order, self._postponed = {}, [], Postponed(self._postponed.spectra)
+        self._waiting.clear()
 
     def _check(self, key: Key, sample: Sample) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -103,7 +104,7 @@ def all_reduce(moments: Sequence[Moments]) -> list[Moments]:
 
     The order is that of the ranks everywhere, so that every process gets the same bits.
     """
-    device = meeting_place()
+    device = rendezvous()
     if device is None or not moments:
         return list(moments)
     rows = [(m.count, m.mean, m.square, m.min, m.max) for m in moments]
@@ -117,7 +118,19 @@ def all_reduce(moments: Sequence[Moments]) -> list[Moments]:
     return merged
 
 
-def meeting_place() -> str | None:
+def same_everywhere(text: str) -> bool:
+    """Whether every process of torch.distributed says the same text (call it on all of them)."""
+    device = rendezvous()
+    if device is None:
+        return True
+    digest = hashlib.sha256(text.encode()).digest()
+    mine = torch.tensor(list(digest), dtype=torch.int64, device=device)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    return all(bool((other == mine).all()) for other in everyone)
+
+
+def rendezvous() -> str | None:
     """The device on which the processes of torch.distributed exchange tensors; None when there is only one process."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return None

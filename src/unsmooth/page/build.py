@@ -148,7 +148,9 @@ def _downloads(subjects: Sequence[Subject]) -> dict[str, str]:
         }
         for subject in subjects
     ]
-    tables = pd.concat([subject.measurement.frame().assign(model=csv_name(subject.name)) for subject in subjects])
+    tables = pd.concat(
+        [subject.measurement.frame(full=True).assign(model=csv_name(subject.name)) for subject in subjects]
+    )
     return {
         "results.json": json.dumps(_finite(raw), ensure_ascii=False),
         "measurements.csv": tables.to_csv(index=False),

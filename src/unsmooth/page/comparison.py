@@ -103,13 +103,13 @@ def left_out(rows: pd.DataFrame, pairing: Pairing) -> list[str]:
 
 
 def _provenance(measurement: Measurement, name: str) -> str:
-    model, data = measurement.about["model"], measurement.about["data"]
+    about = measurement.about
     facts: dict[str, Any] = {
-        "model": model.get("reference", model["class"]),
-        "weights": str(model.get("weights", "not recorded"))[:16],
-        "data": data.get("reference", "not recorded"),
+        "model": about.model.name,
+        "weights": (about.model.weights or "not recorded")[:16],
+        "data": about.data.reference or "not recorded",
         "samples": measurement.samples,
-        "measured": measurement.about["created"],
+        "measured": about.created,
     }
     if measurement.partial:
         facts["partial"] = "yes: its measurement was interrupted"

@@ -20,17 +20,17 @@ def page_data(subjects: Sequence[Subject]) -> dict[str, Any]:
     """Everything the script draws from."""
     measured = shared_metrics(subjects)
     policies = shared_policies(subjects)
-    definitions = subjects[0].measurement.about["definitions"]
+    definitions = subjects[0].measurement.about.definitions
     return {
         "schema": "unsmooth.page/1",
         "models": [_model(subject, measured, policies) for subject in subjects],
         "tokens": policies,
-        "policies": {name: definitions["tokens"][name] for name in policies},
-        "readings": definitions["changes"],
+        "policies": {name: definitions.tokens[name] for name in policies},
+        "readings": definitions.changes,
         "metrics": {
             name: {
                 "title": METRICS[name].title,
-                "definition": definitions["metrics"][name],
+                "definition": definitions.metrics[name],
                 "smoother": METRICS[name].sign,
             }
             for name in measured
@@ -41,14 +41,14 @@ def page_data(subjects: Sequence[Subject]) -> dict[str, Any]:
 
 def shared_metrics(subjects: Sequence[Subject]) -> list[str]:
     """The metrics that every model was measured by, in the page's order."""
-    first, *rest = (subject.measurement.about["settings"]["metrics"] for subject in subjects)
+    first, *rest = (subject.measurement.about.settings.metrics for subject in subjects)
     shared = [name for name in first if all(name in other for other in rest)]
     return [name for names in by_panel(shared).values() for name in names]
 
 
 def shared_policies(subjects: Sequence[Subject]) -> list[str]:
     """The token policies that every model was measured by; the first heads the page, so one without padding does."""
-    first, *rest = (subject.measurement.about["settings"]["tokens"] for subject in subjects)
+    first, *rest = (subject.measurement.about.settings.tokens for subject in subjects)
     padded = any(note.startswith(PADDED) for subject in subjects for note in subject.measurement.notes)
     found = [name for name in first if all(name in other for other in rest)]
     return sorted(found, key=lambda name: padded and name in COUNT_PADDING)
@@ -56,12 +56,12 @@ def shared_policies(subjects: Sequence[Subject]) -> list[str]:
 
 def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) -> dict[str, Any]:
     measurement = subject.measurement
-    about = measurement.about["model"]
+    about = measurement.about.model
     points = list(dict.fromkeys(cell.point for cell in measurement.cells))
     return {
         "name": subject.name,
-        "layers": about["layers"],
-        "placement": about["placement"],
+        "layers": about.layers,
+        "placement": about.placement,
         "samples": measurement.samples,
         "points": points,
         "values": {

@@ -172,7 +172,7 @@ def _where(subjects: Subjects, metric: str, policy: str) -> str:
 
 def _layer_factors(subject: Subject, metric: str, policy: str) -> list[tuple[float, int]]:
     cells, factors = subject.measurement.cells, []
-    for layer in range(subject.measurement.about["model"]["layers"]):
+    for layer in range(subject.measurement.about.model.layers):
         before, after = (cells.get(Cell(f"blocks.{layer}.{name}", metric, policy)) for name in ("pre", "post"))
         if before is not None and after is not None and before.mean > 0 and after.mean > 0:
             factors.append((after.mean / before.mean, layer))

@@ -74,7 +74,7 @@ def overshoot_found(subjects: Subjects) -> str:
     for subject, explanation in _explained(subjects):
         over = explanation.overshooting()
         if over:
-            layers = subject.measurement.about["model"]["layers"]
+            layers = subject.measurement.about.model.layers
             low = number_text(min(over.values()), 2)
             said.append(f"{len(over)} of {layers} layers{within(subject.name, len(subjects))} (down to {low})")
     if not said:

@@ -18,9 +18,9 @@ def analysed(subjects: Sequence[Subject]) -> str:
     """What was analysed, on what data, in two plain sentences."""
     models, data = [], []
     for about in (subject.measurement.about for subject in subjects):
-        model = about["model"]
-        models.append(f"{model['class']} with {counted(model['layers'], 'layer')} of width {model['width']}")
-        reference = str(about["data"].get("reference", "data given in Python"))
+        model = about.model
+        models.append(f"{model.class_name} with {counted(model.layers, 'layer')} of width {model.width}")
+        reference = about.data.reference or "data given in Python"
         data.append(DATA.get(reference, reference))
     counts = [counted(count, "sample") for count in sorted({subject.measurement.samples for subject in subjects})]
     kinds = list(dict.fromkeys(models))
@@ -38,13 +38,13 @@ def provenance(subjects: Sequence[Subject], command: str | None) -> str:
         if notes:
             parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
     about = subjects[0].measurement.about
-    definitions = about["definitions"]
-    tokens, changes = _prefixed("tokens: ", definitions["tokens"]), _prefixed("change: ", definitions["changes"])
-    parts.append("<h3>Definitions</h3>" + _list({**definitions["metrics"], **tokens, **changes}))
+    known = about.definitions
+    tokens, changes = _prefixed("tokens: ", known.tokens), _prefixed("change: ", known.changes)
+    parts.append("<h3>Definitions</h3>" + _list({**known.metrics, **tokens, **changes}))
     explanation = next((s.explanation for s in subjects if s.explanation is not None), None)
     if explanation is not None:
-        parts.append("<h3>Definitions of the explanation</h3>" + _list(explanation.about["definitions"]))
-    parts.append("<h3>Versions</h3>" + _list({"made": about["created"], **about["versions"]}))
+        parts.append("<h3>Definitions of the explanation</h3>" + _list(explanation.about.definitions.columns))
+    parts.append("<h3>Versions</h3>" + _list({"made": about.created, **about.versions}))
     return "".join(parts)
 
 
@@ -60,16 +60,16 @@ def _placement(name: str) -> str:
 
 
 def _facts(subject: Subject) -> dict[str, Any]:
-    model, data = subject.measurement.about["model"], subject.measurement.about["data"]
+    model, data = subject.measurement.about.model, subject.measurement.about.data
     explained = 0 if subject.explanation is None else subject.explanation.inputs
     return {
-        "model": model.get("reference", model["class"]),
-        "class": f"{model['class']}, family {model['family']}, {_placement(model['placement'])}",
-        "size": f"{counted(model['layers'], 'layer')}, width {model['width']}, {model['dtype']} on {model['device']}",
-        "weights (SHA-256)": model.get("weights", "not recorded"),
-        "data": f"{data.get('reference', 'given in Python')} ({data.get('kind', 'unknown kind')})",
-        "counts": f"{counted(subject.measurement.samples, 'sample')} in {data['batches']} "
-        f"{'batch' if data['batches'] == 1 else 'batches'}; {counted(explained, 'input')} explained"
+        "model": model.name,
+        "class": f"{model.class_name}, family {model.family}, {_placement(model.placement)}",
+        "size": f"{counted(model.layers, 'layer')}, width {model.width}, {model.dtype} on {model.device}",
+        "weights (SHA-256)": model.weights or "not recorded",
+        "data": f"{data.reference or 'given in Python'} ({data.kind or 'unknown kind'})",
+        "counts": f"{counted(subject.measurement.samples, 'sample')} in {data.batches} "
+        f"{'batch' if data.batches == 1 else 'batches'}; {counted(explained, 'input')} explained"
         + ("; interrupted before the end" if subject.measurement.partial else ""),
     }
 

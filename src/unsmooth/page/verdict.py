@@ -36,7 +36,7 @@ def end_cells(measurement: Measurement, metric: str, policy: str) -> tuple[Cell,
     """Where these two are measured."""
     points = [cell.point for cell in measurement.cells if cell.metric == metric and cell.tokens == policy]
     first = next((p for p in ("blocks.0.pre", "embed") if p in points), points[0])
-    last = f"blocks.{measurement.about['model']['layers'] - 1}.post"
+    last = f"blocks.{measurement.about.model.layers - 1}.post"
     return Cell(first, metric, policy), Cell(last if last in points else points[-1], metric, policy)
 
 

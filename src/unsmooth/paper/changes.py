@@ -113,11 +113,11 @@ def grouped(found: dict[str, Measurement]) -> tuple[dict[Group, list[Measurement
     members: dict[Group, list[Measurement]] = {}
     left_out: dict[str, list[str]] = {}
     for model, measurement in found.items():
-        about_model = measurement.about["model"]
-        told = described(model, str(about_model.get("reference", "")))
+        about_model = measurement.about.model
+        told = described(model, about_model.reference or "")
         if told["variant"] is None:
             left_out.setdefault(OTHER_VARIANT, []).append(model)
-        elif about_model["placement"].startswith("parallel"):
+        elif about_model.placement.startswith("parallel"):
             left_out.setdefault(_ONE_SUM, []).append(model)
         else:
             members.setdefault(Group(told["variant"], share_of(told)), []).append(measurement)

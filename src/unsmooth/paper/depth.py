@@ -61,12 +61,12 @@ def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
 
     rows: list[list[Value]] = []
     for name, measurement in measurements.items():
-        layers = measurement.about["model"]["layers"]
-        policy = measurement.about["settings"]["tokens"][0]
-        measured = measurement.about["settings"]["points"]
+        layers = measurement.about.model.layers
+        policy = measurement.about.settings.tokens[0]
+        measured = measurement.about.settings.points
         start = next((p for p in ("embed", "blocks.0.pre") if p in measured), "blocks.0.post")
         points = (start, f"blocks.{(layers - 1) // 2}.post", f"blocks.{layers - 1}.post")
-        for metric in measurement.about["settings"]["metrics"]:
+        for metric in measurement.about.settings.metrics:
             begin, middle, end = (measurement.cells[Cell(point, metric, policy)].mean for point in points)
             rows.append([name, layers, METRICS[metric].title, begin, middle, end, f"{end - begin:+.4g}"])
     return Table(title, ["model", "layers", "metric", "input", "halfway", "end", "change"], rows)
@@ -86,10 +86,8 @@ def about(measurements: dict[str, Measurement]) -> dict[str, object]:
     """Where the numbers come from."""
     return {
         name: {
-            "model": m.about["model"],
-            "data": m.about["data"],
+            **{part: m.about.to_json()[part] for part in ("model", "data", "versions")},
             "samples": m.samples,
-            "versions": m.about["versions"],
         }
         for name, m in measurements.items()
     }
@@ -97,7 +95,7 @@ def about(measurements: dict[str, Measurement]) -> dict[str, object]:
 
 def data_names(measurements: dict[str, Measurement]) -> str:
     """The data of all measurements and how much of it, each once."""
-    said = (f"{m.about['data'].get('reference', '?')} ({counted(m.samples, 'sample')})" for m in measurements.values())
+    said = (f"{m.about.data.reference or '?'} ({counted(m.samples, 'sample')})" for m in measurements.values())
     return ", ".join(dict.fromkeys(said))
 
 
@@ -115,10 +113,7 @@ def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str, poi
     from unsmooth.sources import open_data
 
     batches = open_data(data, loaded, batch_size=context.batch_size, limit=context.limit)
-    found = measure(loaded.model, batches, metrics, points=points)
-    found.about["model"] |= {"reference": loaded.reference, "weights": loaded.weights_hash}
-    found.about["data"] |= {"reference": batches.reference, "kind": batches.kind}
-    return found
+    return measure(loaded, batches, metrics, points=points)
 
 
 def named(text: str) -> tuple[str, str]:

@@ -177,8 +177,8 @@ def _explained(path: str) -> Spectra:
         values.setdefault(row["layer"], {})[row["folded"]] = torch.as_tensor(row["layer_values"])
     about = explanation.about
     pairs = [(both[False], both.get(True, both[False])) for both in values.values()]
-    kind = "vision" if about.get("data", {}).get("kind") == "images" else "language"
-    return _spectra(kind, str(about["model"].get("reference", path)), str(about["model"].get("weights", "")), pairs)
+    kind = "vision" if about.data.kind == "images" else "language"
+    return _spectra(kind, about.model.reference or path, about.model.weights or "", pairs)
 
 
 def _eigenvalues(layer: LayerView) -> tuple[Tensor, Tensor]:

@@ -131,25 +131,28 @@ def _visible(value: Any) -> Any:
     return {visible(key): _visible(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def read_json(path: str | Path, schema: str) -> dict[str, Any]:
+def read_json(path: str | Path, *schemas: str) -> dict[str, Any]:
     """The object in a JSON file that we wrote, or an error that says what is wrong with the file.
 
-    `schema` is `name/version`; another version of the same name is refused by name.
+    A schema is `name/version`; another version of the same name is refused by name.
     """
-    found = read_object(path, f"a JSON file of kind {schema!r}")
+    schema = " or ".join(map(repr, schemas))
+    found = read_object(path, f"a JSON file of kind {schema}")
     got = found.get("schema")
-    if got != schema:
-        raise CheckpointError(f"{path} is not ours or of another version: expected schema {schema!r}, got {got!r}")
+    if got not in schemas:
+        raise CheckpointError(f"{path} is not ours or of another version: expected schema {schema}, got {got!r}")
     return found
 
 
 @contextmanager
-def undamaged(path: str | Path) -> Iterator[None]:
+def validate_file(path: str | Path) -> Iterator[None]:
     """An error that names the file where what should stand in it does not."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
-        what = f"{type(error).__name__}: {error}"
+    except (
+        ArithmeticError, AttributeError, CheckpointError, LookupError, RuntimeError, TypeError, ValueError
+    ) as error:  # fmt: skip
+        what = str(error) if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
         raise CheckpointError(f"{path} was cut or changed after it was written ({what}): measure again") from error
 
 

@@ -1,0 +1,147 @@
+"""What a result says of itself: model, data, settings, definitions, versions, command and date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, Self, TypeVar
+
+from torch import nn
+
+from unsmooth.errors import WeightsError
+from unsmooth.models import ModelView
+from unsmooth.sources.batches import Data
+from unsmooth.sources.loaded import LoadedModel
+from unsmooth.sources.plain import from_plain, to_plain
+from unsmooth.sources.provenance import library_versions
+
+Settings = TypeVar("Settings")
+
+
+def module_of(model: nn.Module | LoadedModel) -> nn.Module:
+    """The model itself, where it came with its reference and tokenizer."""
+    return model.model if isinstance(model, LoadedModel) else model
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model and its data come from, as far as anybody said so, and the command that asked."""
+
+    model: str | None = None
+    weights: str | None = None  # SHA-256
+    data: str | None = None
+    kind: str | None = None  # images or text
+    command: str | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module | LoadedModel, batches: object = None, command: str | None = None) -> Self:
+        """What loading by reference knows; a model and tensors in memory have no origin."""
+        reference, weights = (model.reference, model.weights_hash) if isinstance(model, LoadedModel) else (None, None)
+        data, kind = (batches.reference, batches.kind) if isinstance(batches, Data) else (None, None)
+        return cls(reference, weights, data, kind, command)
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Which model it was."""
+
+    class_name: str = field(metadata={"key": "class"})
+    family: str
+    placement: str  # of the normalisation
+    layers: int
+    width: int
+    dtype: str
+    device: str
+    heads: int | None = None
+    key: int | None = None  # the width of a head's keys
+    causal: bool | None = None
+    reference: str | None = None
+    weights: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its reference, or what it is."""
+        return self.reference or self.class_name
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What the model was run on."""
+
+    batches: int = 0
+    inputs: int | None = None
+    reference: str | None = None
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """The full text of every definition that the numbers follow."""
+
+    metrics: dict[str, str] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+    changes: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class About(Generic[Settings]):
+    """Everything that says what the numbers of a result mean and where they come from; saved with them."""
+
+    model: ModelFacts
+    data: DataFacts
+    settings: Settings
+    definitions: Definitions
+    versions: dict[str, str]
+    created: str
+    command: str | None = None
+
+    @classmethod
+    def of(
+        cls, v: ModelView, settings: Settings, definitions: Definitions, data: DataFacts, origin: Origin | None
+    ) -> About[Settings]:
+        """The stamp on a result that is made now."""
+        origin = origin or Origin()
+        parameter = next(v.model.parameters())
+        heads, key = _heads(v)
+        return About(
+            model=ModelFacts(
+                class_name=type(v.model).__qualname__,
+                family=v.family.name,
+                placement=v.family.placement,
+                layers=len(v.layers),
+                width=v.width,
+                dtype=str(parameter.dtype).removeprefix("torch."),
+                device=str(parameter.device),
+                heads=heads,
+                key=key,
+                causal=v.causal,
+                reference=origin.model,
+                weights=origin.weights,
+            ),
+            data=DataFacts(data.batches, data.inputs, origin.data, origin.kind),
+            settings=settings,
+            definitions=definitions,
+            versions=library_versions(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=origin.command,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, a part of the result's file."""
+        plain: dict[str, Any] = to_plain(self)
+        plain["definitions"] = {group: texts for group, texts in plain["definitions"].items() if texts}
+        return plain
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any], settings: type[Settings]) -> About[Settings]:
+        """The inverse of to_json; CheckpointError where a value is missing or of another type."""
+        return from_plain(cls, found, settings=settings)
+
+
+def _heads(v: ModelView) -> tuple[int | None, int | None]:
+    try:
+        return v.layers[0].heads, v.layers[0].key_dim
+    except WeightsError:  # a family that is measured only
+        return None, None

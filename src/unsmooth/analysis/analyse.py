@@ -1,0 +1,156 @@
+"""One walk over the data makes every result that a report asks for, from one forward pass per batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch import Tensor, nn
+
+from unsmooth.analysis.about import Origin, module_of
+from unsmooth.analysis.explainer import Explainer
+from unsmooth.analysis.measurer import Measurer
+from unsmooth.analysis.special import SpecialTokens
+from unsmooth.analysis.subject import Subject
+from unsmooth.analysis.token_view import TokenViewer
+from unsmooth.analysis.walk import walk
+from unsmooth.errors import FeatureError, ForwardError, WeightsError
+from unsmooth.metrics.registry import METRICS
+from unsmooth.sources.batches import Data
+from unsmooth.sources.loaded import LoadedModel
+
+Track = Callable[[Iterable[Any], str, int | None], Iterable[Any]]
+AT_ONCE = 4  # inputs that are explained together where a whole batch is too much
+
+
+def analyse(
+    model: nn.Module | LoadedModel,
+    batches: Iterable[Any],
+    name: str | None = None,
+    *,
+    metrics: str | Sequence[str] | None = None,
+    tokens: str | Sequence[str] | None = None,
+    explain_inputs: int = 8,
+    example: int = 0,
+    degenerate: str = "error",
+    tokenizer: Any = None,
+    special_ids: Iterable[int] | None = None,
+    track: Track | None = None,
+    origin: Origin | None = None,
+) -> Subject:
+    """Measure a model on all of the data, explain it on the first inputs, look at the tokens of one example.
+
+    Args:
+        model: the model, or what `load_model` gave, which knows its reference and tokenizer too.
+        batches: what to feed it; they are read once.
+        name: what the page calls the model: its reference, or its class.
+        metrics: presets and metric names; every registered metric by default, because they share their spectra.
+        tokens: token policies; what fits the inputs by default.
+        explain_inputs: how many inputs are explained (spectra and exponents cost more than measuring); 0 for none.
+        example: which sample of the first batch the token view shows.
+        degenerate: `error` or `keep`, as in `unsmooth.measure`.
+        tokenizer: as in `unsmooth.measure`; it also names the tokens of the example.
+        special_ids: as in `unsmooth.measure`.
+        track: wraps an iterable of batches to show progress.
+        origin: where model and data come from; known already where both were loaded by reference.
+    """
+    origin = origin or Origin.of(model, batches)
+    label = name or origin.model or type(module_of(model)).__name__
+    walked = iter(track(batches, f"analysing {label}", batches.samples if isinstance(batches, Data) else None)
+                  if track is not None else batches)  # fmt: skip
+    first = next(walked, None)
+    if first is None:
+        raise FeatureError("nothing was measured: there was no batch; give at least one")
+    special = SpecialTokens.find(model, special_ids, tokenizer)
+    settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate}
+    policies = tokens or fitting_policies(first, special)
+    measurer = Measurer(model, metrics or tuple(METRICS), policies, **settings, origin=origin)
+    viewer = TokenViewer(model, example, tokenizer=tokenizer, origin=origin)
+    explained = _Explained(model, explain_inputs, origin)
+    with measurer:
+        for number, batch in enumerate(itertools.chain([first], walked)):
+            with ExitStack() as stack:
+                listeners = [measurer, *([stack.enter_context(viewer)] if number == 0 else [])]
+                explained.walk(batch, listeners)
+    measurement = measurer.result()
+    measurement.notes.extend(explained.notes)
+    return Subject(label, measurement, explained.result(), viewer.result())
+
+
+class _Explained:
+    """The explanation of the first inputs, as far as the model allows it."""
+
+    def __init__(self, model: nn.Module | LoadedModel, most: int, origin: Origin) -> None:
+        self.notes: list[str] = []
+        self._module = module_of(model)
+        self._explainer: Explainer | None = None
+        self._most = most
+        if most:
+            self._try(lambda: self._start(model, origin))
+
+    def _start(self, model: nn.Module | LoadedModel, origin: Origin) -> None:
+        self._explainer = Explainer(model, most=self._most, origin=origin)
+
+    def walk(self, batch: Any, listeners: Sequence[Any]) -> None:
+        """One forward pass for all listeners, and for the explanation while inputs of it are wanted."""
+        explainer = self._explainer
+        if explainer is None or explainer.inputs >= self._most:
+            return walk(self._module, batch, listeners)
+        if not self._try(lambda: explainer.check(batch)):
+            return walk(self._module, batch, listeners)
+        try:
+            with explainer:
+                return walk(self._module, batch, [*listeners, explainer])
+        except WeightsError as error:
+            self._give_up(error)
+            return walk(self._module, batch, listeners)
+        except ForwardError:  # attention that is not fused takes more memory: apart, and a few inputs at a time
+            walk(self._module, batch, listeners)
+            with explainer:
+                for part in _parts(batch, self._most - explainer.inputs):
+                    walk(self._module, part, [explainer])
+        return None
+
+    def result(self) -> Any:
+        """The explanation, None where there is none."""
+        return None if self._explainer is None or not self._explainer.batches else self._explainer.result()
+
+    def _try(self, act: Callable[[], None]) -> bool:
+        try:
+            act()
+        except WeightsError as error:
+            self._give_up(error)
+        return self._explainer is not None
+
+    def _give_up(self, error: WeightsError) -> None:
+        """A family without separable weights can be measured all the same."""
+        self._explainer = None
+        self.notes.append(f"not explained: {error}")
+
+
+def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:
+    """The token policies that say something about such inputs; `content` where it is known what is special."""
+    batch = batch[0] if isinstance(batch, tuple | list) else batch
+    if isinstance(batch, Tensor) and batch.is_floating_point() and batch.dim() == 4:
+        return ("all", "patches", "no-outliers")
+    ids = batch.get("input_ids") if isinstance(batch, Mapping) else batch
+    told = isinstance(batch, Mapping) and "special_tokens_mask" in batch
+    if isinstance(ids, Tensor) and not ids.is_floating_point() and (told or (special.ids is not None and special.told)):
+        return ("all", "content", "no-outliers")
+    return ("all", "no-outliers")
+
+
+def _parts(batch: Any, count: int) -> Iterable[Any]:
+    """The first `count` samples, a few at a time."""
+    batch = batch[0] if isinstance(batch, tuple | list) else batch
+    for start in range(0, count, AT_ONCE):
+        rows = slice(start, min(start + AT_ONCE, count))
+        if isinstance(batch, Mapping):
+            part = {name: x[rows] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
+            size = max((len(x) for x in part.values() if isinstance(x, Tensor) and x.dim()), default=0)
+        else:
+            part, size = batch[rows], len(batch[rows])
+        if size:
+            yield part
