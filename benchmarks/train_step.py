@@ -1,12 +1,14 @@
-"""Our training step against a plain eager timm-style loop, and reparametrised against plain; ratios in one run.
+"""Our training step against a plain eager timm-style loop, with and without `fast`; ratios in one run.
 
     python -m benchmarks.train_step                 # CPU: 4 layers, patch 8, batch 32, to see that it works
-    python -m benchmarks.train_step --device cuda   # the recipe cifar100: patch 2, batch 96, compiled, one CUDA graph
+    python -m benchmarks.train_step --device cuda --fast        # does training/fast pay, plain and sharpening? 90 s
+    python -m benchmarks.train_step --device cuda   # the recipe cifar100 against the eager loop, and the variants
     python -m benchmarks.train_step --device cuda --profile plain   # only that variant, and which kernels its step runs
 
 The eager loop is what timm's train.py does: Pillow augmentation in DataLoader workers, timm's Mixup, autocast,
 clipping, AdamW. Both loops train from the same weights; the mean losses of their epochs are printed side by side.
-Targets on one H200: ≥ 4× the eager loop; a reparametrised step ≤ 1.2× the plain one. Images are random: no data needed.
+Targets on one H200: ≥ 4× the eager loop; a reparametrised step ≤ 1.2× the plain one; `fast` stays where it pays
+≥ 1.15×. Images are random: no data needed.
 """
 
 from __future__ import annotations
@@ -19,24 +21,23 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.clock import header, synchronize
-from unsmooth.control import parameter_groups
-from unsmooth.training import Recipe, Speed, Trainer, build_model, find_recipe
-from unsmooth.training.augment import draw_epoch
-from unsmooth.training.schedule import learning_rates
-from unsmooth.training.step import autocast
-from unsmooth.training.variants import apply_variant
+from unsmooth.control import Variant, parameter_groups
+from unsmooth.training import Speed, Trainer
+from unsmooth.training.engine.step import autocast
+from unsmooth.training.tasks.images import RECIPES, ImageRecipe, ImageSet, ImageTask, build_model, learning_rates
 
 WITHOUT = {  # one short cut less each
-    "nothing fused": Speed(fused=False),
-    "and PyTorch's attention": Speed(fused=False, attention=None),
-    "and the whole last block": Speed(fused=False, attention=None, class_token=False),
+    "nothing fused": Speed(shortcuts=("class_token", "tiled")),
+    "and PyTorch's attention": Speed(shortcuts=("class_token",)),
+    "and the whole last block": Speed(shortcuts=()),
 }
+PAYS = 1.15  # what `fast` must be worth to stay
 
 
 class Pictures(torch.utils.data.Dataset[tuple[Tensor, int]]):
     """Labelled images through torchvision's and timm's transforms."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, recipe: Recipe) -> None:
+    def __init__(self, pixels: Tensor, labels: Tensor, recipe: ImageRecipe) -> None:
         from timm.data.auto_augment import rand_augment_transform
         from torchvision import transforms
 
@@ -61,14 +62,14 @@ class Pictures(torch.utils.data.Dataset[tuple[Tensor, int]]):
 
 
 def eager_epochs(
-    pixels: Tensor, labels: Tensor, recipe: Recipe, device: torch.device, workers: int
+    pixels: Tensor, labels: Tensor, recipe: ImageRecipe, device: torch.device, workers: int
 ) -> Iterator[tuple[float, float]]:
     """Seconds per step and mean loss of each epoch of the eager loop."""
     from timm.data.mixup import Mixup
 
     model = build_model(recipe, 0).to(device).train()
     steps = len(labels) // recipe.batch_size
-    rates = learning_rates(recipe, steps, recipe.epochs).tolist()
+    rates = learning_rates(recipe, steps * recipe.epochs).tolist()
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.lr)
     mix = Mixup(recipe.mixup, recipe.cutmix, label_smoothing=recipe.label_smoothing, num_classes=recipe.classes)
     loader = torch.utils.data.DataLoader(
@@ -94,32 +95,29 @@ def eager_epochs(
 
 
 def our_epochs(
-    pixels: Tensor, labels: Tensor, recipe: Recipe, device: torch.device, variant: str, speed: Speed
+    pixels: Tensor, labels: Tensor, recipe: ImageRecipe, device: torch.device, variant: str, speed: Speed
 ) -> Iterator[tuple[float, float]]:
     """The same of our loop."""
     return timed(our_trainer(pixels, labels, recipe, device, variant, speed))
 
 
 def our_trainer(
-    pixels: Tensor, labels: Tensor, recipe: Recipe, device: torch.device, variant: str, speed: Speed
+    pixels: Tensor, labels: Tensor, recipe: ImageRecipe, device: torch.device, variant: str, speed: Speed
 ) -> Trainer:
     """Our training step of a variant."""
-    model = apply_variant(build_model(recipe, 0), variant).to(device)
-    rates = learning_rates(recipe, len(labels) // recipe.batch_size, recipe.epochs)
-    groups = parameter_groups(model, recipe.weight_decay)
-    return Trainer(model, groups, pixels.to(device), labels.to(device), recipe, rates, speed)
+    model = Variant.parse(variant).apply(build_model(recipe, 0)).to(device)
+    return Trainer(ImageTask(recipe, model, ImageSet(pixels, labels)), speed)
 
 
 def timed(trainer: Trainer) -> Iterator[tuple[float, float]]:
     """Seconds per step and mean loss of each epoch."""
-    epoch = 0
-    while True:
-        plan = draw_epoch(len(trainer.labels), trainer.recipe, 0, epoch)
+    task, stream = trainer.task, trainer.task.stream(0)
+    for epoch, rates in enumerate(task.rates(task.total).split(task.chunk)):
+        rows = next(stream)
         synchronize(trainer.device)
         start = time.perf_counter()
-        loss = float(trainer.run_epoch(plan, seed=epoch))
-        yield (time.perf_counter() - start) / len(plan), loss
-        epoch += 1
+        loss = float(trainer.run_chunk(rows, rates, seed=epoch))
+        yield (time.perf_counter() - start) / len(rates), loss
 
 
 def best(epochs: Iterator[tuple[float, float]], count: int) -> tuple[float, list[float]]:
@@ -134,13 +132,14 @@ def profile(trainer: Trainer, most: int = 40) -> None:
     from torch.profiler import profile as record
 
     print(f"{best(timed(trainer), 2)[0]:.2f} ms a step", flush=True)
-    plan = draw_epoch(len(trainer.labels), trainer.recipe, 0, 3)
+    task = trainer.task
+    rows, rates = next(task.stream(3 * task.chunk)), task.rates(task.total)[: task.chunk]
     with record(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
-        float(trainer.run_epoch(plan, seed=3))
-    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
-    for row in rows[:most]:
-        share = row.self_device_time_total / len(plan)
-        print(f"{share:9.1f} µs {row.count / len(plan):6.1f} ×  {row.key[:100]}", flush=True)
+        float(trainer.run_chunk(rows, rates, seed=3))
+    kernels = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
+    for row in kernels[:most]:
+        share = row.self_device_time_total / len(rates)
+        print(f"{share:9.1f} µs {row.count / len(rates):6.1f} ×  {row.key[:100]}", flush=True)
 
 
 def main() -> None:
@@ -149,13 +148,14 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--variants", nargs="*", default=["sharpening", "sharpening-split", "sharpening-eigen"])
     parser.add_argument("--epochs", type=int, default=2, help="timed epochs after the first")
+    parser.add_argument("--fast", nargs="*", metavar="VARIANT", help="only this: what training/fast is worth")
     parser.add_argument("--shortcuts", action="store_true", help="also without each short cut of the plain step")
     parser.add_argument("--profile", metavar="VARIANT", help="only this: the kernels of its step")
     parser.add_argument("--workers", type=int, default=8, help="DataLoader workers of the eager loop")
     options = parser.parse_args()
     device = torch.device(options.device)
     cuda = device.type == "cuda"
-    recipe = find_recipe("cifar100")
+    recipe = RECIPES["cifar100"]
     recipe = recipe if cuda else recipe.override(["patch_size=8", "batch_size=32", "depth=4"])
     images = 50 * recipe.batch_size if cuda else 4 * recipe.batch_size
     torch.manual_seed(0)
@@ -163,6 +163,10 @@ def main() -> None:
     print(f"{recipe.depth} layers, patch {recipe.patch_size}, batch {recipe.batch_size}; {header(device)}", flush=True)
     if options.profile:
         profile(our_trainer(pixels, labels, recipe, device, options.profile, Speed()))
+        return
+    if options.fast is not None:
+        for variant in options.fast or ("plain", "sharpening"):
+            what_fast_is_worth(variant, pixels, labels, recipe, device, options.epochs)
         return
     ours = run("ours, plain", lambda: our_epochs(pixels, labels, recipe, device, "plain", Speed()), options.epochs)
     workers = options.workers if cuda else 0
@@ -174,6 +178,28 @@ def main() -> None:
     for variant in options.variants:
         loop = lambda name=variant: our_epochs(pixels, labels, recipe, device, name, Speed())  # noqa: E731
         print(f"{variant} / plain: {run(variant, loop, options.epochs) / ours:.3f}×", flush=True)
+
+
+def what_fast_is_worth(
+    variant: str, pixels: Tensor, labels: Tensor, recipe: ImageRecipe, device: torch.device, epochs: int
+) -> None:
+    """A step without any of training/fast over one with all of it, both compiled and captured, epochs in turns."""
+    both = {
+        name: our_epochs(pixels, labels, recipe, device, variant, speed)
+        for name, speed in (("with", Speed()), ("without", Speed(shortcuts=())))
+    }
+    for loop in both.values():
+        next(loop)  # compiles
+    seconds = {name: float("inf") for name in both}
+    for _ in range(epochs):
+        for name, loop in both.items():
+            seconds[name] = min(seconds[name], next(loop)[0])
+    ratio = seconds["without"] / seconds["with"]
+    shown = ", ".join(f"{name} fast {1e3 * value:.2f} ms a step" for name, value in seconds.items())
+    print(
+        f"{variant}: {shown}; fast on/off {ratio:.3f}× ({'pays' if ratio >= PAYS else 'does not pay'}: {PAYS}×)",
+        flush=True,
+    )
 
 
 def run(name: str, make: Callable[[], Iterator[tuple[float, float]]], epochs: int) -> float:

@@ -35,7 +35,7 @@ def test_a_wheel_holds_every_file_of_the_package_and_three_models(installed: Pat
 def test_an_installed_wheel_uses_its_own_models_and_records(installed: Path, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "UNSMOOTH_ZOO"}
     code = (
-        "from unsmooth.sources.load import zoo_folder; from unsmooth.paper import Context, find_item;"
+        "from unsmooth.sources.trained import zoo_folder; from unsmooth.paper import Context, find_item;"
         "print(zoo_folder()); print(find_item('poster-table2').run(Context()).label)"
     )
     said = subprocess.run(

@@ -12,10 +12,10 @@ import scipy.stats
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.records import Summary, beside
-from unsmooth.training.recipes import find_recipe
+from unsmooth.training.tasks.images import RECIPES
 
 VARIANTS = ("plain", "smoothing", "sharpening")
-STANDARD = find_recipe("cifar100").as_dict()
+STANDARD = RECIPES["cifar100"].as_dict()
 CURVES = {"hfc_lfc": [1.0, 2.0, 3.0], "cosine_similarity": [0.5, 0.4, 0.3], "effective_rank": [10.0, 20.0, 30.0]}
 
 
@@ -195,9 +195,9 @@ def test_named_and_shipped_models_are_evaluated_now(tmp_path: Path, monkeypatch:
     import torch
     from training.conftest import TINY, make_images, write_parquet
 
-    from unsmooth.training import build_model, evaluate, find_recipe, load_images, save_model
+    from unsmooth.training.tasks.images import RECIPES, build_model, evaluate, load_images, save_model
 
-    recipe = find_recipe("cifar100").override(TINY)
+    recipe = RECIPES["cifar100"].override(TINY)
     about = {"run": "little", "variant": "plain", "seed": 0, "fraction": 0.1}
     save_model(build_model(recipe, 0), tmp_path / "little", recipe, about, half=False)
     write_parquet(tmp_path / "data", "test", *make_images(4, 1))

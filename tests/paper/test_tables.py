@@ -107,9 +107,9 @@ def test_models_of_one_variant_are_averaged() -> None:
 
 
 def test_a_variant_that_the_table_does_not_have_is_left_out_by_name(little_zoo: Path) -> None:
-    from unsmooth.training import build_model, find_recipe, save_model
+    from unsmooth.training.tasks.images import RECIPES, build_model, save_model
 
-    recipe = find_recipe("cifar100").override(["depth=2", "width=24", "heads=2", "patch_size=8"])
+    recipe = RECIPES["cifar100"].override(["depth=2", "width=24", "heads=2", "patch_size=8"])
     save_model(build_model(recipe, 0), little_zoo / "mixed", recipe, {"variant": "sharpening@:1"})
     with pytest.raises(DataError, match="no model of a known variant: its name must contain plain, sharpening or"):
         find_item("table1").run(Context(models=("zoo:mixed",), limit=1))

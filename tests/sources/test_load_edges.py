@@ -13,8 +13,8 @@ from torch import nn
 
 from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
 from unsmooth.sources import ImageInput, LoadedModel, load_model, load_timm
-from unsmooth.sources.load import zoo_folder
 from unsmooth.sources.state_files import read_state
+from unsmooth.sources.trained import zoo_folder
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 3, "depth": 2}
 TINY = "timm:vit_tiny_patch16_224"
@@ -219,7 +219,7 @@ def test_an_architecture_is_a_model_or_nothing(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["../outside", "../../zoo/run", "run/../../outside", "/outside", ".", ""])
 def test_a_zoo_name_does_not_leave_the_zoo(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unsmooth.training.trained import trained_folder
+    from unsmooth.sources.trained import trained_folder
 
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path / "zoo"))
     for folder in ("outside", "zoo/run"):

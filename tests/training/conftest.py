@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from unsmooth.training.recipes import Recipe, find_recipe
+from unsmooth.training.tasks.images.recipe import RECIPES, ImageRecipe
 
 CLASSES, PER_CLASS, SIZE = 4, 12, 32
 
@@ -66,9 +66,9 @@ TINY = [
 
 
 @pytest.fixture(scope="session")
-def tiny_recipe() -> Recipe:
+def tiny_recipe() -> ImageRecipe:
     """Two layers, width 24, six steps an epoch."""
-    return find_recipe("cifar100-fast").override(TINY)
+    return RECIPES["cifar100-fast"].override(TINY)
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unsmooth.training import build_model, find_recipe
+from unsmooth.control import Variant
 from unsmooth.training.fast.attention import attention
 from unsmooth.training.fast.rows import Pending, add_norm, gelu
 from unsmooth.training.fast.shortcuts import Shortcuts
 from unsmooth.training.fast.works import works_on
-from unsmooth.training.variants import apply_variant
+from unsmooth.training.tasks.images import RECIPES, build_model
 
 # batch, tokens, heads, features: shorter than a tile, a whole number of tiles, one token over, nearly one more tile
 ATTENTION = ((2, 5, 1, 16), (1, 64, 2, 16), (1, 65, 1, 64), (2, 127, 2, 16), (1, 257, 1, 32))
@@ -63,7 +63,7 @@ def check_add_norm(batch: int, tokens: int, dim: int) -> float:
 def check_model(variant: str, class_token: bool) -> float:
     """The loss and all gradients of a model with stochastic depth."""
     changes = ["depth=3", "width=48", "patch_size=8", "drop_path=0.5"]
-    model = apply_variant(build_model(find_recipe("cifar100").override(changes), 0), variant).train()
+    model = Variant.parse(variant).apply(build_model(RECIPES["cifar100"].override(changes), 0)).train()
     images = torch.randn(4, 3, 32, 32)
 
     def gradients() -> list[Tensor]:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from typer.testing import CliRunner
 from unsmooth.cli import evaluate as evaluate_verb
 from unsmooth.cli import train as train_verb
 from unsmooth.errors import CheckpointError, DataError, OptionError, UnsmoothError
-from unsmooth.training import evaluate_trained, runs
-from unsmooth.training.recipes import Recipe
-from unsmooth.training.trained import command_of_evaluation
+from unsmooth.training import Run, evaluate_trained, lists
+from unsmooth.training.tasks.images.evaluate import normalised
+from unsmooth.training.tasks.images.evaluation import command_of_evaluation
+from unsmooth.training.tasks.images.recipe import ImageRecipe
 
 CHANGES = [word for change in TINY for word in ("--set", change)]
 
@@ -126,7 +128,7 @@ def test_smoothing_metrics_do_not_depend_on_chunks(
 ) -> None:
     words = ["evaluate", str(trained), "--data", str(tiny_data), "--device", "cpu", "--json", "--metric-images", "5"]
     whole = json.loads(CliRunner().invoke(app, words).stdout)
-    monkeypatch.setattr("unsmooth.training.observe.CHUNK", 2)
+    monkeypatch.setattr("unsmooth.training.tasks.images.evaluation.normalised", partial(normalised, batch_size=2))
     parts = json.loads(CliRunner().invoke(app, words).stdout)
     assert "mean over 5 images" in parts["smoothing_definition"]
     for name, values in whole["smoothing"].items():
@@ -201,45 +203,45 @@ def test_a_wrong_variant_is_refused_before_data_is_read(app: typer.Typer) -> Non
 
 
 def test_a_list_of_runs_skips_what_has_a_record(
-    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tiny_recipe.override(["epochs=1"])
-    wanted = [runs.Run(recipe, "plain", seed, 0.5) for seed in (0, 1)]
+    wanted = [Run(recipe, "plain", seed, 0.5) for seed in (0, 1)]
     options = {"data": tiny_data, "out": tmp_path / "runs", "records": tmp_path / "records", "device": "cpu"}
-    runs.run_all(wanted[:1], minutes=10, **options)
-    runs.run_all(wanted, minutes=10, **options)
+    lists.train_all(wanted[:1], minutes=10, **options)
+    lists.train_all(wanted, minutes=10, **options)
     assert "cifar100-fast-50pct-plain-seed0: done already" in capsys.readouterr().out
     assert len(list((tmp_path / "records").glob("*.json"))) == 2
-    runs.run_all([runs.Run(recipe, "plain", 2, 0.5), runs.Run(recipe, "plain", 3, 0.5)], minutes=0.001, **options)
+    lists.train_all([Run(recipe, "plain", 2, 0.5), Run(recipe, "plain", 3, 0.5)], minutes=0.001, **options)
     assert "cifar100-fast-50pct-plain-seed3: not started" in capsys.readouterr().out
 
 
 def test_a_run_that_breaks_is_written_down_and_the_next_one_starts(
-    tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = runs.Run(tiny_recipe.override(["lr=1e30", "clip_norm=0"]), "plain", 0, 0.5)
-    fine = runs.Run(tiny_recipe.override(["epochs=1"]), "plain", 1, 0.5)
+    broken = Run(tiny_recipe.override(["lr=1e30", "clip_norm=0"]), "plain", 0, 0.5)
+    fine = Run(tiny_recipe.override(["epochs=1"]), "plain", 1, 0.5)
     options = {"data": tiny_data, "out": tmp_path / "runs", "records": tmp_path / "records", "device": "cpu"}
-    runs.run_all([broken, fine], minutes=10, **options)
+    lists.train_all([broken, fine], minutes=10, **options)
     failure = json.loads((tmp_path / "records" / f"{broken.name}.failed.json").read_text())
     assert "the loss is nan" in failure["failed"]
     assert failure["schema"] == "unsmooth-failure/1"
     assert (tmp_path / "records" / f"{fine.name}.json").exists()
     capsys.readouterr()
-    runs.run_all([broken], minutes=10, **options)
+    lists.train_all([broken], minutes=10, **options)
     assert "done already" in capsys.readouterr().out
 
 
 def test_the_lists_are_those_of_the_plan() -> None:
-    assert [run.name for run in runs.run_list("ten-percent")][:4] == [
+    assert [run.name for run in lists.find_list("ten-percent")][:4] == [
         "cifar100-10pct-plain-seed0",
         "cifar100-10pct-sharpening-seed0",
         "cifar100-10pct-smoothing-seed0",
         "cifar100-10pct-plain-seed1",
     ]
-    assert len(runs.run_list("forms")) == 12
+    assert len(lists.find_list("forms")) == 12
     with pytest.raises(OptionError, match="unknown list of runs 'everything'.*'ten-percent'"):
-        runs.run_list("everything")
+        lists.find_list("everything")
 
 
 def test_data_with_classes_in_another_order_is_refused(trained: Path, tiny_data: Path, tmp_path: Path) -> None:
@@ -256,4 +258,4 @@ def test_data_with_classes_in_another_order_is_refused(trained: Path, tiny_data:
             evaluate_trained(str(tmp_path / "run"), tiny_data)
     del config["class_names"]  # older models and data without names: nothing is known
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    assert evaluate_trained(str(tmp_path / "run"), tiny_data)["clean"]["images"] == 16
+    assert evaluate_trained(str(tmp_path / "run"), tiny_data).clean.images == 16

@@ -15,11 +15,11 @@ import torch
 from gradients import gradients
 from torch import Tensor, nn
 
+from unsmooth.control import Variant
 from unsmooth.metrics.tolerance import tolerance
-from unsmooth.training import Recipe, build_model
 from unsmooth.training.fast.halves import Halves, plain_linears
 from unsmooth.training.fast.shortcuts import Shortcuts
-from unsmooth.training.variants import apply_variant
+from unsmooth.training.tasks.images import ImageRecipe, build_model
 
 HERE = Path(__file__).parent
 needs_triton = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
@@ -36,9 +36,9 @@ def assert_same(found: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list
 
 
 @pytest.mark.parametrize("variant", ["plain", "sharpening", "smoothing-split", "sharpening-eigen", "sharpening@:1"])
-def test_the_class_token_is_enough_for_the_same_gradients(variant: str, tiny_recipe: Recipe) -> None:
+def test_the_class_token_is_enough_for_the_same_gradients(variant: str, tiny_recipe: ImageRecipe) -> None:
     recipe = tiny_recipe.override(["drop_path=0.5", "qkv_bias=true"])
-    model = apply_variant(build_model(recipe, 0), variant).double().train()
+    model = Variant.parse(variant).apply(build_model(recipe, 0)).double().train()
     expected = gradients(model, model)
     short = Shortcuts(model, class_token=True)
     assert [type(module).__name__ for module, _ in short.swaps] == ["Block"]
@@ -48,7 +48,7 @@ def test_the_class_token_is_enough_for_the_same_gradients(variant: str, tiny_rec
     assert_same(gradients(model, model), expected)
 
 
-def test_dropped_paths_are_those_of_the_whole_block(tiny_recipe: Recipe) -> None:
+def test_dropped_paths_are_those_of_the_whole_block(tiny_recipe: ImageRecipe) -> None:
     model = build_model(tiny_recipe.override(["drop_path=0.9"]), 0).double().train()
     losses = set()
     for seed in range(6):
@@ -60,8 +60,8 @@ def test_dropped_paths_are_those_of_the_whole_block(tiny_recipe: Recipe) -> None
 
 
 @pytest.mark.parametrize("variant", ["contranorm", "featscale", "attnscale", "neutreno", "gfsa", "centered"])
-def test_fixes_that_see_every_token_are_left_alone(variant: str, tiny_recipe: Recipe) -> None:
-    model = apply_variant(build_model(tiny_recipe, 0), variant).train()
+def test_fixes_that_see_every_token_are_left_alone(variant: str, tiny_recipe: ImageRecipe) -> None:
+    model = Variant.parse(variant).apply(build_model(tiny_recipe, 0)).train()
     expected = gradients(model, model)
     with Shortcuts(model, class_token=True):
         assert_same(gradients(model, model), expected)
@@ -82,14 +82,14 @@ def test_a_head_that_averages_tokens_needs_them_all() -> None:
 
 
 @needs_triton
-def test_where_the_kernels_do_not_run_attention_is_pytorchs(tiny_recipe: Recipe) -> None:
+def test_where_the_kernels_do_not_run_attention_is_pytorchs(tiny_recipe: ImageRecipe) -> None:
     model = build_model(tiny_recipe.override(["width=48", "heads=3"]), 0)  # on the CPU, where Triton cannot
     with pytest.warns(UserWarning, match="PyTorch's kernels are used, since ours do not run on cpu: "):
         short = Shortcuts(model, class_token=True, tiled=True)
     assert (short.tiled, short.class_token, len(short.swaps)) == (False, True, 1)
 
 
-def test_without_triton_attention_is_pytorchs(tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_attention_is_pytorchs(tiny_recipe: ImageRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model(tiny_recipe.override(["width=48", "heads=3"]), 0)
     monkeypatch.setattr("unsmooth.training.fast.shortcuts._kernels_work", lambda *_: True)
     assert Shortcuts(model, class_token=True, tiled=True).tiled
@@ -113,27 +113,29 @@ def test_only_blocks_of_the_plain_kind_are_fused(options: dict[str, Any], monkey
 
 
 @pytest.mark.parametrize("variant", ["contranorm", "featscale", "attnscale", "neutreno", "gfsa", "centered"])
-def test_blocks_with_a_fix_are_not_fused(variant: str, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_with_a_fix_are_not_fused(
+    variant: str, tiny_recipe: ImageRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("unsmooth.training.fast.shortcuts._kernels_work", lambda *_: True)
-    model = apply_variant(build_model(tiny_recipe.override(["width=48", "heads=3"]), 0), variant)
+    model = Variant.parse(variant).apply(build_model(tiny_recipe.override(["width=48", "heads=3"]), 0))
     assert not Shortcuts(model, class_token=True, tiled=True, fused=True).fused
 
 
-def test_a_hook_on_attention_keeps_its_block_whole(tiny_recipe: Recipe) -> None:
+def test_a_hook_on_attention_keeps_its_block_whole(tiny_recipe: ImageRecipe) -> None:
     model = build_model(tiny_recipe, 0)
     assert len(Shortcuts(model, class_token=True).swaps) == 1
     model.blocks[-1].attn.proj.register_forward_hook(lambda *_: None)  # type: ignore[union-attr, index]
     assert Shortcuts(model, class_token=True).swaps == []
 
 
-def test_the_model_is_whole_again_after_an_error(tiny_recipe: Recipe) -> None:
+def test_the_model_is_whole_again_after_an_error(tiny_recipe: ImageRecipe) -> None:
     model = build_model(tiny_recipe, 0)
     with pytest.raises(RuntimeError), Shortcuts(model, class_token=True):
         model(torch.zeros(1, 3, 32, 32).double())
     assert all("forward" not in vars(module) for module in model.modules())
 
 
-def test_entering_again_compiles_nothing_again(tiny_recipe: Recipe) -> None:
+def test_entering_again_compiles_nothing_again(tiny_recipe: ImageRecipe) -> None:
     compiled: list[Any] = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -190,8 +192,10 @@ def test_the_compilers_cache_sees_how_many_partial_sums_there_are() -> None:
 
 
 @pytest.mark.parametrize("variant", ["plain", "sharpening"])
-def test_copies_of_the_weights_give_the_gradients_of_autocast_to_the_bit(variant: str, tiny_recipe: Recipe) -> None:
-    model = apply_variant(build_model(tiny_recipe.override(["drop_path=0"]), 0), variant).train()
+def test_copies_of_the_weights_give_the_gradients_of_autocast_to_the_bit(
+    variant: str, tiny_recipe: ImageRecipe
+) -> None:
+    model = Variant.parse(variant).apply(build_model(tiny_recipe.override(["drop_path=0"]), 0)).train()
     images = torch.randn(4, 3, 32, 32)
     expected = bf16_gradients(model, images)
     layers, halves = plain_linears(model), Halves(plain_linears(model))

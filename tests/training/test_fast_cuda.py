@@ -7,12 +7,10 @@ import torch
 from gradients import gradients
 from torch import Tensor
 
-from unsmooth.control import parameter_groups
-from unsmooth.training import Recipe, Speed, Trainer, build_model
-from unsmooth.training.augment import draw_epoch
+from unsmooth.control import Variant
+from unsmooth.training import Speed, Trainer
 from unsmooth.training.fast.shortcuts import Shortcuts
-from unsmooth.training.schedule import learning_rates
-from unsmooth.training.variants import apply_variant
+from unsmooth.training.tasks.images import ImageRecipe, ImageSet, ImageTask, build_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -79,27 +77,26 @@ def test_rows_are_as_exact_as_pytorchs() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's advice on a model this small
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_a_captured_epoch_sees_the_batches_of_an_eager_one(precision: str, tiny_recipe: Recipe) -> None:
+def test_a_captured_epoch_sees_the_batches_of_an_eager_one(precision: str, tiny_recipe: ImageRecipe) -> None:
     """Augmenting ahead, on another stream, must neither skip nor repeat a batch."""
     recipe = tiny_recipe.override(["drop_path=0", "width=48", "heads=3", f"precision={precision}"])
     torch.manual_seed(0)
     pixels = torch.randint(256, (6 * recipe.batch_size, 3, 32, 32), dtype=torch.uint8, device="cuda")
     labels = torch.arange(len(pixels), device="cuda") % recipe.classes
-    rates, losses = learning_rates(recipe, 6, recipe.epochs), []
-    for speed in (Speed(compile_mode=None, graph=False, attention=None, class_token=False), Speed()):
-        model = build_model(recipe, 0).cuda()
-        trainer = Trainer(model, parameter_groups(model, 0.05), pixels, labels, recipe, rates, speed)
-        plans = [draw_epoch(len(pixels), recipe, 0, e) for e in range(3)]
-        losses.append([float(trainer.run_epoch(plan, seed=0)) for plan in plans])
-        assert int(trainer.done) == 18
+    losses = []
+    for speed in (Speed(compile_mode=None, graph=False, shortcuts=()), Speed()):
+        task = ImageTask(recipe, build_model(recipe, 0).cuda(), ImageSet(pixels, labels))
+        trainer, rates, stream = Trainer(task, speed), task.rates(task.total), task.stream(0)
+        losses.append([float(trainer.run_chunk(next(stream), rates[6 * e : 6 * e + 6], seed=0)) for e in range(3)])
+        assert trainer.done == 18
     assert losses[1] == pytest.approx(losses[0], rel=1e-5 if precision == "float32" else 1e-2)
 
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("variant", ["plain", "sharpening"])
-def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, fused: bool, tiny_recipe: Recipe) -> None:
+def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, fused: bool, tiny_recipe: ImageRecipe) -> None:
     recipe = tiny_recipe.override(["width=48", "heads=3", "patch_size=2"])  # 257 tokens, heads of 16
-    model = apply_variant(build_model(recipe, 0), variant).cuda().train()
+    model = Variant.parse(variant).apply(build_model(recipe, 0)).cuda().train()
 
     def forward(x: Tensor) -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):

@@ -31,7 +31,7 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
     from unsmooth.page import build_report
     from unsmooth.sources import load_model, open_data
     from unsmooth.sources.files import check_writable, write_result
-    from unsmooth.sources.load import zoo_folder
+    from unsmooth.sources.trained import zoo_folder
 
     torch.manual_seed(0)
     check_writable(out)
@@ -83,9 +83,9 @@ def glance(subjects: Sequence[Subject]) -> Table:
 def shipped(folder: Path) -> list[str]:
     """The zoo's models: first plain, sharpening and smoothing of one share of the data, the larger share preferred."""
     from unsmooth.sources.files import read_json
-    from unsmooth.sources.load import TRAINED
+    from unsmooth.sources.trained import SCHEMA
 
-    configs = {path.parent.name: read_json(path, TRAINED) for path in sorted(folder.glob("*/config.json"))}
+    configs = {path.parent.name: read_json(path, SCHEMA) for path in sorted(folder.glob("*/config.json"))}
     groups: dict[float, dict[str, str]] = {}
     for name, config in configs.items():
         kind = next((variant for variant in VARIANTS if variant in str(config.get("variant", name))), None)

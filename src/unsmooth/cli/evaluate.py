@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
+
+if TYPE_CHECKING:
+    from unsmooth.training import Evaluation
 
 TrainedModel = Annotated[
     str, typer.Argument(metavar="MODEL", help="zoo:NAME, or the folder of a model that `train` wrote.")
@@ -39,7 +42,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Accuracy, expected calibration error and the three smoothing metrics on the test set."""
-    from unsmooth.sources.files import check_writable, write_result
+    from unsmooth.sources.files import check_writable
     from unsmooth.training import evaluate_trained
 
     if out is not None:
@@ -56,11 +59,10 @@ def command(
         device=options.device_named(device),
         progress=lambda done, total: _count(done, total),
     )
-    text = json.dumps(found, indent=1)
     if out is not None:
-        write_result(out, text + "\n")
+        found.save(out)
     if as_json:
-        typer.echo(text)
+        typer.echo(json.dumps(found.to_json(), indent=1))
     else:
         show(found, Console())
 
@@ -71,23 +73,23 @@ def _count(done: int, total: int) -> None:
         console.print(f"corrupted test set {done}/{total}", end="\r")
 
 
-def show(found: dict[str, Any], console: Console) -> None:
+def show(found: Evaluation, console: Console) -> None:
     """Tables for people."""
-    clean = found["clean"]
+    clean = found.clean
     console.print(
-        f"{found['model']}, {clean['images']} test images: accuracy {100 * clean['accuracy']:.2f} %, "
-        f"loss {clean['loss']:.3f}, calibration error {100 * clean['calibration_error']:.2f} %",
+        f"{found.model}, {clean.images} test images: accuracy {100 * clean.accuracy:.2f} %, "
+        f"loss {clean.loss:.3f}, calibration error {100 * clean.calibration_error:.2f} %",
         highlight=False,
     )
-    table = Table(title=found["smoothing_definition"], title_justify="left")
-    names = list(found["smoothing"])
+    table = Table(title=found.smoothing_definition, title_justify="left")
+    names = list(found.smoothing)
     for column in ("layer", *names):
         table.add_column(column, justify="right")
-    for layer, values in enumerate(zip(*found["smoothing"].values(), strict=True)):
+    for layer, values in enumerate(zip(*found.smoothing.values(), strict=True)):
         table.add_row(str(layer), *(f"{v:.4g}" for v in values))
     console.print(table)
-    if "corruptions" in found:
-        console.print(_corruption_table(found["corruptions"]))
+    if found.corruptions is not None:
+        console.print(_corruption_table(found.corruptions))
 
 
 def _corruption_table(found: dict[str, Any]) -> Table:

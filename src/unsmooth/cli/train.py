@@ -1,62 +1,89 @@
-"""`unsmooth train RECIPE --data PATH`: train a recipe's model, plain or reparametrised."""
+"""`unsmooth train RECIPE --data PATH`: train a recipe's model, plain or reparametrised; `--list NAME`: many of them."""
 
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from unsmooth.cli import options
+from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
-    from unsmooth.training import Run
+    from unsmooth.training import Run, TrainingRecord
 
 RecipeName = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="RECIPE",
-        help="cifar100, cifar100-fast (patch 4, to try things), or cifar100-depth6, -depth24, -depth36.",
+        metavar="[RECIPE]",
+        help="cifar100, cifar100-fast (patch 4, to try things), cifar100-depth6, -24, -36.",
     ),
 ]
 DataPath = Annotated[
     str,
     typer.Option("--data", help="HF-layout parquet, torchvision's CIFAR-100 folder, class folders, or hub:NAME."),
 ]
+ListName = Annotated[
+    str | None,
+    typer.Option(
+        "--list",
+        metavar="NAME",
+        help="Instead of one recipe, the runs of a list, one after the other: all-data, ten-percent, half, forms, "
+        "initialisation, ratio, peers, study. --variant and --seed then choose among them.",
+    ),
+]
 Variant = Annotated[
-    str,
+    list[str] | None,
     typer.Option(
         help="plain; sharpening or smoothing (the poster's symmetric form); sharpening-eigen, smoothing-split, …; "
         "@first-half and the like for some layers only, sharpening@:6+smoothing@6: for both; or a published fix "
-        "(attnscale, contranorm, …)."
+        "(attnscale, contranorm, …). With --list repeatable."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Initialisation, data order and augmentation.")]
+Seed = Annotated[
+    list[int] | None, typer.Option(help="Initialisation, data order and augmentation. With --list repeatable.")
+]
 Fraction = Annotated[float, typer.Option(help="Share of every class to train on; smaller subsets lie inside larger.")]
 Subset = Annotated[int, typer.Option(help="Which images --fraction takes: each number draws others of every class.")]
 SameSteps = Annotated[bool, typer.Option("--same-steps", help="As many steps as all data takes, not as many epochs.")]
 Std = Annotated[float | None, typer.Option(help="Standard deviation of ψ's initialisation; by default the form's.")]
+Budget = Annotated[
+    str | None, typer.Option(help="Train for so many steps (2000) or so long (15m) instead of the recipe's epochs.")
+]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe; repeatable.")
 ]
-Folder = Annotated[Path | None, typer.Option("--out", help="Folder of the run; by default runs/NAME.")]
+Folder = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; by default runs/NAME. With --list: of all.")
+]
+Records = Annotated[Path, typer.Option(help="With --list: where records are collected; a run that has one is skipped.")]
+Minutes = Annotated[float, typer.Option(min=0, help="With --list: start no run that would end later.")]
 TensorBoard = Annotated[bool, typer.Option(help="Write TensorBoard's events beside log.jsonl.")]
 
 
 def command(
-    recipe: RecipeName,
     data: DataPath,
-    variant: Variant = "plain",
-    seed: Seed = 0,
+    recipe: RecipeName = None,
+    list_name: ListName = None,
+    variant: Variant = None,
+    seed: Seed = None,
     fraction: Fraction = 1.0,
     subset: Subset = 0,
     same_steps: SameSteps = False,
     std: Std = None,
+    budget: Budget = None,
     changes: Changes = None,
     out: Folder = None,
+    records: Records = Path("zoo/records"),
+    minutes: Minutes = float("inf"),
     tensorboard: TensorBoard = True,
     device: options.Device = "auto",
     as_json: options.Json = False,
@@ -67,32 +94,91 @@ def command(
     """
     from unsmooth.training import Run, find_recipe
 
-    run = Run(find_recipe(recipe).override(changes or []), variant, seed, fraction, same_steps, std, subset)
+    where = None if device == "auto" else str(options.device_named(device))
+    if (recipe is None) == (list_name is None):
+        raise OptionError("expected a recipe or --list NAME, and not both: for example unsmooth train cifar100 …")
+    if list_name is not None:
+        if (fraction, subset, same_steps, std, budget) != (1.0, 0, False, None, None):
+            raise OptionError("the runs of a list have their own fraction, subset, steps and std: leave these out")
+        _train_list(list_name, variant, seed, changes or [], data, out, records, minutes, where)
+        return
+    if len(variant or ()) > 1 or len(seed or ()) > 1:
+        raise OptionError("a run has one variant and one seed; several are for --list")
+    run = Run(
+        find_recipe(str(recipe)).override(changes or []), (variant or ["plain"])[0], (seed or [0])[0], fraction,
+        same_steps, std, subset, budget,
+    )  # fmt: skip
     folder = out or Path("runs") / run.name
     try:
-        record = train_with_progress(run, data, folder, device, tensorboard)
-    except KeyboardInterrupt:
-        from unsmooth.training.checkpoint import last_epoch
+        with sigterm_as_ctrl_c():
+            record = train_with_progress(run, data, folder, where, tensorboard)
+    except KeyboardInterrupt as stop:
+        from unsmooth.training.engine.checkpoint import progress_of
 
-        done = last_epoch(folder)
-        kept = f"the checkpoint in {folder} is of epoch {done} of {run.epochs}; the same command goes on from there"
+        done = progress_of(folder)
+        kept = f"the checkpoint in {folder} is of {done}; the same command goes on from there"
         typer.echo(f"stopped: {kept if done else 'there is no checkpoint yet; the same command starts anew'}", err=True)
-        raise typer.Exit(130) from None
-    if not record:
+        raise typer.Exit(stop.args[0] if stop.args else 130) from None
+    if record is None:
         return  # another process writes the record
     if as_json:
-        typer.echo(json.dumps(record, indent=1))
+        typer.echo(json.dumps(record.to_json(), indent=1))
         return
-    final = record["final"]
-    typer.echo(
-        f"{run.name}: test accuracy {100 * final['accuracy']:.2f} %, "
-        f"calibration error {100 * final['calibration_error']:.1f} %, {record['minutes']:.1f} minutes"
+    from unsmooth.training.engine.record import in_words
+
+    final, minutes_taken = record.final, f"{record.minutes:.1f} minutes"
+    calibration = (
+        f", calibration error {100 * final['calibration_error']:.1f} %" if "calibration_error" in final else ""
     )
+    typer.echo(f"{run.name}: {in_words(final)}{calibration}, {minutes_taken}")
     typer.echo(f"model, log and record are in {folder}")
 
 
-def train_with_progress(run: Run, data: str, folder: Path, device: str, tensorboard: bool) -> dict[str, Any]:
-    """The run with a live bar on stderr: epochs, last loss and accuracy."""
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """A scheduler's SIGTERM stops a run as Ctrl-C does, with what it kept said, and with exit code 143."""
+
+    def stop(number: int, _frame: Any) -> NoReturn:
+        raise KeyboardInterrupt(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _train_list(
+    name: str, variants: list[str] | None, seeds: list[int] | None, changes: list[str], data: str, out: Path | None,
+    records: Path, minutes: float, device: str | None,
+) -> None:  # fmt: skip
+    from unsmooth.training.lists import find_list, train_all
+
+    runs = [replace(run, recipe=run.recipe.override(changes)) for run in find_list(name)]
+    runs = [run for run in runs if not seeds or run.seed in seeds]
+    runs = [run for run in runs if not variants or run.variant in variants]
+    if not runs:
+        raise OptionError(f"the list {name} has no run of these variants and seeds")
+
+    def report(done: int, total: int, row: dict[str, Any]) -> None:
+        if "test" in row:
+            typer.echo(f"  {done}/{total}: {describe(row)}, {row['minutes']} min", err=True)
+
+    try:
+        with sigterm_as_ctrl_c():
+            train_all(
+                runs, data, out or Path("runs"), records, minutes, typer.echo, device=device, progress=report,
+                tensorboard=False,
+            )  # fmt: skip
+    except KeyboardInterrupt as stop:
+        typer.echo("stopped: the same command goes on from the last checkpoint", err=True)
+        raise typer.Exit(stop.args[0] if stop.args else 130) from None
+
+
+def train_with_progress(
+    run: Run, data: str, folder: Path, device: str | None, tensorboard: bool
+) -> TrainingRecord | None:
+    """The run with a live bar on stderr: how far it is, last loss and scores."""
     from unsmooth.training import launch
 
     console = Console(stderr=True)
@@ -105,19 +191,21 @@ def train_with_progress(run: Run, data: str, folder: Path, device: str, tensorbo
         TextColumn("{task.fields[shown]}"),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(run.name, total=run.epochs, shown="")
+        task = progress.add_task(run.name, total=None, shown="")
 
         def report(done: int, total: int, row: dict[str, Any]) -> None:
             progress.update(task, completed=done, total=total)
             if "test" in row:
                 progress.update(task, shown=describe(row))
                 if not console.is_terminal:
-                    typer.echo(f"epoch {done}/{total}: {describe(row)}", err=True)
+                    unit = "epoch" if "epoch" in row else "step"
+                    typer.echo(f"{unit} {done}/{total}: {describe(row)}", err=True)
 
-        where = None if device == "auto" else str(options.device_named(device))
-        return launch(run, data, folder, device=where, progress=report, tensorboard=tensorboard)
+        return launch(run, data, folder, device=device, progress=report, tensorboard=tensorboard)
 
 
 def describe(row: dict[str, Any]) -> str:
-    """One logged epoch in a few words."""
-    return f"loss {row['train_loss']:.3f}, test accuracy {100 * row['test']['accuracy']:.2f} %"
+    """One logged row in a few words."""
+    from unsmooth.training.engine.record import in_words
+
+    return f"loss {row['train_loss']:.3f}, {in_words(row['test'])}"

@@ -8,6 +8,7 @@ from unsmooth.control.monitor import ControlMonitor, Reading
 from unsmooth.control.peers import PEERS, apply_fix
 from unsmooth.control.penalty import spectral_penalty
 from unsmooth.control.spectral import SpectralControl
+from unsmooth.control.variant import Variant
 
 __all__ = [
     "PEERS",
@@ -15,6 +16,7 @@ __all__ = [
     "Fit",
     "Reading",
     "SpectralControl",
+    "Variant",
     "apply_fix",
     "bake",
     "control_of",

@@ -180,7 +180,7 @@ def variant_of(name: str) -> str | None:
 
 def described(name: str, reference: str) -> dict[str, Any]:
     """Variant and share of the data of a model: from its own configuration, else from its name."""
-    from unsmooth.training.trained import trained_folder
+    from unsmooth.sources.trained import trained_folder
 
     try:
         config = json.loads((trained_folder(reference) / "config.json").read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ def measured_models(context: Context, metrics: str = "paper", points: str = "res
 
 def shipped_models() -> tuple[str, ...]:
     """References of the models that come with the project, `NAME=zoo:NAME`; empty when there are none."""
-    from unsmooth.sources.load import zoo_folder
+    from unsmooth.sources.trained import zoo_folder
 
     names = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
     return tuple(f"{name}=zoo:{name}" for name in names)

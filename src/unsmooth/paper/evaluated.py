@@ -9,7 +9,7 @@ from unsmooth.errors import DataError
 from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context
 from unsmooth.paper.records import variant_in_tables
-from unsmooth.training.trained import evaluate_trained
+from unsmooth.training import evaluate_trained
 
 
 def wanted(context: Context) -> bool:
@@ -28,7 +28,9 @@ def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, A
     data = spread(context.data, len(references))
     options: dict[str, Any] = {"limit": context.limit, "seed": context.seed, "metric_images": 1}
     return [
-        variant_in_tables(evaluate_trained(r, path, corruptions=corruptions, device=device_of(context), **options))
+        variant_in_tables(
+            evaluate_trained(r, path, corruptions=corruptions, device=device_of(context), **options).to_json()
+        )
         for (_, r), path in zip(references, data, strict=True)
     ]
 

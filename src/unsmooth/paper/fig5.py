@@ -125,7 +125,7 @@ def verdicts(found: dict[str, Spectra]) -> list[str]:
 
 def saved_result() -> dict[str, Any]:
     """What `unsmooth reproduce fig5 --model … --out zoo/results/fig5.json` wrote; nothing where that is not there."""
-    from unsmooth.sources.load import zoo_folder
+    from unsmooth.sources.trained import zoo_folder
 
     path = zoo_folder() / "results" / "fig5.json"
     if not path.is_file():

@@ -27,7 +27,7 @@ LOGGING = frozenset({"every", "metric_images"})  # how often a run looked at its
 
 def records_folder(context: Context) -> Path:
     """`--runs`, or the records that ship with the project."""
-    from unsmooth.sources.load import zoo_folder
+    from unsmooth.sources.trained import zoo_folder
 
     folder = Path(context.runs or zoo_folder() / "records")
     if context.runs is not None and not folder.is_dir():
@@ -68,7 +68,7 @@ def load_records(
     Runs whose ψ started with another standard deviation are others, unless `any_start`; so are those on another draw
     of a share's images, unless `any_subset`.
     """
-    from unsmooth.training.recipes import find_recipe
+    from unsmooth.training import find_recipe
 
     standard = find_recipe(recipe).as_dict()
     found: dict[str, dict[str, Any]] = {}

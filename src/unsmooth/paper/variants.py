@@ -85,7 +85,7 @@ ITEM = Item(
     "variants",
     "ours",
     "Every trained variant beside plain: forms, starts, layers, published fixes",
-    needs="the records of training runs that ship with unsmooth, or --runs FOLDER (`python -m unsmooth.training.runs "
+    needs="the records of training runs that ship with unsmooth, or --runs FOLDER (`unsmooth train "
     "--list forms`, `initialisation`, `ratio`, `peers`; about 2 minutes a run on one H200); seconds.",
     run=run,
 )

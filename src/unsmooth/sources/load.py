@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from unsmooth.errors import CheckpointError, OptionError, UnknownModelError
+from unsmooth.errors import OptionError
 from unsmooth.models.taps import find
-from unsmooth.sources.files import read_json
 from unsmooth.sources.loaded import ImageInput, LoadedModel
+from unsmooth.sources.trained import load_trained
 
 SCHEMES = ("timm", "hf", "zoo")
-TRAINED = "unsmooth-model/1"
 
 
 def load_model(
@@ -44,15 +41,6 @@ def load_model(
     return loaded
 
 
-def zoo_folder() -> Path:
-    """Where the models that ship with the project lie: UNSMOOTH_ZOO, or `zoo/` of the project or package."""
-    if "UNSMOOTH_ZOO" in os.environ:
-        return Path(os.environ["UNSMOOTH_ZOO"])
-    package = Path(__file__).resolve().parent.parent
-    inside = package / "zoo"
-    return inside if inside.is_dir() else package.parent.parent / "zoo"
-
-
 def _load(reference: str, weights: str | Path | None, random_init: bool, options: dict[str, Any]) -> LoadedModel:
     scheme, colon, name = reference.partition(":")
     if colon and scheme == "timm":
@@ -67,50 +55,12 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
         return LoadedModel(model, reference, modality, tokenizer, image)
     if weights is not None or random_init or options:
         raise OptionError(f"{reference}: weights, random_init and options are for timm: and hf: models only")
-    if colon and scheme == "zoo":
-        return _trained(zoo_model(name), reference)
-    if Path(reference).exists():
-        _refuse_hugging_face(Path(reference))
-        return _trained(Path(reference), reference)
+    if (colon and scheme == "zoo") or Path(reference).exists():
+        model, config = load_trained(reference)
+        size = int(config["arguments"].get("img_size", 224))
+        images = ImageInput(size=size, mean=tuple(config["mean"]), std=tuple(config["std"]))
+        return LoadedModel(model, reference, "images", image_input=images)
     raise OptionError(
         f"expected a model as {', '.join(f'{s}:NAME' for s in SCHEMES)} or the path of a checkpoint, got "
         f"{reference!r}" + (f": no scheme {scheme!r}" if colon else ", and there is no such path")
     )
-
-
-def _refuse_hugging_face(path: Path) -> None:
-    config = path / "config.json"
-    if config.is_file() and '"model_type"' in config.read_text(encoding="utf-8", errors="replace"):
-        raise OptionError(f"{path} is a Hugging Face folder, not one that train wrote: give it as hf:{path}")
-
-
-def zoo_model(name: str) -> Path:
-    """The folder of a shipped model; a name is one of those that are there, never a path that leads out of the zoo."""
-    have = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
-    if name in have:
-        return zoo_folder() / name
-    near = difflib.get_close_matches(name, have, n=1)
-    raise UnknownModelError(
-        f"no model zoo:{name}; available: {', '.join(have) or 'none yet'}"
-        + (f". Did you mean zoo:{near[0]}?" if near else "")
-    )
-
-
-def _trained(path: Path, reference: str) -> LoadedModel:
-    """A plain model as `train` saves it: config.json and model.safetensors in one folder."""
-    from unsmooth.sources.load_timm import create
-    from unsmooth.sources.state_files import load_state, read_state
-
-    folder = path if path.is_dir() else path.parent
-    config = read_json(folder / "config.json", TRAINED)
-    if config.get("library") != "timm" or "name" not in config or "arguments" not in config:
-        raise CheckpointError(f"{folder / 'config.json'}: expected a timm model's name and arguments")
-    if "fix" in config:
-        raise CheckpointError(
-            f"{folder} holds a model with the published fix {config['fix']!r}, which plain timm cannot run: use "
-            "`unsmooth evaluate`, or `unsmooth.training.load_trained` in Python"
-        )
-    file = folder / "model.safetensors"
-    model = load_state(create(config["name"], config["arguments"]), read_state(file), str(file))
-    images = ImageInput(size=int(config["arguments"]["img_size"]), mean=tuple(config["mean"]), std=tuple(config["std"]))
-    return LoadedModel(model, reference, "images", image_input=images)

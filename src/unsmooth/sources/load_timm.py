@@ -122,7 +122,7 @@ def _inferred(name: str, options: Mapping[str, Any], state: Mapping[str, Tensor]
     found: dict[str, Any] = {}
     heads = [state[key] for key in ("head.weight", "head.fc.weight") if key in state]
     found["num_classes"] = heads[0].shape[0] if heads else 0
-    model = _outline(name, {**found, **options})
+    model = outline(name, {**found, **options})
     patch = find(model, "patch_embed.patch_size")
     own, stored = find(model, "pos_embed"), state.get("pos_embed")
     if "img_size" in options or patch is None or stored is None or own is None or own.shape == stored.shape:
@@ -134,7 +134,7 @@ def _inferred(name: str, options: Mapping[str, Any], state: Mapping[str, Tensor]
     return found
 
 
-def _outline(name: str, options: Mapping[str, Any]) -> nn.Module:
+def outline(name: str, options: Mapping[str, Any]) -> nn.Module:
     """The model without memory for its weights, where this timm can build one."""
     try:
         with torch.device("meta"):

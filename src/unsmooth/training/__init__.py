@@ -1,38 +1,30 @@
-"""Train the paper's models: recipes, data on the device, batched augmentation, one captured step, checkpoints."""
+"""Train Transformers, plain or under control: an engine that counts steps, and tasks that know data."""
 
-from unsmooth.training.corruptions import CORRUPTIONS, SEVERITIES, corrupt
-from unsmooth.training.evaluate import Evaluation, calibration_error, evaluate
-from unsmooth.training.images import ImageSet, load_images
-from unsmooth.training.loop import Run, TrainingError, train
-from unsmooth.training.model import build_model, load_trained, save_model
-from unsmooth.training.processes import launch
-from unsmooth.training.recipes import RECIPES, Recipe, find_recipe
-from unsmooth.training.step import Speed, Trainer
-from unsmooth.training.subset import keep_fraction, load_splits
-from unsmooth.training.trained import evaluate_trained
+from unsmooth.sources.trained import load_trained
+from unsmooth.training.engine.loop import TrainingError, train
+from unsmooth.training.engine.processes import launch
+from unsmooth.training.engine.recipe import Recipe
+from unsmooth.training.engine.record import TrainingRecord
+from unsmooth.training.engine.run import Run
+from unsmooth.training.engine.step import Speed, Trainer
+from unsmooth.training.engine.task import Optimisation, Task
+from unsmooth.training.tasks import RECIPES, find_recipe
+from unsmooth.training.tasks.images.evaluation import Evaluation, evaluate_trained
 
 __all__ = [
-    "CORRUPTIONS",
     "RECIPES",
-    "SEVERITIES",
     "Evaluation",
-    "ImageSet",
+    "Optimisation",
     "Recipe",
     "Run",
     "Speed",
+    "Task",
     "Trainer",
     "TrainingError",
-    "build_model",
-    "calibration_error",
-    "corrupt",
-    "evaluate",
+    "TrainingRecord",
     "evaluate_trained",
     "find_recipe",
-    "keep_fraction",
     "launch",
-    "load_images",
-    "load_splits",
     "load_trained",
-    "save_model",
     "train",
 ]

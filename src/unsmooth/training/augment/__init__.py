@@ -1,6 +1,0 @@
-"""Augmentation of whole batches on the device: every random draw comes in as a tensor, nothing is drawn here."""
-
-from unsmooth.training.augment.batch import Colours, augment, normalise
-from unsmooth.training.augment.plan import BatchPlan, EpochPlan, draw_epoch
-
-__all__ = ["BatchPlan", "Colours", "EpochPlan", "augment", "draw_epoch", "normalise"]

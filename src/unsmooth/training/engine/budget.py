@@ -1,0 +1,65 @@
+"""How long a run is: as its recipe says, so many steps, or as many steps as fit into so many minutes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from unsmooth.errors import OptionError
+
+MINUTES = {"s": 1 / 60, "m": 1.0, "h": 60.0}
+SETTLED = 0.05  # of the minutes: by then the pace is known, whatever was compiled at first
+SPARE = 0.98  # of the time left: the model is evaluated and written at the end
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Steps or minutes; neither means the recipe's own length."""
+
+    steps: int | None = None
+    minutes: float | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> Budget:
+        """From the command line.
+
+        >>> Budget.parse("15m"), Budget.parse("2000").steps
+        (Budget(steps=None, minutes=15.0), 2000)
+        """
+        if text is None:
+            return cls()
+        try:
+            if text[-1:] in MINUTES:
+                minutes = float(text[:-1]) * MINUTES[text[-1]]
+                if 0 < minutes < math.inf:
+                    return cls(minutes=minutes)
+            elif (steps := int(text)) > 0:
+                return cls(steps=steps)
+        except ValueError:
+            pass
+        raise OptionError(f"expected a budget such as 15m, 90s, 2h or 2000 (steps), got {text!r}")
+
+
+class Pace:
+    """Turns minutes into steps while a run is young, once: from then on it is a run of so many steps.
+
+    A number of steps can be repeated and resumed, and the learning rate falls to zero at its end; a clock cannot.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self.first: tuple[int, float] | None = None  # steps and minutes after the first chunk, which compiles
+        self.total: int | None = None  # once it is settled
+
+    def estimate(self, step: int, elapsed: float) -> int:
+        """Steps of the whole run, as far as is known after `step` steps in `elapsed` minutes."""
+        if self.total is not None:
+            return self.total
+        if self.first is None:
+            self.first = (step, elapsed)
+            return max(step, int(step * self.minutes / max(elapsed, 1e-9)))
+        pace = (step - self.first[0]) / max(elapsed - self.first[1], 1e-9)
+        total = step + max(0, int(SPARE * (self.minutes - elapsed) * pace))
+        if elapsed >= SETTLED * self.minutes:
+            self.total = total
+        return total

@@ -1,0 +1,39 @@
+"""One process at a time trains into a folder; two would write their steps over each other's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from unsmooth.errors import CheckpointError
+from unsmooth.training.engine.checkpoint import writing
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold the folder, or refuse. The claim ends with its process, however that ends, and leaves no file behind."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file: expected a folder for the run; choose another --out")
+    try:
+        import fcntl
+    except ImportError:  # Windows: nothing of the kind for folders
+        yield
+        return
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckpointError(
+                f"another process is training into {folder}: expected a folder that nobody writes to; "
+                "wait for it to end, or choose another --out"
+            ) from None
+        except OSError:
+            pass  # some network drives have no locks
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,195 @@
+"""A whole run: open, train, log, checkpoint, evaluate, save; the same command goes on where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unsmooth.errors import UnsmoothError
+from unsmooth.training.engine.budget import Pace
+from unsmooth.training.engine.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
+from unsmooth.training.engine.claim import claimed
+from unsmooth.training.engine.journal import Journal
+from unsmooth.training.engine.record import RECORD, TrainingRecord, circumstances
+from unsmooth.training.engine.resume import finished, resume
+from unsmooth.training.engine.run import Run
+from unsmooth.training.engine.step import Speed, Trainer
+from unsmooth.training.engine.task import Task
+
+Progress = Callable[[int, int, dict[str, Any]], None]  # units done, units in all, what is known of the last
+
+
+class TrainingError(UnsmoothError):
+    """A loss that is not a number."""
+
+
+def train(
+    run: Run,
+    data: str | Path,
+    out: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    speed: Speed | None = None,
+    progress: Progress | None = None,
+    tensorboard: bool = True,
+    rank: int = 0,
+    world: int = 1,
+) -> TrainingRecord | None:
+    """Train to the end, from a checkpoint in `out` if there is one; returns the record that the first process wrote."""
+    started, folder = time.monotonic(), Path(out)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    run.recipe.check(run, world)
+    task = run.recipe.open(run, data, device, rank, world)
+    trainer = Trainer(task, speed, world)
+    state = {**run.state(), "data_hash": task.data_hash}
+    with claimed(folder) if rank == 0 else contextlib.nullcontext():  # the first process alone writes
+        found = resume(state, folder, trainer)
+        if record := finished(state, folder):
+            return record if rank == 0 else None  # its date, commit and minutes stay
+        clock = Clock(started, float(found.get("minutes", 0.0)))
+        length = Length(run, task, clock, found.get("steps"))
+        log = None
+        if rank == 0:
+            remove_drafts(folder)
+            log = Journal(folder, trainer.done // task.per_unit, tensorboard, task.unit)
+            _say_what_is_missing(log, task, trainer.done)
+        for row in _chunks(run, trainer, length, rank):
+            _finite(row["train_loss"], "loss", task.unit, row[task.unit], folder)
+            if log is not None and (trainer.done % task.every == 0 or trainer.done == length.total):
+                row |= _look(task, trainer, length, folder, row[task.unit])
+                row["minutes"] = clock.minutes()
+                log.add(row)
+                here = {"step": trainer.done, "unit": task.unit, task.unit: row[task.unit], "minutes": row["minutes"]}
+                save_checkpoint(folder, trainer.model, trainer.optimizer, {**state, **here, **length.state()})
+            if progress is not None:
+                progress(row[task.unit], length.units, row)
+        if log is None:
+            return None
+        log.close()
+        return _finish(run, folder, trainer, log, state["data_hash"], length.total, clock.minutes())
+
+
+class Clock:
+    """Minutes of a run, those before it was resumed included."""
+
+    def __init__(self, started: float, before: float) -> None:
+        self.started, self.before = started, before
+
+    def minutes(self) -> float:
+        """Until now."""
+        return round(self.before + (time.monotonic() - self.started) / 60, 3)
+
+
+class Length:
+    """How many steps the run has and the learning rate of each; minutes become steps once the pace is known."""
+
+    def __init__(self, run: Run, task: Task, clock: Clock, settled: int | None) -> None:
+        self.task, self.clock = task, clock
+        self.pace = None if run.limit.minutes is None else Pace(run.limit.minutes)
+        if self.pace is not None:
+            self.pace.total = settled
+        self._set(settled or run.limit.steps or (task.total if self.pace is None else 20 * task.chunk))
+
+    def _set(self, total: int) -> None:
+        self.total, self.rates = total, self.task.rates(total)
+
+    def revise(self, done: int) -> None:
+        """After a chunk of a run that is given minutes."""
+        if self.pace is not None and (total := self.pace.estimate(done, self.clock.minutes())) != self.total:
+            self._set(total)
+
+    @property
+    def units(self) -> int:
+        """The length as people count it."""
+        return -(-self.total // self.task.per_unit)
+
+    def state(self) -> dict[str, Any]:
+        """For checkpoints: how many steps minutes were worth."""
+        return {"total": self.units} | ({"steps": self.pace.total} if self.pace and self.pace.total else {})
+
+
+def _chunks(run: Run, trainer: Trainer, length: Length, rank: int) -> Iterator[dict[str, Any]]:
+    """Train one chunk after the other, and say of each what is known without looking at the model."""
+    task = trainer.task
+    if trainer.done >= length.total:
+        return
+    stream = task.stream(trainer.done)
+    rows = next(stream)
+    while trainer.done < length.total:
+        begun, number = time.monotonic(), trainer.done // task.chunk
+        rates = length.rates[trainer.done : min((number + 1) * task.chunk, length.total)]
+        loss = trainer.run_chunk(rows, rates, seed=1_000_003 * (run.seed + 1_009 * rank) + number)
+        rows = next(stream, rows)  # while a GPU is at work; the last one is not used
+        row = {task.unit: -(-trainer.done // task.per_unit), "train_loss": float(loss)}
+        row["milliseconds_per_step"] = round(1e3 * (time.monotonic() - begun) / len(rates), 3)
+        length.revise(trainer.done)
+        yield row
+
+
+def _look(task: Task, trainer: Trainer, length: Length, folder: Path, count: int) -> dict[str, Any]:
+    """Evaluate and observe."""
+    scores = task.evaluate(trainer.model)
+    _finite(
+        scores["loss"], "loss on the test set", task.unit, count, folder
+    )  # the last step may have broken the weights
+    return {"lr": float(length.rates[trainer.done - 1]), "test": scores, **task.observe()}
+
+
+def _say_what_is_missing(log: Journal, task: Task, done: int) -> None:
+    if missing := _missing(log, task, done):
+        shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        warnings.warn(f"{log.path} has lost its lines of {task.unit} {shown}: the record will say so", stacklevel=3)
+
+
+def _missing(log: Journal, task: Task, done: int) -> list[int]:
+    step = max(1, task.every // task.per_unit)
+    return log.missing(range(step, done // task.per_unit + 1, step))
+
+
+def _finite(value: float, name: str, unit: str, count: int, folder: Path) -> float:
+    if not math.isfinite(value):
+        kept = find_checkpoint(folder)
+        raise TrainingError(
+            f"the {name} is {value} in {unit} {count}: expected a finite number; "
+            f"the last good checkpoint is {kept or 'none yet'}; lower lr, or std of ψ, or use precision=float32 "
+            "(in another --out: it is another run)"
+        )
+    return value
+
+
+def _finish(
+    run: Run, folder: Path, trainer: Trainer, log: Journal, data_hash: str, total: int, minutes: float
+) -> TrainingRecord:
+    """Bake, evaluate in full precision, save the model and the record."""
+    task = trainer.task
+    plain = run.control.bake(trainer.model)
+    final = task.evaluate(plain, final=True)
+    about: dict[str, Any] = {"run": run.name} | {k: getattr(run, k) for k in ("variant", "seed", "fraction", "subset")}
+    with writing(folder):
+        weights = task.save(plain, folder, {**about, "metrics": final})
+        record = TrainingRecord(
+            **about,
+            **circumstances(trainer.device, trainer.world),
+            speed=trainer.describe(),
+            command=run.command(total),
+            same_steps=run.same_steps,
+            std=run.std,
+            budget=run.budget,
+            data_hash=data_hash,
+            minutes=round(minutes, 2),
+            final=final,
+            recipe=run.recipe.as_dict(),
+            unit=task.unit,
+            rows=log.rows,
+            weights=weights,
+            missing=_missing(log, task, trainer.done),
+        )
+        record.save(folder / RECORD)
+    return record

@@ -1,0 +1,83 @@
+"""What is watched while a model trains: smoothing by depth, the spectrum of H, the control monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.metrics.definitions import cosine_similarity, effective_rank, hfc_lfc_ratio
+from unsmooth.metrics.tolerance import is_zero
+from unsmooth.models import view
+from unsmooth.theory.spectrum import layer_spectrum
+
+METRICS: dict[str, Callable[[Tensor], Tensor]] = {
+    "hfc_lfc": hfc_lfc_ratio,
+    "cosine_similarity": cosine_similarity,
+    "effective_rank": effective_rank,
+}
+
+
+def observe(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Any]:
+    """Everything that is logged beside a task's scores; `inputs` are batches for the model, whose mode is restored."""
+    training = model.training
+    model.eval()
+    try:
+        row: dict[str, Any] = {"spectrum": spectrum_shares(model)}
+        if smoothing := smoothing_by_depth(model, inputs):
+            row["smoothing"] = smoothing
+    finally:
+        model.train(training)
+    return row | monitor(model)
+
+
+@torch.no_grad()
+def smoothing_by_depth(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, list[float]]:
+    """The three metrics of Definitions 1–3 after every block (Frobenius norm, all tokens), mean over samples."""
+    layers = view(model).layers
+    values: dict[str, list[list[Float[Tensor, sample]]]] = {name: [[] for _ in layers] for name in METRICS}
+
+    def reduce(index: int, x: Float[Tensor, "sample token dim"]) -> None:
+        for name, metric in METRICS.items():
+            values[name][index].append(metric(x.float()))
+
+    hooks = [
+        layer.block.register_forward_hook(
+            lambda _module, _inputs, out, index=index: reduce(index, out if isinstance(out, Tensor) else out[0])
+        )
+        for index, layer in enumerate(layers)
+    ]
+    try:
+        seen = [len(batch) for batch in inputs if model(batch) is not None]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not seen:
+        return {}
+    return {name: [round(float(torch.cat(parts).mean()), 6) for parts in found] for name, found in values.items()}
+
+
+@torch.no_grad()
+def spectrum_shares(model: nn.Module) -> dict[str, list[float]]:
+    """Per layer, the shares of eigenvalues of H = (Σ_h W_V^h W_proj^h)ᵀ by their real part; 0 counts in neither."""
+    negative, positive = [], []
+    for layer in view(model).layers:
+        weights = layer.weights()
+        values = layer_spectrum(weights.w_v, weights.w_proj)
+        real, side = values.real, ~is_zero(values)
+        negative.append(round(float((side & (real >= -1) & (real < 0)).double().mean()), 4))
+        positive.append(round(float((side & (real > 0)).double().mean()), 4))
+    return {"in_minus_one_zero": negative, "positive": positive}
+
+
+def monitor(model: nn.Module) -> dict[str, Any]:
+    """Conditioning of a reparametrised model, from the control monitor; nothing for a plain one."""
+    if not hasattr(model, "spectral_control"):
+        return {}
+    from unsmooth.control import ControlMonitor
+
+    found = ControlMonitor(model).read().as_dict("")
+    return {"control": {key.strip("/"): value for key, value in found.items() if key.count("/") == 1}}

@@ -1,0 +1,77 @@
+"""Lists of runs (lists.toml): one command spends whatever device time there is."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from unsmooth.errors import OptionError, WeightsError
+from unsmooth.sources.files import write_atomically
+from unsmooth.training.engine.journal import read_log
+from unsmooth.training.engine.loop import TrainingError, train
+from unsmooth.training.engine.record import RECORD, in_words, write_failure
+from unsmooth.training.engine.run import Run
+from unsmooth.training.tasks import find_recipe
+
+
+def list_names() -> list[str]:
+    """The lists there are."""
+    return list(_lists())
+
+
+def find_list(name: str) -> list[Run]:
+    """The runs of a list, in order."""
+    lists = _lists()
+    if name not in lists:
+        raise OptionError.unknown("list of runs", name, lists)
+    return [run for block in lists[name] for run in _combinations(block)]
+
+
+def _lists() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(files("unsmooth.training").joinpath("lists.toml").read_text(encoding="utf-8"))
+
+
+def _combinations(block: dict[str, Any]) -> Iterator[Run]:
+    axes = [value if isinstance(value, list) else [value] for value in block.values()]
+    for values in itertools.product(*axes):
+        run = dict(zip(block, values, strict=True))
+        yield Run(find_recipe(run.pop("recipe", "cifar100")), **run)
+
+
+def train_all(
+    runs: list[Run],
+    data: str | Path,
+    out: Path,
+    records: Path,
+    minutes: float = float("inf"),
+    say: Callable[[str], None] = print,
+    **options: Any,
+) -> None:
+    """Each run that has no record yet, until the time is up; a run that would not fit is not started."""
+    started, longest = time.monotonic(), 0.0
+    for run in runs:
+        target, failed = records / f"{run.name}.json", records / f"{run.name}.failed.json"
+        if target.exists() or failed.exists():
+            say(f"{run.name}: done already")
+            continue
+        left = minutes * 60 - (time.monotonic() - started)
+        if left < longest:
+            say(f"{run.name}: not started, {left:.0f} s left")
+            break
+        before, folder = time.monotonic(), out / run.name
+        try:
+            record = train(run, data, folder, **options)
+        except (TrainingError, WeightsError) as error:  # that training breaks is a result too; the other runs go on
+            rows = read_log(folder)
+            write_failure(failed, {"run": run.name, "command": run.command(), "failed": str(error), "epochs": rows})
+            say(f"{run.name}: {error}")
+            continue
+        assert record is not None
+        longest = max(longest, time.monotonic() - before)
+        write_atomically(target, (folder / RECORD).read_bytes())
+        say(f"{run.name}: {in_words(record.final)} in {record.minutes:.2f} min")

@@ -1,0 +1,228 @@
+"""A labelled image set in memory: uint8 pixels and labels, read from disk and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from unsmooth.errors import DataError, MissingExtraError
+from unsmooth.sources.paths import IMAGES
+
+LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
+IMAGE_COLUMNS = ("img", "image")
+EXPECTED = (
+    "HF-layout parquet (train-*.parquet, test-*.parquet), torchvision's cifar-100-python folder, "
+    f"or train/ and test/ folders with one folder per class (files {', '.join(sorted(IMAGES))})"
+)
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images of one split in canonical order: by the hash of their pixels, whatever files they came from."""
+
+    pixels: UInt8[Tensor, "image channel height width"]
+    labels: Int64[Tensor, image]
+    class_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Int64[Tensor, chosen]) -> ImageSet:
+        """These images only, in this order."""
+        return ImageSet(self.pixels[index], self.labels[index], self.class_names)
+
+    def to(self, device: torch.device) -> ImageSet:
+        """The same on a device."""
+        return ImageSet(self.pixels.to(device), self.labels.to(device), self.class_names)
+
+    def channel_means(self) -> tuple[float, ...]:
+        """Mean of each channel in [0, 1]."""
+        return tuple(self._image_means().mean(0).tolist())
+
+    def standard_errors(self) -> tuple[float, ...]:
+        """By how much each of these means varies with the choice of so many images."""
+        return tuple((self._image_means().std(0, correction=0) / len(self) ** 0.5).tolist())
+
+    def _image_means(self) -> Float[Tensor, "image channel"]:
+        return self.pixels.float().mean((2, 3)) / 255
+
+
+def load_images(path: str | Path, split: str) -> ImageSet:
+    """Read one split (`train` or `test`) from any of the layouts we know, or `hub:NAME` through `datasets`."""
+    if str(path).startswith("hub:"):
+        return _canonical(_from_hub(str(path).removeprefix("hub:"), split), f"{split} of {path}")
+    if not str(path):  # a shell variable that is not set; as a path it would be the current folder
+        raise DataError(f"the path of the data is empty: expected {EXPECTED}")
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise DataError(f"no data at {path}: expected {EXPECTED}")
+    if path.is_file():
+        raise DataError(f"{path} is a file: expected the folder that holds it, with {EXPECTED}")
+    parquet = _parquet_files(path, split)
+    pickled = next(iter(sorted(path.glob(f"**/cifar-100-python/{split}"))), None)
+    folder = next((path / name for name in _folder_names(split) if (path / name).is_dir()), None)
+    if parquet:
+        found = _from_parquet(parquet)
+    elif pickled is not None or (path / split).is_file():
+        found = _from_torchvision(pickled or path / split)
+    elif folder is not None:
+        found = _from_folders(folder)
+    else:
+        raise DataError(f"no {split} split at {path}: expected {EXPECTED}")
+    return _canonical(found, f"{split} at {path}")
+
+
+def _parquet_files(path: Path, split: str) -> list[Path]:
+    """The shards of one data set, in the folder or somewhere below it."""
+    files = sorted(path.glob(f"**/{split}-*.parquet")) or sorted(path.glob(f"**/{split}.parquet"))
+    folders = sorted({str(file.parent.relative_to(path)) for file in files})
+    if len(folders) > 1:
+        raise DataError(f"parquet of several data sets below {path}: {', '.join(folders)}; name one of them")
+    return files
+
+
+def _folder_names(split: str) -> tuple[str, ...]:
+    return (split, "val", "validation") if split == "test" else (split,)
+
+
+def _canonical(images: ImageSet, where: str) -> ImageSet:
+    """Sort by a hash of the pixels, so that neither shards nor their order change a run."""
+    if not len(images):
+        raise DataError(f"{where} holds no images: expected {EXPECTED}")
+    pixels = images.pixels.numpy()
+    keys = [
+        hashlib.blake2b(p.tobytes() + bytes([int(y) % 256]), digest_size=8).digest()
+        for p, y in zip(pixels, images.labels.tolist(), strict=True)
+    ]
+    return images.take(torch.tensor(sorted(range(len(keys)), key=keys.__getitem__)))
+
+
+def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
+    if not isinstance(blob, bytes):
+        raise DataError(f"{where} holds no image: expected the bytes of an image file, got {type(blob).__name__}")
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError.needed("pillow", "train", "reading images") from error
+    try:
+        return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        why = "no format that Pillow knows" if isinstance(error, UnidentifiedImageError) else error
+        raise DataError(f"{where} is not a readable image ({why}): remove it or repair it") from error
+
+
+def _stack(arrays: list[Any], labels: list[Any], names: tuple[str, ...]) -> ImageSet:
+    if strange := [y for y in labels if not isinstance(y, int)]:
+        raise DataError(f"labels must be whole numbers 0, 1, 2, …; found {strange[0]!r}: number the classes")
+    sizes = {a.shape for a in arrays}
+    if len(sizes) > 1:
+        raise DataError(f"all images of a split must have one size; found {sorted(sizes)[:4]}: resize them first")
+    pixels = torch.from_numpy(np.stack(arrays)) if arrays else torch.zeros(0, 3, 1, 1, dtype=torch.uint8)
+    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), names)
+
+
+def _from_parquet(files: list[Path]) -> ImageSet:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError.needed("pyarrow", "train", "reading parquet") from error
+    arrays: list[Any] = []
+    labels: list[int] = []
+    names: tuple[str, ...] = ()
+    for file in files:
+        try:
+            table = pq.read_table(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{file} is truncated or not parquet ({error}): download or write it again") from error
+        image, label = (_pick(table.column_names, c, file) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
+        names = names or _class_names(table.schema.metadata or {}, label)
+        for row, value in enumerate(table.column(image).to_pylist()):
+            blob = value.get("bytes") if isinstance(value, dict) else value
+            arrays.append(_decode(blob, f"{file}, row {row}"))
+        labels += table.column(label).to_pylist()
+    return _stack(arrays, labels, names)
+
+
+def _from_hub(name: str, split: str) -> ImageSet:
+    """A data set of the Hugging Face hub, for example uoft-cs/cifar100."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError.needed("datasets", "data", "downloading data") from error
+    try:
+        found = datasets.load_dataset(name, split=split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"cannot load {split} of hub:{name} ({error}): check the name, or give a local path") from error
+    image, label = (_pick(found.column_names, c, Path(name)) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
+    found = found.cast_column(image, datasets.Image(mode="RGB"))
+    arrays = [np.asarray(row).transpose(2, 0, 1) for row in found[image]]
+    return _stack(arrays, list(found[label]), tuple(getattr(found.features[label], "names", ())))
+
+
+def _pick(columns: list[str], wanted: tuple[str, ...], file: Path) -> str:
+    for name in wanted:
+        if name in columns:
+            return name
+    raise DataError(f"{file} has no column {' or '.join(wanted)}: its columns are {', '.join(columns)}; rename one")
+
+
+def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
+    try:
+        return tuple(json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"])
+    except (KeyError, TypeError, ValueError):  # not there, or not what `datasets` writes: the names only help
+        return ()
+
+
+def _from_torchvision(file: Path) -> ImageSet:
+    """torchvision keeps CIFAR-100 as pickles; its own loader checks their md5 before unpickling."""
+    home = file.parent.absolute()
+    try:
+        from torchvision.datasets import CIFAR100
+    except ImportError as error:
+        raise MissingExtraError.needed("torchvision", "train", "reading torchvision's CIFAR-100") from error
+
+    class Here(CIFAR100):
+        base_folder = home.name  # cifar-100-python, or whatever the user calls it
+
+    try:
+        data = Here(str(home.parent), train=file.name == "train", download=False)
+    except RuntimeError as error:
+        raise DataError(f"{file} is not torchvision's CIFAR-100 ({error}): download it again") from error
+    pixels = torch.from_numpy(np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)))
+    return ImageSet(pixels, torch.tensor(data.targets), tuple(data.classes))
+
+
+def _from_folders(folder: Path) -> ImageSet:
+    classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if not classes:
+        raise DataError(f"{folder} has no class folders: expected one folder of images per class")
+    arrays: list[Any] = []
+    labels: list[int] = []
+    for number, path in enumerate(classes):
+        for file in _image_files(path):
+            arrays.append(_decode(_read(file), str(file)))
+            labels.append(number)
+    return _stack(arrays, labels, tuple(p.name for p in classes))
+
+
+def _image_files(folder: Path) -> Iterator[Path]:
+    found = (p for p in sorted(folder.iterdir()) if p.suffix.lower() in IMAGES and not p.name.startswith("."))
+    return (p for p in found if not p.is_dir())
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error.strerror or error}): remove it or repair it") from error

@@ -1,0 +1,163 @@
+"""Lists of runs: which ones they hold, and which of them the command line starts."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from unsmooth.cli import app
+from unsmooth.control import PEERS
+from unsmooth.errors import OptionError, WeightsError
+from unsmooth.training import Run, TrainingError, TrainingRecord, lists
+from unsmooth.training.tasks.images.recipe import ImageRecipe
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("all-data", ["cifar100-plain-seed0", "cifar100-sharpening-seed0", "cifar100-smoothing-seed0"]),
+        ("half", [f"cifar100-50pct-{variant}-seed0" for variant in ("plain", "sharpening", "smoothing")]),
+        ("initialisation", [f"cifar100-10pct-sharpening-eigen-std{s}-seed0" for s in ("0.01", "0.1", "0.3", "1")]),
+        ("ratio", [f"cifar100-10pct-sharpening@{p}-seed0" for p in ("first-half", "second-half", "alternate")]),
+        ("peers", [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]),
+    ],
+)
+def test_a_list_holds_its_runs_in_order(name: str, expected: list[str]) -> None:
+    assert [run.name for run in lists.find_list(name)] == expected
+
+
+def test_every_seed_of_the_tables_is_run() -> None:
+    poster = [(run.variant, run.seed) for run in lists.find_list("ten-percent")]
+    assert poster == [(variant, seed) for seed in (0, 1, 2) for variant in ("plain", "sharpening", "smoothing")]
+    forms = lists.find_list("forms")
+    assert [run.variant for run in forms[:4]] == [
+        "sharpening-split", "smoothing-split", "sharpening-eigen", "smoothing-eigen",
+    ]  # fmt: skip
+    assert [(run.seed, run.fraction) for run in forms] == [(seed, 0.1) for seed in (0, 1, 2) for _ in range(4)]
+
+
+def test_the_study_holds_its_runs_once_and_in_order() -> None:
+    names = [run.name for run in lists.find_list("study")]
+    assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 24 + 3 * len(PEERS) + 18
+    assert names[:6] == [f"cifar100-10pct-smoothing-seed{seed}" for seed in range(3, 9)]
+    assert names[6:8] == ["cifar100-10pct-subset1-plain-seed0", "cifar100-10pct-subset1-sharpening-seed0"]
+    assert names[17] == "cifar100-10pct-subset2-sharpening-seed2"
+    assert names[18] == "cifar100-10pct-sharpening-split-seed1"
+    assert names[26] == "cifar100-10pct-sharpening-eigen-std0.01-seed0"
+    assert names[50:58] == [
+        *(f"cifar100-10pct-sharpening@{part}-seed0" for part in ("first-half", "second-half", "alternate", 0, 5, 11)),
+        "cifar100-10pct-sharpening@first-half+smoothing@second-half-seed0",
+        "cifar100-10pct-smoothing@first-half+sharpening@second-half-seed0",
+    ]
+    assert names[74 : 74 + len(PEERS)] == [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]
+    assert names[-18] == "cifar100-depth6-10pct-plain-seed0"
+    assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"
+
+
+def test_every_list_that_the_help_names_is_there() -> None:
+    from unsmooth.cli.train import ListName
+
+    said = ListName.__metadata__[0].help
+    assert all(f"{name}" in said for name in lists.list_names())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the command line would train."""
+    found: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(lists, "train_all", lambda *given, **options: found.append((*given, options)))
+    return found
+
+
+def test_the_command_line_takes_seeds_variants_and_changes(asked: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    def start(*words: str) -> list[Run]:
+        done = CliRunner().invoke(app, ["train", "--list", "ten-percent", "--data", str(tmp_path), *words])
+        assert done.exit_code == 0, done.output
+        return list(asked[-1][0])
+
+    assert len(start()) == 9
+    assert asked[-1][1:5] == (str(tmp_path), Path("runs"), Path("zoo/records"), math.inf)
+    words = [
+        "--seed",
+        "1",
+        "--seed",
+        "2",
+        "--variant",
+        "plain",
+        "--set",
+        "epochs=3",
+        "--minutes",
+        "5",
+        "--out",
+        "there",
+    ]
+    assert [(run.variant, run.seed, run.recipe.epochs) for run in start(*words)] == [("plain", 1, 3), ("plain", 2, 3)]
+    assert (asked[-1][2], asked[-1][4]) == (Path("there"), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--list", "everything"], "unknown list of runs 'everything'.*'ten-percent'"),
+        (["--list", "half", "--seed", "7"], "the list half has no run of these variants and seeds"),
+        (["--list", "half", "--fraction", "0.1"], "the runs of a list have their own fraction"),
+        (["cifar100", "--list", "half"], "expected a recipe or --list NAME, and not both"),
+        ([], "expected a recipe or --list NAME"),
+        (["cifar100", "--seed", "1", "--seed", "2"], "a run has one variant and one seed"),
+    ],
+)
+def test_a_list_that_makes_no_sense_is_refused(words: list[str], said: str, asked: list[tuple[Any, ...]]) -> None:
+    done = CliRunner().invoke(app, ["train", "--data", "x", *words])
+    assert isinstance(done.exception, OptionError)
+    assert re.search(said, str(done.exception))
+    assert not asked
+
+
+def test_a_run_is_started_while_as_much_time_is_left_as_the_longest_took(
+    tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs of 4, 1 and 4 minutes fit into 9, the last with no second to spare."""
+    clock, lengths = [0.0], {0: 4, 1: 1, 2: 4, 3: 4}
+
+    def train(run: Run, data: Path, folder: Path, **_: object) -> TrainingRecord:
+        clock[0] += 60 * lengths[run.seed]
+        what = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": 1.0, "command": ""}
+        record = TrainingRecord(**what, minutes=lengths[run.seed], final={"accuracy": 0.12345}, recipe={}, rows=[])
+        record.save(folder / "record.json")
+        return record
+
+    monkeypatch.setattr(lists, "train", train)
+    monkeypatch.setattr(lists.time, "monotonic", lambda: clock[0])
+    wanted = [Run(tiny_recipe, seed=seed) for seed in lengths]
+    records = tmp_path / "records"
+    lists.train_all(wanted, tmp_path, tmp_path / "runs", records, minutes=9)
+    assert sorted(path.stem for path in records.iterdir()) == [run.name for run in wanted[:3]]
+    shown = capsys.readouterr().out
+    assert f"{wanted[0].name}: test accuracy 12.35 % in 4.00 min" in shown
+    assert f"{wanted[3].name}: not started, 0 s left" in shown
+
+
+@pytest.mark.parametrize("kind", [TrainingError, WeightsError])
+def test_the_record_of_a_broken_run_keeps_the_epochs_before(
+    kind: type[Exception], tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss that is not a number, or a Θ that control finds singular."""
+
+    def train(run: Run, data: Path, folder: Path, **_: object) -> dict[str, Any]:
+        folder.mkdir(parents=True)
+        (folder / "log.jsonl").write_text('{"epoch": 1, "train_loss": 2.5}\n')
+        raise kind("it is nan")
+
+    monkeypatch.setattr(lists, "train", train)
+    run = Run(tiny_recipe)
+    lists.train_all([run], tmp_path, tmp_path / "runs", tmp_path / "records", minutes=10)
+    failure = json.loads((tmp_path / "records" / f"{run.name}.failed.json").read_text())
+    assert failure["failed"] == "it is nan"
+    assert failure["epochs"] == [{"epoch": 1, "train_loss": 2.5}]
+    assert failure["command"].startswith("unsmooth train cifar100-fast --variant plain")
