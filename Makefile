@@ -2,40 +2,45 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+DEMO   := $(VENV)/.demo
+DEV    := $(VENV)/.dev
 MODELS ?= .models
 
 .PHONY: demo test test-anywhere lint bench docs models clean
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/unsmooth demo
 
-test: $(READY)
+test: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The numerical tests as other machines would run them: slow; see tests/anywhere.py.
-test-anywhere: $(READY)
+test-anywhere: $(DEV)
 	$(BIN)/python tests/anywhere.py
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)
+bench: $(DEV)
 	$(BIN)/python -m benchmarks
 
 # The documentation site, in site/; a warning is an error.
-docs: $(READY)
+docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Real pretrained models for the tests marked `real` (about 1.1 GB); see CONTRIBUTING.
-models: $(READY)
+models: $(DEV)
 	test ! -f ../shared/tools/get_models.py || $(BIN)/python ../shared/tools/get_models.py $(MODELS)
 
-# Installed once; again only when the project's dependencies change.
-$(READY): pyproject.toml
+# Installed once; again only when the project's dependencies change. The demo needs one extra, developers need all.
+$(DEMO): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e ".[vision]"
+	touch $@
+
+$(DEV): $(DEMO)
 	$(BIN)/python -m pip install -q -e ".[all,dev]"
 	touch $@
 

@@ -1,0 +1,98 @@
+"""Every command that README and documentation print is one that the command line takes; those of the README run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from unsmooth.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+VENV = "VENV=/nowhere"  # an environment that is not there, so that `make -n` shows how one is made
+
+
+def blocks(page: Path) -> list[str]:
+    """The shell blocks of a page, long lines put together again."""
+    found = re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [block.replace("\\\n", " ") for block in found]
+
+
+def commands(page: Path) -> list[str]:
+    """Every `unsmooth VERB …` of a page, in blocks and in running text (there: with its first argument)."""
+    lines = [line.strip() for block in blocks(page) for line in block.splitlines()]
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    lines += [line for line in re.findall(r"`(unsmooth [^`]+)`", text) if re.match(r"\S+ \S+ [^-\s]", line)]
+    return [line.replace("\\|", "|") for line in lines if line.startswith("unsmooth ")]
+
+
+FOUND = [(page.stem, command) for page in PAGES for command in commands(page)]
+
+
+def parsed(command: str) -> bool:
+    """Whether the command line would run this: it knows the verb, and knows and can convert every option."""
+    words = shlex.split(command.replace("…", ""), comments=True)[1:]
+    group = typer.main.get_command(app)
+    for verb in group.commands.values():  # type: ignore[attr-defined]
+        verb.callback = lambda **_: None
+    with pytest.raises(SystemExit) as ended:
+        group.main(words)
+    return ended.value.code == 0
+
+
+@pytest.mark.parametrize(("page", "command"), FOUND, ids=[f"{page}: {command[:60]}" for page, command in FOUND])
+def test_the_command_line_takes_what_the_page_prints(page: str, command: str) -> None:
+    assert parsed(command)
+
+
+def test_commands_are_found_and_a_wrong_one_would_be_seen() -> None:
+    assert len([page for page, _ in FOUND if page == "README"]) >= 10
+    assert len(FOUND) >= 25
+    for wrong in ("unsmooth measur zoo:x --data bundled", "unsmooth measure zoo:x --samples-of 3", "unsmooth measure"):
+        assert not parsed(wrong)
+
+
+def test_the_commands_of_the_readme_run_as_printed_after_make_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("timm")
+    monkeypatch.chdir(tmp_path)
+    (block,) = (block for block in blocks(ROOT / "README.md") if "zoo:" in block)
+    lines = [line for line in block.splitlines() if line.startswith("unsmooth ")]
+    assert len(lines) >= 6
+    for line in lines:
+        done = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
+        assert done.exit_code == 0, f"{line}: {done.output}"
+    assert {path.name for path in tmp_path.iterdir()} >= {"plain.json", "sharpening.json", "report.html"}
+
+
+def recipe(target: str) -> str:
+    """What make would do for a target on a machine that has nothing yet."""
+    asked = ["make", "-n", target, VENV]
+    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_demo_installs_what_it_needs_and_tests_the_developers_tools() -> None:
+    demo, test = recipe("demo"), recipe("test")
+    assert 'install -q -e ".[vision]"' in demo
+    assert "dev" not in demo
+    assert demo.rstrip().endswith("unsmooth demo")
+    assert 'install -q -e ".[all,dev]"' in test
+    assert "pytest" in test
+
+
+def test_the_extras_that_the_readme_names_are_those_of_the_project() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme[readme.index("| extra |") :].split("\n\n")[0]
+    extras = set(project["optional-dependencies"]) - {"all", "docs", "dev"}
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == extras
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in readme
