@@ -16,7 +16,7 @@ from unsmooth.errors import FeatureError
 from unsmooth.metrics import engine
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.features import Features
-from unsmooth.metrics.registry import METRICS, Metric, resolve
+from unsmooth.metrics.registry import METRICS, RANK, Metric, resolve
 from unsmooth.metrics.statistics import ReducedFeatures, Statistics
 
 ALL = tuple(METRICS.values())
@@ -77,7 +77,7 @@ def test_what_waits_for_its_eigenvalues_is_bounded(
         seen.append(f.tokens)
         return f.singular_values()[..., 0]
 
-    evaluator: Evaluator[int] = Evaluator([Metric("x", "x", "x", value, spectrum="problem")], deferred)
+    evaluator: Evaluator[int] = Evaluator([Metric("x", "x", "x", value, RANK, spectrum="problem")], deferred)
     for key in range(3):
         evaluator.add(key, torch.randn(2, 4 + key, 9))
     assert len(seen) == early
@@ -166,7 +166,7 @@ def test_a_metric_that_fails_leaves_the_evaluator_empty(deferred: bool) -> None:
     def fail(f: Features) -> torch.Tensor:
         raise RuntimeError("out of memory")
 
-    evaluator: Evaluator[str] = Evaluator([Metric("x", "x", "x", fail, spectrum="problem")], deferred)
+    evaluator: Evaluator[str] = Evaluator([Metric("x", "x", "x", fail, RANK, spectrum="problem")], deferred)
     evaluator.add("a", torch.randn(1, 3, 4))
     with pytest.raises(RuntimeError, match="out of memory"):
         evaluator.flush()
