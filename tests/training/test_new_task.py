@@ -1,0 +1,173 @@
+"""A new task needs no other code: what the engine does for images it does for a stream that is counted in steps."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training.engine.test_processes import launched
+from training.toy import ToyRecipe, write_shards
+from typer.testing import CliRunner
+
+import unsmooth.training.engine
+from unsmooth.cli import app
+from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.training import Run, Trainer, TrainingRecord, tasks, train
+from unsmooth.training.engine.checkpoint import CURRENT, read_checkpoint
+from unsmooth.training.engine.journal import read_log
+
+QUIET: dict[str, Any] = {"device": "cpu", "tensorboard": False}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_shards(tmp_path_factory.mktemp("shards"))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: t for name, t in load_file(folder / CURRENT).items() if name.startswith("model.")}
+
+
+def stop_after(step: int) -> Any:
+    def stop(done: int, *_: object) -> None:
+        if done >= step:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_the_engine_imports_no_task() -> None:
+    for file in Path(unsmooth.training.engine.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not any(".tasks" in name or ".fast" in name for name in names), file
+
+
+def test_a_stream_is_trained_logged_and_recorded_in_steps(shards: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    run = Run(ToyRecipe("toy", steps=25))
+    record = train(run, shards, tmp_path, **QUIET, progress=lambda done, total, _: told.append((done, total)))
+    assert record is not None
+    assert told == [(5, 25), (10, 25), (15, 25), (20, 25), (25, 25)]
+    assert [row["step"] for row in record.rows] == [10, 20, 25]
+    assert record.rows[-1]["train_loss"] < record.rows[0]["train_loss"]
+    assert record.rows[-1]["test"] == {"loss": pytest.approx(record.final["loss"], rel=1e-6)}
+    assert len(record.rows[0]["smoothing"]["hfc_lfc"]) == 2
+    content = json.loads((tmp_path / "record.json").read_text())
+    assert [row["step"] for row in content["steps"]] == [10, 20, 25]
+    assert TrainingRecord.load(tmp_path) == record
+    assert record.command == "unsmooth train toy --variant plain --seed 0 --set steps=25 --data PATH"
+
+
+@pytest.mark.parametrize("variant", ["plain", "sharpening"])
+def test_a_run_that_stopped_inside_an_epoch_ends_in_the_same_weights(
+    variant: str, shards: Path, tmp_path: Path
+) -> None:
+    """Dropout is on, and the checkpoint at step 10 lies in the second epoch of seven steps."""
+    run = Run(ToyRecipe("toy"), variant, seed=3)
+    whole = train(run, shards, tmp_path / "whole", **QUIET)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, shards, tmp_path / "stopped", **QUIET, progress=stop_after(15))
+    assert read_checkpoint(tmp_path / "stopped" / CURRENT)[1]["step"] == 10
+    again = train(run, shards, tmp_path / "stopped", **QUIET)
+    ours, theirs = weights(tmp_path / "stopped"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert [row["train_loss"] for row in again.rows] == [row["train_loss"] for row in whole.rows]
+
+
+def test_no_sample_of_a_stream_is_missed_or_repeated(shards: Path, tmp_path: Path) -> None:
+    task = ToyRecipe("toy").open(Run(ToyRecipe("toy")), shards, torch.device("cpu"))
+    stream = task.stream(0)
+    whole = torch.cat([next(stream)["x"] for _ in range(4)])
+    for start in (3, 5, 12):
+        later = task.stream(start)
+        assert torch.equal(torch.cat([next(later)["x"] for _ in range(2)]), whole[start : start // 5 * 5 + 10])
+    epoch = whole.flatten(0, 1)[:56]
+    assert len({tuple(sample.flatten().tolist()) for sample in epoch}) == 56
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+torch.set_num_threads(1)
+from training.toy import ToyRecipe
+from unsmooth.training import Run, launch
+launch(Run(ToyRecipe("toy", dropout=0.0)), sys.argv[2], sys.argv[3], device="cpu", tensorboard=False)
+"""
+
+
+def test_two_processes_train_a_stream_as_one_does(shards: Path, tmp_path: Path) -> None:
+    train(Run(ToyRecipe("toy", dropout=0.0)), shards, tmp_path / "one", **QUIET)
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    tests = Path(__file__).parent.parent
+    done = launched(str(script), str(tests), str(shards), str(tmp_path / "two"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name, value in one.items():
+        if "in_proj_bias" not in name:  # softmax does not see the keys' bias: AdamW moves it by rounding alone
+            torch.testing.assert_close(two[name], value, rtol=1e-2, atol=1e-3, msg=name)
+    logs = [read_log(tmp_path / name, "step") for name in ("one", "two")]
+    for read in (lambda row: row["train_loss"], lambda row: row["test"]["loss"]):
+        assert [read(row) for row in logs[1]] == pytest.approx([read(row) for row in logs[0]], rel=1e-4)
+
+
+def test_a_budget_in_steps_is_the_length_of_the_run_and_of_its_schedule(shards: Path, tmp_path: Path) -> None:
+    run = Run(ToyRecipe("toy"), budget="13")
+    record = train(run, shards, tmp_path, **QUIET)
+    assert [row["step"] for row in record.rows] == [10, 13]
+    assert record.rows[-1]["lr"] == pytest.approx(0.01 * (1 - 12 / 13) / 0.25)
+    assert run.name == "toy-13steps-plain-seed0"
+    assert "--budget 13" in record.command
+    with pytest.raises(CheckpointError, match="belongs to another run: its budget is 13"):
+        train(Run(ToyRecipe("toy")), shards, tmp_path, **QUIET)
+
+
+def test_minutes_become_steps_once_and_the_record_can_be_repeated(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock of our own: one step takes a second, the first chunk a minute more."""
+    clock = [0.0]
+    run_chunk = Trainer.run_chunk
+
+    def timed(trainer: Trainer, rows: Any, rates: torch.Tensor, seed: int) -> torch.Tensor:
+        clock[0] += len(rates) + (60 if trainer.done == 0 else 0)
+        return run_chunk(trainer, rows, rates, seed)
+
+    monkeypatch.setattr(Trainer, "run_chunk", timed)
+    monkeypatch.setattr("unsmooth.training.engine.loop.time.monotonic", lambda: clock[0])
+    run = Run(ToyRecipe("toy"), budget="3m")
+    with pytest.raises(KeyboardInterrupt):
+        train(run, shards, tmp_path / "killed", **QUIET, progress=stop_after(50))
+    record = train(run, shards, tmp_path / "killed", **QUIET)
+    steps = record.rows[-1]["step"]
+    assert 100 < steps <= 120  # two minutes are left after the first chunk
+    assert 2 < record.minutes <= 3
+    assert f"--budget {steps}" in record.command
+    repeated = train(Run(ToyRecipe("toy"), budget=str(steps)), shards, tmp_path / "again", **QUIET)
+    assert repeated.rows[-1]["step"] == steps
+    assert repeated.rows[-1]["lr"] == record.rows[-1]["lr"]
+
+
+@pytest.mark.parametrize("text", ["", "m", "-3", "0", "0m", "infm", "3 weeks", "1.5"])
+def test_a_budget_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="expected a budget such as 15m, 90s, 2h or 2000"):
+        Run(ToyRecipe("toy"), budget=text)
+
+
+def test_the_command_line_trains_whatever_the_registry_holds(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RECIPES", {"toy": ToyRecipe("toy")})
+    words = ["train", "toy", "--data", str(shards), "--out", str(tmp_path), "--device", "cpu", "--variant", "smoothing"]
+    done = CliRunner().invoke(app, [*words, "--set", "lr=0.001"])
+    assert done.exit_code == 0, done.output
+    assert "step 20/20: loss" in done.output
+    assert "toy-smoothing-seed0: test loss" in done.output
