@@ -216,3 +216,55 @@ def test_errors_are_one_message_and_nothing_is_written(
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert not page.exists()
+
+
+def test_two_files_of_weights_of_one_model_are_compared(cli: Callable[..., Any], tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_heads": 2, "depth": 2}
+    settings = [word for key, value in sizes.items() for word in ("--model-option", f"{key}={value}")]
+    files = [tmp_path / "before.safetensors", tmp_path / "after.safetensors"]
+    for seed, path in enumerate(files):
+        save_file(small(depth=2, seed=seed).state_dict(), path)
+    model = "timm:vit_tiny_patch16_224"
+    weights = [word for path in files for word in ("--weights", path)]
+    arguments = ("compare", model, model, *weights, *settings, "--data", "bundled", "--limit", 3, "--json")
+    found = json.loads(cli(*arguments).stdout)
+    assert [found[side]["name"] for side in "ab"] == [f"{model} (before)", f"{model} (after)"]
+    one, other = (
+        unsmooth.measure(small(depth=2, seed=seed), [bundled(model, sizes, 3)], points="residual") for seed in range(2)
+    )
+    expected = unsmooth.compare(one, other).set_index(["point", "metric"])["difference"]
+    for row in found["rows"]:
+        assert row["difference"] == pytest.approx(expected[row["point"], row["metric"]], rel=1e-6, abs=1e-9)
+
+
+def bundled(model: str, sizes: dict[str, int], limit: int) -> torch.Tensor:
+    from unsmooth.sources import load_model, open_data
+
+    loaded = load_model(model, random_init=True, options=dict(sizes))
+    (batch,) = open_data("bundled", loaded, limit=limit)
+    assert isinstance(batch, torch.Tensor)
+    return batch
+
+
+def test_one_file_of_weights_goes_with_one_model(cli: Callable[..., Any], tmp_path: Path) -> None:
+    model = "timm:vit_tiny_patch16_224"
+    said = cli("compare", model, model, "--weights", tmp_path / "w.safetensors", "--data", "bundled", code=1).stderr
+    assert "--weights is given 1 times for 2 models" in said
+
+
+def test_a_page_in_the_place_of_a_measurement_says_so(cli: Callable[..., Any], twins: tuple[Path, Path]) -> None:
+    page = twins[0].with_name("page.html")
+    said = cli("compare", twins[0], page, code=1).stderr
+    assert "page.html is a page, which cannot be compared" in said
+    assert f"To write a page about the difference: --out {page}" in said.replace("\n", "")
+    assert not page.exists()
+
+
+def test_another_file_in_the_place_of_a_measurement_is_named(
+    cli: Callable[..., Any], twins: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "values.csv").write_text("1,2\n")
+    said = cli("compare", twins[0], tmp_path / "values.csv", code=1).stderr
+    assert "values.csv is no measurement: expected a .json file" in said

@@ -73,12 +73,14 @@ def test_a_refused_report_leaves_nothing_behind(run: Callable[..., tuple[str, st
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_for_several_models_are_refused(run: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
+def test_weights_are_given_once_for_each_model_that_takes_them(
+    run: Callable[..., tuple[str, str]], tmp_path: Path
+) -> None:
     _, err = run(
         "report", "timm:vit_tiny_patch16_224", "timm:vit_small_patch16_224", "--data", "bundled",
         "--weights", str(tmp_path / "w.safetensors"), code=1,
     )  # fmt: skip
-    assert "--weights is for one model, got 2" in err
+    assert "--weights is given 1 times for 2 models that could take it" in err
 
 
 def test_models_are_called_by_the_end_of_their_reference_when_that_tells_them_apart() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +39,7 @@ def command(
     points: Points = "residual",
     limit: options.Limit = None,
     batch_size: options.BatchSize = 8,
+    weights: options.WeightsOfEach = None,
     random_init: options.RandomInit = False,
     model_option: options.ModelOption = None,
     column: options.Column = None,
@@ -55,20 +56,24 @@ def command(
     if out is not None:
         check_writable(out)
 
+    models = [reference for reference in (first, second) if not _is_measurement(reference)]
+    if models and data is None:
+        raise OptionError(f"{models[0]} is a model, not a measurement (RUN.json): say with --data what to measure")
+    opened = options.open_models(models, weights, random_init, model_option, device, dtype)
+
     def side(reference: str) -> Measurement:
-        if reference.endswith(".json"):
+        if reference not in models:
             return load_measurement(reference)
-        if data is None:
-            raise OptionError(f"{reference} is a model, not a measurement (RUN.json): say with --data what to measure")
         from unsmooth.cli.measure import run
         from unsmooth.sources import open_data
 
-        loaded = options.open_model(reference, None, random_init, model_option, device, dtype)
+        assert data is not None
+        loaded = next(opened)
         given = open_data(data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length)
         return run(loaded, given, metrics, tokens, points, "error", stopped)
 
     with interruptible() as stopped:
-        a, b, names = side(first), side(second), (_name(first), _name(second))
+        a, b, names = side(first), side(second), _names(first, second, weights or [])
     frame = compare(a, b)
     shown = frame[frame["point"].isin(_chosen(frame, points))]
     if out is not None:
@@ -197,5 +202,22 @@ def _plain(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str
     }
 
 
-def _name(reference: str) -> str:
-    return Path(reference).stem if reference.endswith(".json") else reference
+def _is_measurement(reference: str) -> bool:
+    """Whether a side is a file of ours, by its name; a page or another file is neither that nor a model."""
+    path = Path(reference)
+    if path.suffix in (".html", ".htm"):
+        raise OptionError(
+            f"{reference} is a page, which cannot be compared: expected two files that `unsmooth measure --out` wrote, "
+            f"or models with --data. To write a page about the difference: --out {reference}"
+        )
+    if path.suffix != ".json" and path.is_file():
+        raise OptionError(f"{reference} is no measurement: expected a .json file that `unsmooth measure --out` wrote")
+    return path.suffix == ".json"
+
+
+def _names(first: str, second: str, weights: Sequence[Path]) -> tuple[str, str]:
+    """What the two sides are called; one model with two files of weights by the files."""
+    if first == second and len(weights) == 2:
+        first, second = (f"{first} ({path.stem})" for path in weights)
+    a, b = (Path(side).stem if side.endswith(".json") else side for side in (first, second))
+    return (a, b) if a != b else (first, second)

@@ -6,7 +6,7 @@ import ast
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +35,10 @@ DataPath = Annotated[
     ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="Local weights (safetensors) for a timm model.")]
+WeightsOfEach = Annotated[
+    list[Path] | None,
+    typer.Option("--weights", help="Local weights (safetensors) for a timm model; repeatable, one for each of them."),
+]
 RandomInit = Annotated[bool, typer.Option("--random-init", help="Random weights: no download.")]
 ModelOption = Annotated[
     list[str] | None,
@@ -83,6 +87,33 @@ def open_model(
 def command_line() -> str:
     """The command as it was given, to be kept with its result."""
     return shlex.join(["unsmooth", *sys.argv[1:]])
+
+
+def open_models(
+    references: Sequence[str],
+    weights: Sequence[Path] | None,
+    random_init: bool,
+    options: Sequence[str] | None,
+    device: str,
+    dtype: str,
+) -> Iterator[LoadedModel]:
+    """Several models, each opened when it is asked for.
+
+    Weights and constructor options are for those that come from a library, not from the zoo or a trained folder.
+    """
+    bare = [reference for reference in references if reference.startswith(("timm:", "hf:"))] or list(references)
+    if weights and len(weights) != len(bare):
+        raise OptionError(
+            f"--weights is given {len(weights)} times for {len(bare)} models that could take it ({', '.join(bare)}): "
+            "give it once for each, in their order"
+        )
+    files = iter(weights or ())
+    return (
+        open_model(reference, next(files, None), random_init, options, device, dtype)
+        if reference in bare
+        else open_model(reference, None, False, None, device, dtype)
+        for reference in references
+    )
 
 
 def device_named(name: str) -> torch.device:

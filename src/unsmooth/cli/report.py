@@ -16,7 +16,6 @@ from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Subject
-    from unsmooth.sources import LoadedModel
 
 Models = Annotated[
     list[str],
@@ -49,7 +48,7 @@ def command(
     example: Example = 0,
     limit: options.Limit = 64,
     batch_size: options.BatchSize = 8,
-    weights: options.Weights = None,
+    weights: options.WeightsOfEach = None,
     random_init: options.RandomInit = False,
     model_option: options.ModelOption = None,
     column: options.Column = None,
@@ -72,7 +71,7 @@ def command(
     reading: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "column": column, "max_length": max_length,
                                "whole_records": whole_records}  # fmt: skip
     with nothing_half_done(out):
-        opened = _open(models, weights, random_init, model_option, device, dtype)
+        opened = list(options.open_models(models, weights, random_init, model_option, device, dtype))
         batches = [open_data(data, loaded, **reading) for loaded in opened]  # all fit, or nothing is begun
         subjects = [
             analyse(
@@ -137,21 +136,6 @@ def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path
     if "png" not in formats:
         typer.echo("no Chromium was found, so the figures are SVG only (name a browser in UNSMOOTH_BROWSER)", err=True)
     return save_figures(subjects, folder, formats)
-
-
-def _open(
-    references: Sequence[str], weights: Path | None, random_init: bool, given: list[str] | None, device: str, dtype: str
-) -> list[LoadedModel]:
-    """The models; weights and constructor options are for those that come from a library, not from the zoo."""
-    bare = [reference for reference in references if reference.startswith(("timm:", "hf:"))] or list(references)
-    if weights is not None and len(bare) > 1:
-        raise OptionError(f"--weights is for one model, got {len(bare)} it could belong to: {', '.join(bare)}")
-    return [
-        options.open_model(reference, weights, random_init, given, device, dtype)
-        if reference in bare
-        else options.open_model(reference, None, False, None, device, dtype)
-        for reference in references
-    ]
 
 
 def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json: bool) -> None:
