@@ -73,7 +73,7 @@ def split_mix(index: int) -> int:
 
 
 def test_keys_are_those_of_files_that_were_saved_before() -> None:
-    ids, mask = torch.tensor([[3, -4, 5]]), torch.tensor([[1, 1, 0]])
+    ids, mask = torch.tensor([[3, -4, 5]]), torch.tensor([[1, 1, 1]])
     shape = zlib.crc32(b"torch.int64(3,)")
     one, two = (sum(split_mix(i) * x for i, x in enumerate(row[0].tolist(), 1)) + shape for row in (mask, ids))
     expected = (one * 0x5851F42D4C957F2D + two) % 2**64
@@ -121,3 +121,35 @@ def test_a_gpu_finds_the_same_keys() -> None:
     assert found is not None
     assert found.is_cuda
     assert found.tolist() == keys(x)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_the_same_record_has_the_same_key_beside_longer_ones(side: str, dtype: torch.dtype) -> None:
+    def padded(records: list[torch.Tensor], fill: int) -> dict[str, torch.Tensor]:
+        longest = max(map(len, records))
+        rows, masks = [], []
+        for row in records:
+            more = longest - len(row)
+            width = (0, more) if side == "right" else (more, 0)
+            rows.append(torch.nn.functional.pad(row, width, value=fill))
+            masks.append(torch.nn.functional.pad(torch.ones(len(row), dtype=torch.int64), width))
+        return {"input_ids": torch.stack(rows).to(dtype), "attention_mask": torch.stack(masks)}
+
+    records = [torch.randint(1, 99, (n,)) for n in (5, 9, 2, 9, 7)] + [torch.tensor([3, 0, 0]), torch.tensor([3])]
+    alone = [keys(padded([record], 0))[0] for record in records]
+    assert len(set(alone)) == len(records)
+    assert keys(padded(records, 0)) == alone
+    assert keys(padded(records, 77)) == alone
+    # without padding they are what they were in version 0.1
+    assert (
+        alone[0]
+        == keys({"input_ids": padded(records[:1], 0)["input_ids"], "attention_mask": torch.ones(1, 5).long()})[0]
+    )
+
+
+def test_a_model_that_writes_to_its_inputs_does_not_change_their_keys() -> None:
+    batch = torch.randn(2, 3)
+    inputs = to_model(batch, torch.nn.Linear(3, 3))
+    inputs.mul_(2)
+    assert sample_keys(batch, inputs).tolist() == keys(batch)  # type: ignore[union-attr]

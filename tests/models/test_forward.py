@@ -55,5 +55,8 @@ def test_a_mask_of_patches_leaves_room_for_the_tokens_before_them() -> None:
     assert padding.tolist() == [[False, False, False, True]]
 
 
-def test_a_full_attention_matrix_says_nothing_about_padding() -> None:
-    assert padding_of({"attention_mask": torch.ones(1, 1, 3, 3)}) is None
+def test_a_full_attention_matrix_says_that_there_is_no_padding() -> None:
+    padding = padding_of({"attention_mask": torch.ones(1, 1, 3, 3)})
+    assert padding is not None
+    assert not bool(padding.any())
+    assert padding_of({"attention_mask": torch.ones(1, 1, 3, 5)}) is None  # keys of a cache

@@ -11,6 +11,7 @@ from torch import nn
 
 from unsmooth.errors import WeightsError
 from unsmooth.models import ModelView
+from unsmooth.models.forward import home
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.sources.plain import from_plain, to_plain
@@ -103,7 +104,7 @@ class About(Generic[Settings]):
     ) -> About[Settings]:
         """The stamp on a result that is made now."""
         origin = origin or Origin()
-        parameter = next(v.model.parameters())
+        device, dtype = home(v.model)
         heads, key = _heads(v)
         return About(
             model=ModelFacts(
@@ -112,8 +113,8 @@ class About(Generic[Settings]):
                 placement=v.family.placement,
                 layers=len(v.layers),
                 width=v.width,
-                dtype=str(parameter.dtype).removeprefix("torch."),
-                device=str(parameter.device),
+                dtype=str(dtype).removeprefix("torch."),
+                device=str(device),
                 heads=heads,
                 key=key,
                 causal=v.causal,

@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from unsmooth.models.forward import NOT_PASSED
+from unsmooth.errors import FeatureError
+from unsmooth.models.forward import NOT_PASSED, padding_of
 
 CHUNK = 1 << 23  # words multiplied at once on a device
 _STEP = 0x5851F42D4C957F2D  # Knuth's multiplier, between the tensors of a dict
@@ -27,7 +28,8 @@ def sample_keys(given: Any, inputs: Any) -> Int64[Tensor, " batch"] | None:
     """A key for each row of a batch, without waiting for a device; None where rows cannot be read.
 
     `inputs` is the batch as the model takes it, `given` as it came. What was cast is read as it came: a model in
-    bfloat16 sees the same samples as one in float32.
+    bfloat16 sees the same samples as one in float32. Padding is no part of a sample: the same record has the same key
+    beside longer ones.
 
     >>> batch = torch.tensor([[1, 2], [3, 4], [1, 2]])
     >>> one, two, three = sample_keys(batch, batch).tolist()
@@ -35,15 +37,43 @@ def sample_keys(given: Any, inputs: Any) -> Int64[Tensor, " batch"] | None:
     (True, False)
     """
     before, after = _tensors(given), _tensors(inputs)
-    tensors = [after[name] if after[name].dtype == x.dtype else x for name, x in before.items()]
-    if not tensors or not all(_readable(x) for x in tensors):
+    tensors = {name: after[name] if _as_it_came(after[name], x) else x for name, x in before.items()}
+    if not tensors or not all(_readable(x) for x in tensors.values()):
         return None
-    device = tensors[0].device
-    keys = torch.zeros(len(tensors[0]), dtype=torch.int64, device=device)
-    for x in tensors:
+    kept = _kept(given)
+    if kept is not None:  # a mask of pairs says nothing more of a sample
+        tensors = {name: x for name, x in tensors.items() if name != "attention_mask" or x.dim() == 2}
+    first = next(iter(tensors.values()))
+    keys = torch.zeros(len(first), dtype=torch.int64, device=first.device)
+    for x in tensors.values():
         if len(x) == len(keys):  # what has another length belongs to the batch, not to a sample
-            keys = keys * _STEP + _key(x.detach()).to(device)
+            padded = kept is not None and x.dim() > 1 and x.shape[:2] == kept.shape
+            keys = keys * _STEP + (_key(_left(x, kept), kept) if padded else _key(x.detach())).to(first.device)
     return keys
+
+
+def _as_it_came(x: Tensor, given: Tensor) -> bool:
+    """Whether the model's copy still holds what was given: not cast, and not written to by the model."""
+    return x.dtype == given.dtype and not x.is_inference() and x._version == 0
+
+
+def _kept(batch: Any) -> Tensor | None:
+    """The tokens that are no padding, where the batch says so: how much of it there is depends on the neighbours."""
+    try:
+        padding = padding_of(batch)
+    except FeatureError:  # a mask that does not tell
+        return None
+    return None if padding is None else ~padding
+
+
+def _left(x: Tensor, kept: Tensor | None) -> Tensor:
+    """The kept tokens of every row moved to its beginning, zeros behind them."""
+    assert kept is not None
+    kept = kept.to(x.device)
+    order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
+    rest = (1,) * (x.dim() - 2)
+    moved = x.detach().gather(1, order.view(*order.shape, *rest).expand_as(x))
+    return torch.where(kept.gather(1, order).view(*order.shape, *rest), moved, torch.zeros_like(moved))
 
 
 def _tensors(batch: Any) -> dict[str, Tensor]:
@@ -62,11 +92,14 @@ def _readable(x: Tensor) -> bool:
     return x.layout == torch.strided and not (x.is_nested or x.is_complex() or x.is_quantized)
 
 
-def _key(x: Tensor) -> Int64[Tensor, " batch"]:
+def _key(x: Tensor, kept: Tensor | None = None) -> Int64[Tensor, " batch"]:
+    """The key of each row as if it had no padding, whose zeros add nothing to a sum of words."""
     x = x.cpu() if x.device.type == "mps" else x
-    shape = zlib.crc32(f"{x.dtype}{tuple(x.shape[1:])}".encode())
+    lengths = [x.shape[1:2]] if kept is None else [(count,) for count in kept.sum(-1).tolist()]
+    shapes = [zlib.crc32(f"{x.dtype}{(*length, *x.shape[2:])}".encode()) for length in lengths]
+    shape = shapes[0] if kept is None else torch.tensor(shapes, dtype=torch.int64).to(x.device, non_blocking=True)
     if x.numel() == 0:
-        return torch.full((len(x),), shape, dtype=torch.int64, device=x.device)
+        return torch.zeros(len(x), dtype=torch.int64, device=x.device) + shape
     words = _words(x.reshape(len(x), -1).contiguous().view(torch.uint8))
     weights = _weights(words.shape[1], str(x.device))
     return (words @ weights if x.device.type == "cpu" else in_chunks(words, weights)) + shape

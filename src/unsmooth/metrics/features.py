@@ -30,14 +30,20 @@ class Features:
         self.mask = mask
         self.batch = x.shape[:-2]
         self.tokens, self.dim = x.shape[-2:]
-        self._x: Tensor | None = keep(to_float64(x), mask)
+        wide, self.scale = rescaled(keep(to_float64(x), mask), x.dtype)
+        self._x: Tensor | None = wide
+        self.extreme = x.dtype == torch.float64  # norms of tokens may be too far apart for their squares
         self.spectra: dict[str, Float[Tensor, "*batch value"]] = {}
 
     def masked(self, mask: Bool[Tensor, "*batch token"]) -> Features:
         """The same tokens under another mask: lengths and the Gram matrix are not computed again."""
         if self.mask is not None:
             raise ValueError("masks are taken from unmasked features")
-        other = Features(self.x, mask)
+        other = Features(self.x.to(torch.float64), mask)
+        other.scale = self.scale * other.scale
+        if bool((other.scale != self.scale).any()):
+            return other  # what is left has other magnitudes
+        other.extreme = self.extreme
         other.norms = torch.where(mask, self.norms, 0.0)
         if self.tokens <= self.dim:
             other.product = torch.where(mask[..., None] & mask[..., None, :], self.product, 0.0)
@@ -66,6 +72,8 @@ class Features:
     @cached_property
     def norms(self) -> Float[Tensor, "*batch token"]:
         """‖x_i‖, 0 where masked."""
+        if self.extreme:
+            return safe_norms(self.x)
         if self.tokens <= self.dim and "product" in self.__dict__ and not self.x.requires_grad:  # XXᵀ is there
             return self.product.diagonal(dim1=-2, dim2=-1).sqrt()
         return torch.linalg.vector_norm(self.x, dim=-1)
@@ -102,6 +110,8 @@ class Features:
     @cached_property
     def unit_sum_square(self) -> Float[Tensor, "*batch"]:
         """‖Σ_i x_i/‖x_i‖‖², a token of zeros adding nothing."""
+        if self.extreme:
+            return units(self.x).sum(-2).square().sum(-1)
         inverse = inverse_or_zero(self.norms)[..., None, :]
         if self.tokens <= self.dim and "product" in self.__dict__:  # XXᵀ is there: no pass over X
             return (inverse @ self.product @ inverse.mT)[..., 0, 0]
@@ -162,6 +172,42 @@ class Features:
     def all_zero(self) -> Bool[Tensor, "*batch"]:
         """Whether every kept token is zero: ratios and ranks are 0/0."""
         return self.square == 0
+
+
+SAFE = 1e100  # beyond it, or below its inverse, squares and their sums come near the ends of float64
+
+
+def rescaled(x: Float[Tensor, "*batch token dim"], came_as: torch.dtype) -> tuple[Tensor, Float[Tensor, "*batch"]]:
+    """Float64 features of ordinary size, and the power of two that each sample was divided by.
+
+    Every metric but one does not depend on it; squares of 1e155 and 1e-165 do not exist in float64. Narrower dtypes
+    cannot hold such numbers: they pass as they are.
+    """
+    one = x.new_ones(x.shape[:-2])
+    if came_as != torch.float64 or not x.numel():
+        return x, one
+    size = x.detach().abs().amax((-2, -1))
+    odd = ((size > SAFE) | (size < 1 / SAFE)) & (size > 0) & size.isfinite()
+    if not bool(odd.any()):
+        return x, one
+    exponent = torch.frexp(size).exponent.to(torch.float64)
+    half = torch.where(odd, torch.exp2((exponent / 2).floor()), 1.0)  # 2**1074 is no float64, its root is one
+    rest = torch.where(odd, torch.exp2(exponent - (exponent / 2).floor()), 1.0)
+    return x / half[..., None, None] / rest[..., None, None], half * rest
+
+
+def units(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch token dim"]:
+    """x_i/‖x_i‖ whatever their lengths, 0 for a token of zeros."""
+    size = x.detach().abs().amax(-1, keepdim=True)
+    small = x / torch.where(size > 0, size, 1.0)
+    return small * inverse_or_zero(torch.linalg.vector_norm(small, dim=-1, keepdim=True))
+
+
+def safe_norms(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch token"]:
+    """‖x_i‖ also where its square is no float64."""
+    size = x.detach().abs().amax(-1, keepdim=True)
+    size = torch.where((size > 0) & size.isfinite(), size, 1.0)
+    return torch.linalg.vector_norm(x / size, dim=-1) * size[..., 0]
 
 
 def to_float64(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from unsmooth.metrics.features import Features, inverse_or_zero, keep
+from unsmooth.metrics.features import Features, inverse_or_zero, keep, rescaled, safe_norms, to_float64, units
 from unsmooth.metrics.kernels.reduce import Reduced, cuda_reduce
 from unsmooth.metrics.spectrum import NEARLY_RANK_ONE, EigenProblem
 
@@ -29,15 +29,17 @@ class Statistics:
     high: Float[Tensor, "batch side side"]  # HFC·HFCᵀ if tokens ≤ dim, else HFCᵀ·HFC
     cross: Float[Tensor, "batch token"]  # HFC·x̄
     unit_sum: Float[Tensor, "batch dim"]  # Σ x_i/‖x_i‖
+    scale: Float[Tensor, " batch"]  # what the features were divided by
 
     @classmethod
     def of(cls, x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Statistics:
         """Reduce tokens of any float dtype; HFC is the only float64 copy of them, and does not stay."""
         known = x.new_ones(1, 1, dtype=torch.bool).expand(x.shape[:-1]) if mask is None else mask
-        found = cuda_reduce(x, mask) if x.is_cuda else None
+        x, scale = rescaled(keep(x, mask), x.dtype) if x.dtype == torch.float64 else (x, _ones(x))
+        found = cuda_reduce(x, mask) if x.is_cuda and x.dtype != torch.float64 else None
         norms, mean, high, cross, unit_sum = found or reduce_tokens(x, mask)
         rows = high if x.shape[-2] <= x.shape[-1] else high.mT
-        return cls(known, norms, mean, rows @ rows.mT, cross, unit_sum)
+        return cls(known, norms, mean, rows @ rows.mT, cross, unit_sum, scale)
 
     @classmethod
     def cat(cls, parts: Sequence[Statistics]) -> Statistics:
@@ -52,14 +54,20 @@ class Statistics:
 
 def reduce_tokens(x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Reduced:
     """What cuda_reduce does, by torch alone."""
-    kept = keep(x, mask)
-    norms = torch.linalg.vector_norm(kept, dim=-1, dtype=torch.float64)
-    inverse = inverse_or_zero(norms)[..., None, :]
+    kept = to_float64(keep(x, mask))
     count = x.shape[-2] if mask is None else mask.sum(-1, keepdim=True)
-    mean = kept.sum(-2, dtype=torch.float64) / count
+    mean = kept.sum(-2) / count
+    if x.dtype == torch.float64:
+        norms, unit_sum = safe_norms(kept), units(kept).sum(-2)
+    else:  # from the tokens themselves: HFC + x̄ has lost the digits of one that is short beside x̄
+        norms = torch.linalg.vector_norm(kept, dim=-1)
+        unit_sum = (inverse_or_zero(norms)[..., None, :] @ kept)[..., 0, :]
     high = keep(kept - mean[..., None, :], mask)
-    unit_sum = (inverse @ high)[..., 0, :] + inverse.sum(-1) * mean  # x̂_i = (h_i + x̄)/‖x_i‖
     return norms, mean, high, (high @ mean[..., None])[..., 0], unit_sum
+
+
+def _ones(x: Tensor) -> Tensor:
+    return x.new_ones(len(x), dtype=torch.float64)
 
 
 class ReducedFeatures(Features):
@@ -70,7 +78,8 @@ class ReducedFeatures(Features):
         self.mask = statistics.mask
         self.batch = statistics.norms.shape[:-1]
         self.tokens, self.dim = statistics.norms.shape[-1], statistics.mean.shape[-1]
-        self.norms, self.mean = statistics.norms, statistics.mean
+        self.norms, self.mean, self.scale = statistics.norms, statistics.mean, statistics.scale
+        self.extreme = False  # what depends on it was computed from the tokens
         self._x = None
         self.spectra = {}
 

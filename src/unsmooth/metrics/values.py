@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.metrics.features import Features, keep
+from unsmooth.metrics.features import Features, keep, units
 from unsmooth.metrics.spectrum import safe_sqrt
 
 RANKME_EPSILON = 1e-7  # Garrido et al. 2023, equation 2
@@ -56,7 +56,7 @@ def participation_ratio(f: Features) -> Float[Tensor, "*batch"]:
 
 def dirichlet(f: Features) -> Float[Tensor, "*batch"]:
     """‖HFC[X]‖_F² = Σ_ij ‖x_i − x_j‖² / (2n)."""
-    return f.hfc_square
+    return f.hfc_square * f.scale.square()
 
 
 def dong2021(f: Features) -> Float[Tensor, "*batch"]:
@@ -66,7 +66,7 @@ def dong2021(f: Features) -> Float[Tensor, "*batch"]:
 
 def vita2022(f: Features) -> Float[Tensor, "*batch"]:
     """Mean of |cos| over all n² ordered pairs, i = j included."""
-    unit = keep(f.x / torch.where(f.norms > 0, f.norms, 1.0)[..., None], f.mask)
+    unit = units(f.x) if f.extreme else keep(f.x / torch.where(f.norms > 0, f.norms, 1.0)[..., None], f.mask)
     step = max(1, PAIR_CHUNK // max(1, f.batch.numel() * f.tokens))
     total = torch.zeros_like(f.count)
     for rows in unit.split(step, dim=-2):

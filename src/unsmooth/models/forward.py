@@ -86,11 +86,37 @@ def padding_of(batch: Any, prefix: int = 0, model: nn.Module | None = None) -> B
         mask = batch.get(name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
             return mask == 0 if model is None or SOUND.isdisjoint(batch) else padding_of_sound(mask != 0, model)
+        if isinstance(mask, Tensor) and mask.dim() in (3, 4) and mask.shape[-1] == mask.shape[-2]:
+            return padding_of_pairs(mask)
     valid = batch.get("patch_valid")  # timm's NaFlexViT: of patches only, before which stand the prefix tokens
     if isinstance(valid, Tensor):
         return torch.nn.functional.pad(~valid.bool(), (prefix, 0))
     mask = batch.get("src_key_padding_mask")  # torch's encoder: True, or −∞, is padding
     return mask != 0 if isinstance(mask, Tensor) and mask.dim() == 2 else None
+
+
+def padding_of_pairs(mask: Tensor) -> Bool[Tensor, "batch token"]:
+    """The padding that a mask of (query, key) pairs tells of: tokens that may not look at themselves.
+
+    Such a mask is 1 or 0, or is added to the scores (0 or −∞). A query that may look at everything while others may
+    not is ambiguous: some libraries open the rows of padding so that no softmax is empty.
+
+    >>> seen = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0]])
+    >>> padding_of_pairs(seen[None, None])
+    tensor([[False, False,  True]])
+    """
+    added = mask.is_floating_point() and bool((mask <= 0).all())
+    open_ = mask > -1 if added else mask != 0
+    open_ = open_ if open_.dim() == 3 else open_.any(1)
+    whole = open_.all(-1)
+    causal = ~open_.triu(1).flatten(1).any(-1)
+    sure = whole.all(-1) | ~whole.any(-1) | (causal & (whole.sum(-1) <= 1))
+    if not bool(sure.all()):
+        raise FeatureError(
+            f"an attention mask of shape {tuple(mask.shape)} does not say which tokens are padding (some queries see "
+            "every key, others do not): give the mask of tokens, of shape (batch, token), or use tokens='all'"
+        )
+    return ~open_.diagonal(dim1=-2, dim2=-1)
 
 
 def pictures_follow(batch: Any) -> bool:
@@ -110,7 +136,9 @@ def lengthened(mask: Bool[Tensor, "batch text"], tokens: int, value: bool) -> Bo
 
 
 def to_model(batch: Any, model: nn.Module) -> Any:
-    """The batch on the model's device, floating inputs in its dtype; of a tuple, the input only.
+    """A copy of the batch on the model's device, floating inputs in its dtype; of a tuple, the input only.
+
+    A copy, because a model may write to its inputs, and the batch is somebody's: a probe that is used again.
 
     Of a dict, tensors and options (`is_causal=True`); texts and lists that come beside them are left out.
     """
@@ -118,7 +146,8 @@ def to_model(batch: Any, model: nn.Module) -> Any:
         device, dtype = home(model)
         if batch.dim() and len(batch) == 0:
             raise FeatureError(f"a batch of shape {tuple(batch.shape)} holds no samples: leave empty batches out")
-        return batch.to(device, dtype if batch.is_floating_point() else None, non_blocking=True)
+        moved = batch.to(device, dtype if batch.is_floating_point() else None, non_blocking=True)
+        return moved.clone() if moved is batch else moved
     if isinstance(batch, Mapping):
         kept = {name: value for name, value in batch.items() if isinstance(value, Tensor | bool | int | float)}
         return {name: to_model(value, model) if isinstance(value, Tensor) else value for name, value in kept.items()}

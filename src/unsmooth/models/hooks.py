@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -67,21 +68,38 @@ def listen(v: ModelView, spots: Mapping[str, tuple[int | None, Spot]], receive: 
     refuse_compiled(v.model)
     passes = _Passes(v, spots, receive)
     with ExitStack() as stack:
-        stack.enter_context(_without_fast_path())
+        stack.enter_context(_FastPath.off())
         for handle in passes.register():
             stack.callback(handle.remove)
         yield
 
 
-@contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """torch's fused encoder layer skips its submodules and turns padded batches into nested tensors."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
+class _FastPath:
+    """torch's fused encoder layer skips its submodules and turns padded batches into nested tensors.
+
+    Its switch is global: it is off while anybody listens, and as it was before once the last one has left.
+    """
+
+    lock = threading.Lock()
+    listeners = 0
+    before = True
+
+    @classmethod
+    @contextmanager
+    def off(cls) -> Iterator[None]:
+        """Without it, inside the `with`."""
+        with cls.lock:
+            if cls.listeners == 0:
+                cls.before = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+            cls.listeners += 1
+        try:
+            yield
+        finally:
+            with cls.lock:
+                cls.listeners -= 1
+                if cls.listeners == 0:
+                    torch.backends.mha.set_fastpath_enabled(cls.before)
 
 
 class _BatchFirst:
