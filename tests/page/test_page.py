@@ -66,9 +66,20 @@ def test_every_section_is_there_and_every_finding_points_to_one(html: str) -> No
         assert f'<section id="{section.name}"' in html
     links = set(re.findall(r'<a href="#([a-z]+)"', html))
     assert links <= set(re.findall(r'id="([a-z]+)"', html))
-    findings = re.search(r'<ul class="findings">(.*?)</ul>', html, flags=re.S)
+    findings = re.search(r'<div class="findings">(.*?)</div>', html, flags=re.S)
     assert findings is not None
-    assert findings[1].count("<li>") == findings[1].count("<a href=") >= 6
+    assert findings[1].count('<p class="model">') == 2
+    for paragraph in re.findall(r'<p class="(?:model|comparison)">.*?</p>', findings[1]):
+        assert 'class="figure-link"' in paragraph
+
+
+def test_every_term_leads_to_its_sentence(html: str) -> None:
+    terms = set(re.findall(r'href="#(term-[a-z0-9-]+)"', html))
+    assert terms == set(re.findall(r'id="(term-[a-z0-9-]+)"', html))
+    assert html.index('class="glossary"') < html.index('id="depth"')
+    prose = "".join(re.findall(r'<p class="lede">(.*?)</p>|<h2.*?>(.*?)</h2>', html)[0])
+    bare = re.sub(r"<a class=\"term\".*?</a>|<[^>]*>", "", prose)
+    assert not re.search(r"HFC|cosine similarity|effective rank|γ|\bH\b", bare)
 
 
 def test_the_first_look_lays_the_curves_of_all_models_over_each_other(html: str, subjects: list[Subject]) -> None:

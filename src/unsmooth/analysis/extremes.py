@@ -19,7 +19,7 @@ from torch import Tensor
 from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
 from unsmooth.metrics.moments import Moments, rendezvous
 
-STREAM = ("embed", "pre", "mid", "post")
+STREAM = ("embed", "pre", "attn_sum", "mid", "mlp_sum", "post")
 
 
 @dataclass

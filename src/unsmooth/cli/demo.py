@@ -61,22 +61,22 @@ def headline(names: Sequence[str]) -> str | None:
 
 
 def glance(subjects: Sequence[Subject]) -> Table:
-    """One row per model: each metric at the input of the first and the output of the last layer."""
+    """One row per model: each metric from the first layer's input to the last layer's output, and its course."""
     from unsmooth.metrics.registry import METRICS
+    from unsmooth.page.course import leading_metrics
     from unsmooth.page.data import shared_policies
-    from unsmooth.page.verdict import ends, leading_metrics, verdict
+    from unsmooth.page.glance import TOKENS, in_short, passed
 
     metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
-    words = {"steady": "no clear change", "mixed": "metrics disagree"}
-    table = Table(title=f"First layer's input → last layer's output, {policy} tokens", title_justify="left")
-    for title in ("model", *(METRICS[metric].title for metric in metrics), "with depth"):
+    table = Table(
+        title=f"First layer's input → turns → last layer's output ({TOKENS.get(policy, policy)})", title_justify="left"
+    )
+    for title in ("model", *(METRICS[metric].title for metric in metrics), "in short"):
         table.add_column(title)
     for subject in subjects:
-        pairs = [ends(subject.measurement, metric, policy) for metric in metrics]
-        found = verdict(subject.measurement, metrics, policy)
-        table.add_row(
-            escape(subject.name), *(f"{a.mean:.3g} → {b.mean:.3g}" for a, b in pairs), words.get(found, found)
-        )
+        values = (passed(subject.measurement, metric, policy) for metric in metrics)
+        said = in_short(subject.measurement, metrics, policy, {1: "smooths", -1: "sharpens"})
+        table.add_row(escape(subject.name), *(" → ".join(f"{v:.3g}" for v in found) for found in values), said)
     return table
 
 

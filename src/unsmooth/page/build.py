@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.errors import OptionError
 from unsmooth.page.data import page_data, shared_metrics, shared_policies
 from unsmooth.page.encode import csv_name, packed, script_json
-from unsmooth.page.findings import Finding, findings
+from unsmooth.page.findings import findings
 from unsmooth.page.glance import glance_table
+from unsmooth.page.glossary import glossary, linked
 from unsmooth.page.provenance import analysed, provenance
 from unsmooth.page.sections import SECTIONS, Section
 from unsmooth.page.words import listed
@@ -100,30 +101,24 @@ def _head(title: str, script_hash: str) -> str:
 
 def _masthead(title: str, subjects: Sequence[Subject], sections: Sequence[Section]) -> str:
     numbers = {section.name: f"Figure {i}" for i, section in enumerate(sections, 1)} | {"provenance": "Provenance"}
-    said = "".join(f"<li>{_linked(finding, numbers)}</li>" for finding in findings(subjects))
+    said = "".join(f'<p class="{found.about}">{found.html(numbers)}</p>' for found in findings(subjects))
     about = analysed(subjects)
     links = "".join(f'<a href="#{section.name}">{escape(section.short)}</a>' for section in sections)
     return (
         '<a class="skip" href="#content">Skip to the figures</a><header class="masthead">'
         f'<div class="brand"><b>unsmooth</b> report</div><h1>{escape(title)}</h1><p class="subject">{escape(about)}</p>'
-        f'{glance_table(subjects)}<ul class="findings">{said}</ul></header>'
+        f'{glance_table(subjects)}<div class="findings">{said}</div>{glossary()}</header>'
         f'<div class="bar"><div><nav aria-label="Sections">{links}<a href="#provenance">Provenance</a></nav>'
         '<button type="button" id="theme">Dark</button><div id="legend"></div></div></div>'
         '<noscript><p class="masthead">The figures are drawn by a script, which is switched off.</p></noscript>'
     )
 
 
-def _linked(finding: Finding, numbers: dict[str, str]) -> str:
-    label = numbers.get(finding.section)
-    view = f" ({finding.view})" if finding.view else ""
-    return finding.html + (f' <a href="#{finding.section}">{label}{view}</a>' if label else "")
-
-
 def _section(section: Section, number: int) -> str:
     return (
         f'<section id="{section.name}" aria-labelledby="{section.name}-title"><h2 id="{section.name}-title">'
-        f'<span class="number">{number}</span>{escape(section.title)}</h2><p class="lede">{section.prose}</p>'
-        '<div class="live"></div></section>'
+        f'<span class="number">{number}</span>{linked(escape(section.title))}</h2>'
+        f'<p class="lede">{linked(section.prose)}</p><div class="live"></div></section>'
     )
 
 

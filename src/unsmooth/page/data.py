@@ -11,6 +11,7 @@ from unsmooth.analysis.policies import COUNT_PADDING, PADDED
 from unsmooth.metrics.registry import METRICS, by_panel
 from unsmooth.page.encode import number, numbers
 from unsmooth.page.explained import explained
+from unsmooth.page.outliers import first_policy
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
@@ -47,11 +48,16 @@ def shared_metrics(subjects: Sequence[Subject]) -> list[str]:
 
 
 def shared_policies(subjects: Sequence[Subject]) -> list[str]:
-    """The token policies that every model was measured by; the first heads the page, so one without padding does."""
-    first, *rest = (subject.measurement.about.settings.tokens for subject in subjects)
+    """The token policies that every model was measured by; the first heads the page.
+
+    That is one without padding, and where outliers carry a metric of a model, the one without them.
+    """
+    asked, *rest = (subject.measurement.about.settings.tokens for subject in subjects)
     padded = any(note.startswith(PADDED) for subject in subjects for note in subject.measurement.notes)
-    found = [name for name in first if all(name in other for other in rest)]
-    return sorted(found, key=lambda name: padded and name in COUNT_PADDING)
+    found = [name for name in asked if all(name in other for other in rest)]
+    found.sort(key=lambda name: padded and name in COUNT_PADDING)
+    first = first_policy([subject.measurement for subject in subjects], found) if found else ""
+    return sorted(found, key=lambda name: name != first)
 
 
 def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) -> dict[str, Any]:

@@ -1,217 +1,323 @@
-"""The findings in plain words, made from the numbers. Smoothing is described, never judged."""
+"""The findings in plain words: one short paragraph per model, how models compare, and what one could do.
+
+Every paragraph has at most three numbers (`MOST_NUMBERS`); the figures have the others, and each link sets its figure
+to what the sentence speaks of. Smoothing is described, never judged.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
 
 from unsmooth.analysis.changes import TOGETHER
 from unsmooth.analysis.comparison import welch_half_width
-from unsmooth.analysis.measurement import Cell, Change
 from unsmooth.analysis.pairing import pair
-from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
+from unsmooth.page.course import Curve, Stretch, contributions, course, ends, leading_metrics, ways
 from unsmooth.page.data import shared_policies
-from unsmooth.page.findings_explain import agreement_found, eigenvalues_found, overshoot_found, types_found
-from unsmooth.page.verdict import difference, end_cells, ends, leading_metrics, verdict, vote
-from unsmooth.page.words import SHARPENS, SMOOTHS, counted, listed, named, number_text, signed_text, within
+from unsmooth.page.glossary import linked
+from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
+from unsmooth.page.theory_words import theory_found
+from unsmooth.page.words import DOES, SHAPES, counted, listed, named, number_text, shape
 
 if TYPE_CHECKING:
+    from unsmooth.analysis.measurement import Measurement
     from unsmooth.analysis.subject import Subject
+
+MOST_NUMBERS = 3
+FEW = 30  # samples
+_CREDIT = 0.25  # of what all kinds of layer do in a stretch's direction: what is worth a name
+_WHO = {
+    "Attention": "attention",
+    "MLP": "the MLP",
+    "LayerNorm": "the normalisation",
+    TOGETHER: "the sum of attention and MLP",
+}
+Subjects = Sequence["Subject"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """To a section of the page, whose switches it sets to what the sentence speaks of."""
+
+    section: str
+    view: Mapping[str, str] = field(default_factory=dict)
+
+
+Part = str | Link
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence as HTML (names escaped), the section it is read from, and what to choose in its figure."""
+    """One paragraph: pieces of HTML (names escaped), and links to the figures that it is read from."""
 
-    html: str
-    section: str
-    view: str = ""
+    about: Literal["model", "outliers", "comparison", "certainty", "advice"]
+    parts: tuple[Part, ...]
+
+    def html(self, figures: Mapping[str, str] | None = None) -> str:
+        """The paragraph with its terms and figures linked; `figures` names the sections that the page has."""
+        return "".join(_link(part, figures or {}) if isinstance(part, Link) else linked(part) for part in self.parts)
 
 
-_STREAM = (".pre", ".mid", ".post")
-_VIEWS = {"histograms": "after, Σ heads"}  # the figure opens on another count, the paper's
-_OUTLIERS_MATTER = 1.5  # a factor between the metric with and without outlier tokens
-Subjects = Sequence["Subject"]
+def _link(link: Link, figures: Mapping[str, str]) -> str:
+    if link.section not in figures:
+        return ""
+    view = f' data-view="{escape(json.dumps(link.view, ensure_ascii=False))}"' if link.view else ""
+    return f' <a class="figure-link" href="#{link.section}"{view}>{figures[link.section]}</a>'
 
 
 def findings(subjects: Subjects) -> list[Finding]:
-    """How models differ, where features smooth, where they sharpen, what drives it, and how sure that is."""
-    metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
-    found = [
-        ("depth", _order(subjects, metrics[0], policy)),
-        ("depth", _direction(subjects, metrics, policy)),
-        ("depth", _outliers(subjects, metrics[0], policy)),
-        ("steps", _where(subjects, metrics[0], policy)),
-        ("steps", _driver(subjects, metrics[0], policy)),
-        ("histograms", eigenvalues_found(subjects)),
-        ("shares", types_found(subjects)),
-        ("exponents", agreement_found(subjects)),
-        ("spectra", overshoot_found(subjects)),
-        ("provenance", _certainty(subjects)),
-    ]
-    return [
-        Finding(text[0].upper() + text[1:] + ".", section, _VIEWS.get(section, "")) for section, text in found if text
-    ]
+    """What each model does and what made it, how they compare, how sure that is, and what one could do."""
+    metrics, policies = leading_metrics(subjects), shared_policies(subjects)
+    found = []
+    for index, subject in enumerate(subjects):
+        found.append(Finding("model", _model(subject, index, metrics, policies[0])))
+        if said := _outliers(subject, metrics[0], policies):
+            found.append(Finding("outliers", said))
+    if said := _comparison(subjects, metrics[0], policies[0]):
+        found.append(Finding("comparison", said))
+    if certainty := _certainty(subjects):
+        found.append(Finding("certainty", (certainty, Link("provenance"))))
+    return [*found, Finding("advice", (_advice(subjects, metrics[0], policies),))]
 
 
-def _order(subjects: Subjects, metric: str, policy: str) -> str:
-    """Models by how far apart their tokens are after the last layer; one model has no order."""
-    known = [(subject, ends(subject.measurement, metric, policy)[1]) for subject in subjects]
-    ranked = sorted(
-        ((s, end) for s, end in known if math.isfinite(end.mean)), key=lambda f: f[1].mean * METRICS[metric].sign
+def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) -> tuple[Part, ...]:
+    measurement, metric = subject.measurement, metrics[0]
+    stretches = course(measurement, metric, policy)
+    parts: list[Part] = [
+        f"{named(subject.name)} {_course_text(measurement, metric, policy, stretches)}.",
+        Link("depth", {"tokens": policy, "metric": metric}),
+    ]
+    if others := _others(measurement, metrics, policy, ways(stretches)):
+        parts.append(f" {others}.")
+    if made := _made(measurement, metric, policy, stretches):
+        chosen = {"tokens": policy, "metric": metric, "reading": "residual", "model": str(index)}
+        parts += [f" {made}.", Link("steps", chosen)]
+    clauses = theory_found(subject)
+    for number, (text, section, view) in enumerate(clauses):
+        start = f" {text[0].upper()}{text[1:]}" if number == 0 else f"; {text}"
+        parts += [start, Link(section, view)]
+    return (*parts, ".") if clauses else tuple(parts)
+
+
+def _course_text(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
+    """The course in words, with the layers where it turns and where it moves most."""
+    layers, title = measurement.about.model.layers, METRICS[metric].title
+    first, last = stretches[0], stretches[-1]
+    values = f"({title} {number_text(first.before)} → {number_text(last.after)})"
+    if not ways(stretches):
+        where = "in its one layer" if layers == 1 else "from its first layer to its last"
+        return f"does not clearly change how smooth its features are {where} {values}"
+    if len(stretches) == 1:
+        if layers == 1:
+            return f"{DOES[first.way]} its features in its one layer {values}"
+        where = "in every layer" if _every(measurement, metric, policy) else "from its first layer to its last"
+        return f"{DOES[first.way]} its features {where} {values}{_most(first)}"
+    room = MOST_NUMBERS - sum(_names_a_layer(stretch, layers) for stretch in stretches)
+    sizes = sorted(
+        (s for s in stretches if s.way and s.first < s.last and _most(s)), key=lambda s: -abs(s.after - s.before)
     )
+    told, clauses, what = {id(s) for s in sizes[:room]}, [], "its features"
+    for stretch in stretches:
+        most = _most(stretch) if id(stretch) in told else ""
+        verb = f"{DOES[stretch.way]} {what}" if stretch.way else "shows no clear change"
+        what = "them" if stretch.way else what
+        clauses.append(f"{verb} {_span(stretch, layers)}{most}")
+    return f"{clauses[0]}, {', '.join(f'then {clause}' for clause in clauses[1:])}"
+
+
+def _most(stretch: Stretch) -> str:
+    return "" if stretch.strongest is None else f", most in layer {stretch.strongest}"
+
+
+def _names_a_layer(stretch: Stretch, layers: int) -> bool:
+    return stretch.last < layers - 1 or stretch.first == stretch.last
+
+
+def _span(stretch: Stretch, layers: int) -> str:
+    if stretch.first == stretch.last:
+        return f"in layer {stretch.first}" + (", the last" if stretch.last == layers - 1 else "")
+    return f"through layer {stretch.last}" if stretch.last < layers - 1 else "to the last layer"
+
+
+def _every(measurement: Measurement, metric: str, policy: str) -> bool:
+    """Whether the mean goes the same way in every layer, each of which was measured."""
+    means = Curve(measurement, metric, policy).means
+    steps = [b - a for a, b in pairwise(means)]
+    whole = len(steps) == measurement.about.model.layers
+    return whole and (min(steps) > 0 or max(steps) < 0)
+
+
+def _others(measurement: Measurement, metrics: Sequence[str], policy: str, leading: tuple[int, ...]) -> str:
+    """Whether the other leading metrics tell the same course."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for metric in metrics[1:]:
+        groups.setdefault(ways(course(measurement, metric, policy)), []).append(METRICS[metric].title)
+    said = []
+    if agreeing := groups.pop(leading, []):
+        said.append(f"{listed(agreeing)} {'agree' if len(agreeing) > 1 else 'agrees'}")
+    said += [f"by {listed(titles)} it {shape(found)}" for found, titles in groups.items()]
+    text = "; ".join(said)
+    return text[:1].upper() + text[1:]
+
+
+def _made(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
+    """Which kinds of layer made each clear stretch, and which worked against it."""
+    if measurement.about.model.placement.startswith("parallel"):
+        together = "each block adds attention and MLP in one sum, so that the two cannot be told apart here"
+        return together[0].upper() + together[1:] if ways(stretches) else ""
+    said = []
+    clear = [stretch for stretch in stretches if stretch.way]
+    for stretch in clear:
+        makers, against = made_by(measurement, metric, policy, stretch)
+        if makers is None:
+            return ""
+        same = [s for s in clear if s.way == stretch.way]
+        order = ("first " if stretch is same[0] else "second ") if len(same) > 1 else ""
+        opposing = f", against {listed([_WHO[kind] for kind in against])}" if against else ""
+        whole = f"the {order}{SHAPES[stretch.way]}"
+        if makers:
+            said.append(f"{whole} comes from {listed([_WHO[kind] for kind in makers])}{opposing}")
+        else:
+            said.append(f"no kind of layer clearly makes {whole} alone")
+    text = "; ".join(said)
+    return text[:1].upper() + text[1:]
+
+
+def made_by(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> tuple[list[str] | None, list[str]]:
+    """Kinds of layer that clearly made a stretch, and that clearly worked against it, each worth a quarter or more.
+
+    None where the points between them were not measured.
+    """
+    heading = math.copysign(1.0, stretch.after - stretch.before)
+    found = contributions(measurement, metric, policy, stretch)
+    if not found:
+        return None, []
+    toward = {kind: size * heading for kind, (size, way) in found.items() if way}
+    whole = sum(size for size in toward.values() if size > 0)
+    ordered = sorted((kind for kind in toward if kind != TOGETHER), key=lambda kind: -abs(toward[kind]))
+    return (
+        [kind for kind in ordered if toward[kind] > 0 and toward[kind] >= _CREDIT * whole],
+        [kind for kind in ordered if toward[kind] < 0 and -toward[kind] >= _CREDIT * whole],
+    )
+
+
+def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[Part, ...]:
+    """The tokens of extreme norm in a sentence of their own: which, what made them, how long, what they carry."""
+    measurement = subject.measurement
+    base = next((policy for policy in policies if policy != WITHOUT), WITHOUT)
+    metrics = carried(measurement, base)
+    found = outliers(measurement, next(iter(metrics.values()), None))
+    measured = WITHOUT in measurement.about.settings.tokens
+    if not metrics and (measured or found is None or abs(math.log(found.ratio)) < math.log(NOTABLE)):
+        return ()
+    opening = f"In {named(subject.name)} {_outlier_text(found)}."
+    if not metrics:
+        return (f"{opening} What it carries is not known, as tokens without outliers were not measured.",)
+    titles = listed([METRICS[name].title for name in metrics])
+    return (
+        f"{opening} Such tokens carry {titles}, so what is said here leaves them out; with them:",
+        Link("depth", {"tokens": base, "metric": next(iter(metrics))}),
+    )
+
+
+def _outlier_text(found: Outliers | None) -> str:
+    if found is None:
+        return "a few tokens have an extreme norm (the file does not say which)"
+    if found.position is None:
+        token = "one token of each sample, not always at the same position,"
+    else:
+        token = "the first token" if found.position == 0 else f"the token at position {found.position}"
+        token += " of every sample" if found.everywhere else " of most samples"
+    size = f"{number_text(found.ratio, 2)} times the median"
+    if found.layer is None:
+        return f"{token} is an outlier: before the first layer already its norm is {size}"
+    brings = "brings its norm to" if found.ratio > 1 else "shrinks its norm to"
+    return f"{token} is an outlier: {_WHO[found.maker]} of layer {found.layer} {brings} {size}"
+
+
+def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...]:
+    """Models by how far apart their tokens are after the last layer; one model has no order."""
+    known = [(subject, ends(subject.measurement, metric, policy)[1].mean) for subject in subjects]
+    ranked = sorted((f for f in known if math.isfinite(f[1])), key=lambda f: f[1] * METRICS[metric].sign)
     if len(ranked) < 2:
-        return ""
-    title = METRICS[metric].title
+        return ()
     (first, far), *between, (last, near) = ranked
-    said = f"after the last layer, tokens are farthest apart in {named(first.name)} ({title} {number_text(far.mean)}), "
-    said += "".join(f"then {named(subject.name)} ({number_text(end.mean)}), " for subject, end in between)
-    said += f"and closest together in {named(last.name)} ({number_text(near.mean)})"
-    gap, half = abs(far.mean - near.mean), _margin(first, last, metric, policy)
-    if math.isnan(half):
-        return said
-    sure = "clear of" if gap > half else "no larger than"
-    margin = f"95\N{NO-BREAK SPACE}% margin of ±{number_text(half, 2)}"
-    return said + f"; the gap between these two, {number_text(gap)}, is {sure} its {margin}"
+    said = f"After the last layer tokens are farthest apart in {named(first.name)} "
+    said += f"({METRICS[metric].title} {number_text(far)})"
+    said += "".join(f", then in {named(subject.name)}" for subject, _ in between)
+    said += f" and closest together in {named(last.name)} ({number_text(near)})"
+    half = margin(first, last, metric, policy)
+    if not math.isnan(half):
+        clear = abs(far - near) > half
+        said += f"; the gap between {'these two' if not between else 'first and last'} is "
+        said += "larger than what samples leave open" if clear else "no larger than what samples leave open"
+    return (f"{said}.", Link("depth", {"tokens": policy, "metric": metric}))
 
 
-def _margin(a: Subject, b: Subject, metric: str, policy: str) -> float:
+def margin(a: Subject, b: Subject, metric: str, policy: str) -> float:
     """Half of the 95 % interval of the gap between two last layers: sample by sample where both saw the same inputs."""
-    here, there = (end_cells(subject.measurement, metric, policy)[1] for subject in (a, b))
     left, right = a.measurement, b.measurement
+    here, there = (Curve(m, metric, policy).cells[-1] for m in (left, right))
     places = pair(left, right).places
     if places is None or left.per_sample is None or right.per_sample is None:
         return welch_half_width(left.cells[here], right.cells[there])
-    return difference(left.per_sample[here][places[0]], right.per_sample[there][places[1]]).half_width
-
-
-def _direction(subjects: Subjects, metrics: Sequence[str], policy: str) -> str:
-    opening = "from the first layer’s input to the last layer’s output, "
-    words = {
-        "smooths": (SMOOTHS.format("smooths") + " its features", SMOOTHS.format("smooth") + " their features"),
-        "sharpens": (SHARPENS.format("sharpens") + " its features", SHARPENS.format("sharpen") + " their features"),
-        "steady": (
-            "does not clearly change how smooth its features are",
-            "do not clearly change how smooth their features are",
-        ),
-        "mixed": ("moves its metrics in different directions", "move their metrics in different directions"),
-    }
-    groups: dict[str, list[Subject]] = {}
-    for subject in subjects:
-        groups.setdefault(verdict(subject.measurement, metrics, policy), []).append(subject)
-    if len(subjects) > 1:
-        return opening + "; ".join(
-            f"{listed([named(s.name) for s in group])} {words[kind][len(group) > 1]}" for kind, group in groups.items()
-        )
-    (kind,) = groups
-    values, doubt = [], ""
-    clear: dict[bool, list[str]] = {True: [], False: []}
-    for metric in metrics:
-        start, end = ends(subjects[0].measurement, metric, policy)
-        values.append(f"{METRICS[metric].title} {number_text(start.mean)} → {number_text(end.mean)}")
-        clear[vote(subjects[0].measurement, metric, policy) != 0].append(METRICS[metric].title)
-    if kind == "steady" and clear[True]:
-        doubt = f"; only the change of {listed(clear[True])} is clear"
-    elif kind != "steady" and clear[False]:
-        doubt = f"; the change of {listed(clear[False])} is not clear"
-    return f"{opening}the model {words[kind][0]} ({', '.join(values)}){doubt}"
-
-
-def _outliers(subjects: Subjects, metric: str, policy: str) -> str:
-    """Whether a few tokens of extreme norm make the curve: massive activations can fake or hide smoothing."""
-    said = []
-    for subject in subjects:
-        factor, point = _outlier_factor(subject, metric, policy)
-        if abs(math.log(factor)) >= math.log(_OUTLIERS_MATTER):
-            said.append(
-                f"{number_text(factor)} times what it is without at {point}{within(subject.name, len(subjects))}"
-            )
-    if not said:
-        return ""
-    return (
-        f"a few tokens of extreme norm carry much of this: with them, {METRICS[metric].title} is {listed(said)} "
-        "(switch to no-outliers)"
-    )
-
-
-def _outlier_factor(subject: Subject, metric: str, policy: str) -> tuple[float, str]:
-    cells = subject.measurement.cells
-    factors = []
-    for cell, moments in cells.items():
-        other = cells.get(cell._replace(tokens="no-outliers"))
-        if other is None or cell.metric != metric or cell.tokens != policy or not cell.point.endswith(_STREAM):
-            continue
-        if moments.mean > 0 and other.mean > 0 and math.isfinite(moments.mean / other.mean):
-            factors.append((moments.mean / other.mean, cell.point))
-    return max(factors, key=lambda found: abs(math.log(found[0])), default=(1.0, ""))
-
-
-def _where(subjects: Subjects, metric: str, policy: str) -> str:
-    """The layers with the largest steps in either direction, by the factor of a positive metric."""
-    sharp: list[str] = []
-    smooth: list[str] = []
-    many, counts = len(subjects), []
-    for subject in subjects:
-        factors = _layer_factors(subject, metric, policy)
-        if len(factors) < 2:
-            continue
-        ordered = sorted(factors, key=lambda found: found[0] * METRICS[metric].sign)
-        for said, (factor, layer), sign in ((sharp, ordered[0], -1), (smooth, ordered[-1], 1)):
-            if (factor > 1) == (sign * METRICS[metric].sign > 0) and factor != 1:
-                title = "" if sharp or smooth else METRICS[metric].title + " "
-                said.append(f"layer {layer}{within(subject.name, many)} ({title}×{number_text(factor)})")
-        smoothing = sum((factor > 1) == (METRICS[metric].sign > 0) and factor != 1 for factor, _ in factors)
-        counts.append(f"{smoothing} of {len(factors)}{within(subject.name, many)}")
-    said = [f"{SHARPENS.format('sharpen')} most in {listed(sharp)}"] if sharp else []
-    said += [f"{SMOOTHS.format('smooth')} most in {listed(smooth)}"] if smooth else []
-    return f"features {'; they '.join(said)}; layers that smooth them: {listed(counts)}" if said else ""
-
-
-def _layer_factors(subject: Subject, metric: str, policy: str) -> list[tuple[float, int]]:
-    cells, factors = subject.measurement.cells, []
-    for layer in range(subject.measurement.about.model.layers):
-        before, after = (cells.get(Cell(f"blocks.{layer}.{name}", metric, policy)) for name in ("pre", "post"))
-        if before is not None and after is not None and before.mean > 0 and after.mean > 0:
-            factors.append((after.mean / before.mean, layer))
-    return factors
-
-
-def _driver(subjects: Subjects, metric: str, policy: str) -> str:
-    """What attention and MLP do on average, models of one kind of change together."""
-    said: list[str] = []
-    for kind, who in (("Attention", "attention"), ("MLP", "the MLP"), (TOGETHER, "the sum of attention and MLP")):
-        groups: dict[str, list[str]] = {}
-        for subject in subjects:
-            change = subject.measurement.changes.get(Change("residual", kind, metric, policy))
-            if change is not None:
-                name = f"{named(subject.name)} " if len(subjects) > 1 else ""
-                groups.setdefault(_act(change), []).append(f"{name}({signed_text(change.mean)})")
-        acts: list[str] = []
-        for act, values in groups.items():
-            what = "it" if said or acts else METRICS[metric].title
-            acts.append(f"{act} {what} {'in ' if len(subjects) > 1 else ''}{listed(values)}")
-        said += [f"{who} {' and '.join(acts)}"] if acts else []
-    return f"per layer and on average, {'; '.join(said)}" if said else ""
-
-
-def _act(change: Moments) -> str:
-    low, high = (change.mean if math.isnan(end) else end for end in change.interval)  # one sample has no interval
-    if low <= 0 <= high:
-        return "does not clearly change"
-    return "raises" if change.mean > 0 else "lowers"
+    found = paired_difference(left.per_sample[here][places[0]], right.per_sample[there][places[1]])
+    return (found.high - found.low) / 2
 
 
 def _certainty(subjects: Subjects) -> str:
     counts = sorted({subject.measurement.samples for subject in subjects})
-    explained = sorted({s.explanation.inputs for s in subjects if s.explanation is not None})
-    samples = f"{' or '.join(map(str, counts[:-1]))} or {counted(counts[-1], 'sample')}" if counts[1:] else ""
-    text = f"the measurements rest on {samples or counted(counts[0], 'sample')}"
-    if explained:
-        text += f" and the explanation on {'it' if counts == [1] else ' or '.join(map(str, explained)) + ' of them'}"
-    few = min(counts) < 30
-    text += "; so few say how these inputs behave, hardly how others would" if few else ""
     partial = any(subject.measurement.partial for subject in subjects)
-    return text + (", and measuring was interrupted" if partial else "")
+    said = []
+    if counts == [1]:
+        said.append("All of this is one sample: nothing could be tested, and another input may do otherwise")
+    elif counts[0] < FEW:
+        few = counted(counts[0], "sample")
+        said.append(f"With {few}, treat this as a description of these inputs")
+    if partial:
+        said.append("Measuring was interrupted before the end of the data")
+    return "".join(f"{text}. " for text in said).rstrip()
+
+
+def _advice(subjects: Subjects, metric: str, policies: Sequence[str]) -> str:
+    """What one could do about what was found; to change nothing is always one of the choices."""
+    found = [
+        (subject.measurement, stretch)
+        for subject in subjects
+        for stretch in course(subject.measurement, metric, policies[0])
+    ]
+    smoothing = [(measurement, stretch) for measurement, stretch in found if stretch.way > 0]
+    makers = {
+        kind
+        for measurement, stretch in smoothing
+        for kind in made_by(measurement, metric, policies[0], stretch)[0] or ()
+    }
+    base = next((policy for policy in policies if policy != WITHOUT), WITHOUT)
+    if smoothing and (not makers or makers & {"Attention", TOGETHER}):
+        said = (
+            "What one could do: smoothing is no fault in itself; where tokens must stay apart, train with "
+            '<code>unsmooth.reparametrize(model, "sharpening")</code>, which bounds the eigenvalues of H, or with a '
+            "published remedy (<code>unsmooth.apply_fix</code>)"
+        )
+    elif smoothing:
+        said = (
+            f"What one could do: smoothing is no fault in itself, and here {listed([_WHO[k] for k in sorted(makers)])} "
+            "makes it, which no control of H reaches; look at those weights first"
+        )
+    elif any(stretch.way < 0 for _, stretch in found):
+        said = (
+            "What one could do: nothing has to be done; where tokens should come closer together, train with "
+            '<code>unsmooth.reparametrize(model, "smoothing")</code>'
+        )
+    else:
+        said = "What one could do: measure more samples, which would show smaller changes"
+    if any(carried(subject.measurement, base) for subject in subjects):
+        said += "; and leave tokens of extreme norm out before averaging features"
+    return f"{said}."

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from unsmooth.analysis import Measurement
 from unsmooth.figures.drawing import DASHES
 from unsmooth.metrics.registry import METRICS
+from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
-from unsmooth.page.verdict import ends, leading_metrics, verdict
-from unsmooth.page.words import SHARPENS, SMOOTHS, number_text
+from unsmooth.page.glossary import linked
+from unsmooth.page.words import DOES, number_text
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
 
-WORDS = {
-    "smooths": SMOOTHS.format("smooths with depth"),
-    "sharpens": SHARPENS.format("sharpens with depth"),
-    "steady": "no clear change",
-    "mixed": "metrics disagree",
+TOKENS = {
+    "all": "all tokens",
+    "patches": "patch tokens",
+    "content": "tokens but special ones and padding",
+    "no-outliers": "tokens but outliers",
 }
 _WIDTH, _HEIGHT = 230, 96
 Curve = list[tuple[float, float]]
@@ -30,7 +31,7 @@ Curve = list[tuple[float, float]]
 def glance_table(subjects: Sequence[Subject]) -> str:
     """The table as HTML: under each metric's name the curves of all models, drawn without a script."""
     metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
-    titles = "".join(f'<th scope="col">{escape(METRICS[metric].title)}</th>' for metric in metrics)
+    titles = "".join(f'<th scope="col">{linked(escape(METRICS[metric].title))}</th>' for metric in metrics)
     curves = "".join(
         f'<td data-label="{escape(METRICS[metric].title)}">'
         f"{_overlay([_curve(s.measurement, metric, policy) for s in subjects])}</td>"
@@ -40,21 +41,38 @@ def glance_table(subjects: Sequence[Subject]) -> str:
     for index, subject in enumerate(subjects):
         cells = []
         for metric in metrics:
-            start, end = ends(subject.measurement, metric, policy)
-            cells.append(
-                f'<td class="number" data-label="{escape(METRICS[metric].title)}">{number_text(start.mean)} → '
-                f"<b>{number_text(end.mean)}</b></td>"
-            )
-        word = WORDS[verdict(subject.measurement, metrics, policy)]
+            *before, last = passed(subject.measurement, metric, policy)
+            values = "".join(f"{number_text(value)} → " for value in before) + f"<b>{number_text(last)}</b>"
+            cells.append(f'<td class="number" data-label="{escape(METRICS[metric].title)}">{values}</td>')
+        word = linked(in_short(subject.measurement, metrics, policy, DOES))
         rows.append(
             f'<tr><th scope="row">{_sample(index)}{escape(subject.name)}</th>{"".join(cells)}<td>{word}</td></tr>'
         )
     return (
         '<div class="scroll"><table class="glance"><caption>From the input of the first layer to the output of the '
-        f'last ({escape(policy)} tokens)</caption><thead><tr><th scope="col">model</th>{titles}<th scope="col">in short'
-        f'</th></tr></thead><tbody><tr class="curves"><td></td>{curves}<td></td></tr>{"".join(rows)}</tbody></table>'
-        "</div>"
+        f"last, by way of where the curve turns ({escape(TOKENS.get(policy, policy))})</caption><thead><tr>"
+        f'<th scope="col">model</th>{titles}<th scope="col">in short</th></tr></thead><tbody><tr class="curves">'
+        f"<td></td>{curves}<td></td></tr>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def passed(measurement: Measurement, metric: str, policy: str) -> list[float]:
+    """The values of a metric at the first layer's input, where its course turns, and at the last layer's output."""
+    stretches = course(measurement, metric, policy)
+    return [stretches[0].before, *(stretch.after for stretch in stretches)]
+
+
+def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, does: Mapping[int, str]) -> str:
+    """The course of the first metric in a few words; `does` has the verbs. Which metric it is, where others differ."""
+    layers = measurement.about.model.layers
+    first, *others = (course(measurement, metric, policy) for metric in metrics)
+    clauses = []
+    for stretch in first:
+        verb = does[stretch.way] if stretch.way else "no clear change"
+        one = f" in layer {stretch.first}" if stretch.first == stretch.last and layers > 1 else ""
+        clauses.append(f"{verb}{one or (f' through layer {stretch.last}' if stretch is not first[-1] else '')}")
+    differ = any(ways(found) != ways(first) for found in others)
+    return ", then ".join(clauses) + (f" (by {METRICS[metrics[0]].title})" if differ else "")
 
 
 def _curve(measurement: Measurement, metric: str, policy: str) -> Curve:

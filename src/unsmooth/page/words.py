@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from unsmooth.figures.text import counted, listed, number_text, percent_text, signed_text
 
 __all__ = [
+    "DOES",
+    "SHAPES",
     "SHARPENS",
     "SMOOTHS",
     "counted",
+    "how_many",
     "listed",
     "named",
     "number_text",
     "percent_text",
+    "shape",
     "signed_text",
-    "within",
 ]
 
 SMOOTHS = '<span class="smooth-word">{}</span>'
 SHARPENS = '<span class="sharp-word">{}</span>'
+DOES = {1: SMOOTHS.format("smooths"), -1: SHARPENS.format("sharpens")}
+_SHARES = ((0.0, "no"), (0.05, "hardly any"), (0.4, "a minority of the"), (0.6, "about half of the"), (0.95, "most"))
+SHAPES = {1: SMOOTHS.format("smoothing"), -1: SHARPENS.format("sharpening")}
 
 
 def named(name: str) -> str:
@@ -31,10 +38,23 @@ def named(name: str) -> str:
     return f"<b>{escape(name)}</b>"
 
 
-def within(name: str, count: int) -> str:
-    """`in NAME` where there is more than one model.
+def shape(ways: Sequence[int]) -> str:
+    """The shape of a course (+1 smooths, −1 sharpens) as a predicate, marked up.
 
-    >>> within("a", 2), within("a", 1)
-    (' in <b>a</b>', '')
+    >>> import re
+    >>> re.sub("<.*?>", "", shape((-1, 1))), shape(())
+    ('first sharpens, then smooths', 'does not clearly change')
     """
-    return f" in {named(name)}" if count > 1 else ""
+    if not ways:
+        return "does not clearly change"
+    verbs = [DOES[way] for way in ways]
+    return verbs[0] if len(verbs) == 1 else "first " + ", then ".join(verbs)
+
+
+def how_many(share: float) -> str:
+    """A share in words; the figures have the number.
+
+    >>> [how_many(share) for share in (0, 0.03, 0.2, 0.5, 0.8, 0.97, 1)]
+    ['no', 'hardly any', 'a minority of the', 'about half of the', 'most', 'nearly all', 'all']
+    """
+    return next((words for bound, words in _SHARES if share <= bound), "all" if share == 1 else "nearly all")

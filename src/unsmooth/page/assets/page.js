@@ -31,6 +31,27 @@ function theme() {
   say();
 }
 
+// A link in a sentence sets the switches of its figure to what the sentence speaks of.
+const SWITCHES = { tokens: ["Tokens"], metric: ["Metric", "Definition"], reading: ["Reading"], model: ["Model"], folding: ["Folding"], of: ["Eigenvalues of"], count: ["Which H"] };
+
+function choose(section, label, value) {
+  for (const control of section.querySelectorAll(`[data-control="${label}"]`)) {
+    const item = [...control.querySelectorAll("input, option")].find((each) => each.value === value);
+    const box = find("select", control);
+    if (!item || (box ? box.value === value : item.checked)) continue;
+    if (!box) item.click();
+    else { box.value = value; box.dispatchEvent(new Event("change")); }
+  }
+}
+
+function follow(event) {
+  const link = event.target.closest("a[data-view]");
+  if (!link) return;
+  for (const [name, value] of Object.entries(JSON.parse(link.dataset.view))) {
+    for (const label of SWITCHES[name] || []) choose(find(link.getAttribute("href")), label, value);
+  }
+}
+
 const SECTIONS = {
   depth: depthSection, steps: stepsSection, spectra: spectraSection, histograms: histogramSection, shares: sharesSection,
   exponents: exponentsSection, heads: headsSection, tokens: tokensSection, playground: playgroundSection,
@@ -43,6 +64,7 @@ function start() {
   if (key) bar.append(key);
   downloads();
   theme();
+  document.addEventListener("click", follow);
   window.addEventListener("scroll", hideTip, { passive: true });
   mountNext(Object.entries(SECTIONS));
 }

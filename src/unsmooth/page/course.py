@@ -1,0 +1,210 @@
+"""The course of a metric over depth: where features smooth, where they sharpen, and where neither is clear.
+
+The same rule for every model:
+
+1. The curve is the mean over samples at the input of the first layer and after every layer.
+2. It turns where it goes back by at least a fifth of its range; of more than two turns the smallest go first.
+3. Each stretch between turns is tested by the paired differences of its two ends over samples (Student's t). The turns
+   were chosen by looking at the curve, so the level is 5 % divided by the number of pairs of depths: whichever pairs
+   are chosen, all statements of one curve are right together in 95 % of cases (Bonferroni).
+4. A stretch that is not clear joins those around it; at either end of the curve it stays, as no clear change.
+
+One sample has nothing to test: its course is described as it is, and the page says that there was one sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unsmooth.analysis.changes import BLOCK_STEPS
+from unsmooth.analysis.measurement import Cell, Measurement
+from unsmooth.metrics.differences import paired_difference
+from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.registry import METRICS, by_panel
+from unsmooth.metrics.student import student_p
+from unsmooth.page.data import shared_metrics
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.subject import Subject
+
+LEAST_TURN = 0.2  # of the curve's range
+MOST_TURNS = 2
+STANDS_OUT = 1.25
+DOUBT = 0.05
+ROUNDING = 1e-9  # of a value: what all samples share of it may be rounding, which no test over samples sees
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Layers `first` to `last`, over which a metric goes from `before` to `after`.
+
+    `way` is +1 where features clearly smooth, −1 where they clearly sharpen, 0 where neither is clear; `strongest` is
+    the layer that goes farthest that way, by a quarter or more; None where no layer stands out like that.
+    """
+
+    first: int
+    last: int
+    before: float
+    after: float
+    way: int
+    strongest: int | None
+
+
+def leading_metrics(subjects: Sequence[Subject]) -> list[str]:
+    """The first measured metric of each panel: HFC/LFC, cosine similarity, effective rank by default."""
+    return [names[0] for names in by_panel(shared_metrics(subjects)).values()]
+
+
+def course(measurement: Measurement, metric: str, policy: str) -> tuple[Stretch, ...]:
+    """The stretches of a metric's curve from the first layer to the last; see the rule above."""
+    curve = Curve(measurement, metric, policy)
+    places = _turns(curve.means)
+    while (hole := _unclear(curve, places)) is not None:
+        places = [place for place in places if place not in hole]
+    return tuple(curve.stretch(i, j) for i, j in pairwise(places)) or (curve.stretch(0, 0),)
+
+
+def ways(stretches: Sequence[Stretch]) -> tuple[int, ...]:
+    """The shape of a course: +1 for each clear smoothing, −1 for each clear sharpening, in their order."""
+    return tuple(stretch.way for stretch in stretches if stretch.way)
+
+
+def ends(measurement: Measurement, metric: str, policy: str) -> tuple[Moments, Moments]:
+    """The residual stream before the first and after the last layer."""
+    cells = Curve(measurement, metric, policy).cells
+    return measurement.cells[cells[0]], measurement.cells[cells[-1]]
+
+
+class Curve:
+    """A metric along the residual stream at the depths that were measured: before the first layer, after each."""
+
+    def __init__(self, measurement: Measurement, metric: str, policy: str) -> None:
+        self.measurement, self.metric, self.policy = measurement, metric, policy
+        points = [cell.point for cell in measurement.cells if cell.metric == metric and cell.tokens == policy]
+        start = [next((p for p in ("blocks.0.pre", "embed") if p in points), points[0])]
+        found = {-1: start[0]}  # the last layer passed -> point
+        for layer in range(measurement.about.model.layers):
+            if f"blocks.{layer}.post" in points and f"blocks.{layer}.post" != start[0]:
+                found[layer] = f"blocks.{layer}.post"
+        if len(found) == 1 and points[-1] != start[0]:  # no output of a layer was measured
+            found[measurement.about.model.layers - 1] = points[-1]
+        known = {layer: Cell(point, metric, policy) for layer, point in found.items()}
+        finite = {k: cell for k, cell in known.items() if math.isfinite(measurement.cells[cell].mean)}
+        finite = finite if len(finite) > 1 else known
+        self.layers, self.cells = list(finite), list(finite.values())
+        self.means = [measurement.cells[cell].mean for cell in self.cells]
+
+    def stretch(self, i: int, j: int) -> Stretch:
+        """From the i-th to the j-th depth."""
+        sign = METRICS[self.metric].sign
+        direction = self.direction(i, j)
+        heading = math.copysign(1.0, self.means[j] - self.means[i])
+        steps = {self.layers[k]: (self.means[k] - self.means[k - 1]) * heading for k in range(i + 1, j + 1)}
+        ordered = sorted(steps, key=lambda layer: -steps[layer])
+        alone = bool(steps) and all(steps[ordered[0]] >= STANDS_OUT * steps[other] for other in ordered[1:2])
+        strongest = ordered[0] if alone else None
+        return Stretch(self.layers[i] + 1, self.layers[j], self.means[i], self.means[j], direction * sign, strongest)
+
+    def direction(self, i: int, j: int) -> int:
+        """+1 where the metric clearly rises from the i-th depth to the j-th, −1 where it clearly falls, else 0."""
+        pairs = len(self.cells) * (len(self.cells) - 1) // 2
+        if abs(self.means[j] - self.means[i]) <= ROUNDING * max(abs(self.means[i]), abs(self.means[j])):
+            return 0
+        _, way = change(self.measurement, [(self.cells[i], self.cells[j])], DOUBT / max(pairs, 1))
+        return way
+
+
+def contributions(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> dict[str, tuple[float, int]]:
+    """By kind of layer, what it added to the metric over a stretch, and its clear direction (+1, −1, or 0).
+
+    The steps of a block's modules add up to the block's, so these add up to the whole change. Each is tested over
+    samples at 5 % divided by the number of kinds.
+    """
+    block = BLOCK_STEPS["residual", measurement.about.model.placement]
+    pairs: dict[str, list[tuple[Cell, Cell]]] = {}
+    for layer in range(stretch.first, stretch.last + 1):
+        for start, end, kind in block:
+            before = (
+                _input(measurement, layer, metric, policy)
+                if start == "pre"
+                else Cell(f"blocks.{layer}.{start}", metric, policy)
+            )
+            pairs.setdefault(kind, []).append((before, Cell(f"blocks.{layer}.{end}", metric, policy)))
+    if any(cell not in measurement.cells for found in pairs.values() for pair in found for cell in pair):
+        return {}
+    return {kind: change(measurement, found, DOUBT / len(pairs)) for kind, found in pairs.items()}
+
+
+def change(measurement: Measurement, pairs: Sequence[tuple[Cell, Cell]], doubt: float) -> tuple[float, int]:
+    """The sum of `after − before` over pairs of cells, a mean over samples, and its clear sign.
+
+    Clear is what Student's test over samples leaves that much doubt of; the sign of one sample is taken as it is.
+    Where samples were not kept, the standard errors of all cells are added, which bounds that of the sum however they
+    correlate.
+    """
+    kept = measurement.per_sample
+    if kept is not None:
+        with np.errstate(invalid="ignore", over="ignore"):  # inf − inf
+            values = np.sum([kept[after] - kept[before] for before, after in pairs], axis=0)
+        values = values[np.isfinite(values)]
+        scale = float(np.abs(values).max(initial=0.0)) or 1.0  # squares of very large values are numbers too
+        found = paired_difference(np.zeros(len(values)), values / scale)
+        mean, count, p = found.mean * scale, found.pairs, found.p
+    else:
+        cells = [(measurement.cells[before], measurement.cells[after]) for before, after in pairs]
+        mean, count = sum(b.mean - a.mean for a, b in cells), min(a.count for a, _ in cells)
+        error = sum(a.sem + b.sem for a, b in cells)
+        p = student_p(mean / error, count - 1) if error > 0 else float(mean == 0)
+    clear = p < doubt or count == 1
+    return mean, int(math.copysign(1, mean)) if clear and abs(mean) > 0 else 0
+
+
+def _turns(means: Sequence[float]) -> list[int]:
+    """Both ends, and between them the places where the curve turns; the smallest turns are dropped first."""
+    size = max((abs(v) for v in means if math.isfinite(v)), default=0.0) or 1.0
+    values = [v / size for v in means]
+    rises = [b > a for a, b in pairwise(values) if b != a]
+    if not rises or not all(map(math.isfinite, values)):
+        return list(dict.fromkeys((0, len(values) - 1)))
+    places = [0, *range(1, len(values) - 1), len(values) - 1]
+    places = [p for k, p in enumerate(places) if k in (0, len(places) - 1) or _extreme(values, p)]
+    least = LEAST_TURN * (max(values) - min(values))
+    while len(places) > 2:
+        sizes = [abs(values[b] - values[a]) for a, b in pairwise(places)]
+        smallest = min(range(len(sizes)), key=sizes.__getitem__)
+        if sizes[smallest] >= least and len(places) - 2 <= MOST_TURNS:
+            break
+        inner = {k for k in (smallest, smallest + 1) if 0 < k < len(places) - 1}
+        places = [p for k, p in enumerate(places) if k not in inner]
+    return places
+
+
+def _extreme(values: Sequence[float], place: int) -> bool:
+    """A strict turn; of equal neighbours the first counts."""
+    before = values[place] - values[place - 1]
+    after = next((values[k] - values[place] for k in range(place + 1, len(values)) if values[k] != values[place]), 0.0)
+    return before * after < 0
+
+
+def _unclear(curve: Curve, places: Sequence[int]) -> set[int] | None:
+    """The turns that fall when the first stretch without a clear change joins those around it."""
+    found = [curve.direction(i, j) for i, j in pairwise(places)]
+    for k, way in enumerate(found):
+        if way == 0 and 0 < k < len(found) - 1:
+            return {places[k], places[k + 1]}
+        if way == 0 and len(found) > 1 and found[k - 1 if k else 1] == 0:
+            return {places[k if k else 1]}
+    return None
+
+
+def _input(measurement: Measurement, layer: int, metric: str, policy: str) -> Cell:
+    """The stream before a layer; some families show it as the output of the layer before only."""
+    last = f"blocks.{layer - 1}.post" if layer else "embed"
+    own = Cell(f"blocks.{layer}.pre", metric, policy)
+    return own if own in measurement.cells else Cell(last, metric, policy)

@@ -1,0 +1,85 @@
+"""What the weights and the theory say of one model, in words: eigenvalues, types, exponents, steps too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from unsmooth.metrics.tolerance import is_zero
+from unsmooth.page.words import how_many
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.explanation import Explanation
+    from unsmooth.analysis.subject import Subject
+
+MANY_ZEROS = 0.05  # of H's eigenvalues: centring makes one of a layer 0, value heads that are shared make many
+Said = tuple[str, str, Mapping[str, str]]  # a clause, the section it is read from, and what to choose there
+
+
+def theory_found(subject: Subject) -> list[Said]:
+    """The clauses on one model, in the order of their sentence; none where it was not explained."""
+    explanation = subject.explanation
+    if explanation is None:
+        return []
+    return [*_eigenvalues(explanation), *_types(explanation), *_exponents(subject), *_overshoot(subject, explanation)]
+
+
+def _eigenvalues(explanation: Explanation) -> list[Said]:
+    """On which side of zero the eigenvalues of H lie, zeros apart."""
+    negative, positive, nothing, folded = eigenvalue_shares(explanation)
+    if not negative + positive:
+        return []
+    sharp = negative / (negative + positive)
+    whose = "H with normalisation folded in" if folded else "H"
+    if how_many(sharp) == "about half of the":
+        text = f"the eigenvalues of {whose} lie on both sides of zero in about equal parts"
+    elif sharp > 0.5:
+        text = f"{how_many(sharp)} eigenvalues of {whose} are negative, the sharpening side"
+    else:
+        text = f"{how_many(1 - sharp)} eigenvalues of {whose} are positive, the smoothing side"
+    if nothing >= MANY_ZEROS:
+        text += " (zeros, of which there are many, apart)"
+    return [(text, "histograms", {"folding": "folded" if folded else "raw", "of": "layer"})]
+
+
+def eigenvalue_shares(explanation: Explanation) -> tuple[float, float, float, bool]:
+    """Shares of eigenvalues left of zero, right of it and at it, over layers; whether normalisation is folded in."""
+    folded = max(row["folded"] for row in explanation.spectra)
+    layers = [row["layer_values"] for row in explanation.spectra if row["folded"] == folded]
+    zeros = [is_zero(values) for values in layers]
+    count = sum(len(values) for values in layers)
+    negative = sum(int(((v.real < 0) & ~zero).sum()) for v, zero in zip(layers, zeros, strict=True))
+    positive = sum(int(((v.real > 0) & ~zero).sum()) for v, zero in zip(layers, zeros, strict=True))
+    return negative / count, positive / count, (count - negative - positive) / count, bool(folded)
+
+
+def _types(explanation: Explanation) -> list[Said]:
+    """How often the sharpening type dominates, as H acts; the figure has the paper's count too."""
+    frame = explanation.head_frame()
+    if "kind" not in frame or not frame["kind"].notna().any():
+        return []
+    table = explanation.type_shares("kind").set_index("kind")
+    many = how_many(float(table["share"].astype(float)["sharpening"]))
+    return [(f"the sharpening type dominates in {many} heads", "shares", {"count": "acting"})]
+
+
+def _exponents(subject: Subject) -> list[Said]:
+    """Whether γ tells the sign of a step better than guessing would."""
+    found = subject.agreements["exponent"]
+    if not found.count:
+        return []
+    if found.majority == 1:
+        text = f"γ has the sign of attention’s steps, which all have one sign, in {how_many(found.accuracy)} cases"
+    else:
+        more = "more" if found.accuracy > found.majority else "no more"
+        text = f"γ has the sign of attention’s steps {more} often than always guessing the more frequent sign would"
+    return [(text, "exponents", {})]
+
+
+def _overshoot(subject: Subject, explanation: Explanation) -> list[Said]:
+    """Why γ may say smoothing where every measured step sharpens."""
+    over = explanation.overshooting()
+    if not over:
+        return []
+    many = how_many(len(over) / subject.measurement.about.model.layers)
+    return [(f"in {many} layers the step overshoots, and one pass need not do what γ says", "spectra", {})]

@@ -1,0 +1,336 @@
+"""Measurements whose course is known by construction: every sentence and verdict says what the numbers say."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, numbers, plain
+
+from unsmooth.analysis import Subject
+from unsmooth.analysis.measurement import Cell
+from unsmooth.page import build_report
+from unsmooth.page.course import leading_metrics
+from unsmooth.page.data import shared_policies
+from unsmooth.page.findings import Finding, findings
+from unsmooth.page.glance import in_short, passed
+
+VERBS = {1: "smooths", -1: "sharpens"}
+FIGURES = dict.fromkeys(("depth", "steps", "provenance"), "Figure")
+
+
+def sharp(curve: list[float], **others: Any) -> dict[str, dict[str, list[float]]]:
+    """HFC/LFC as given, and the other metrics telling the same course."""
+    return {"all": {"hfc_lfc": curve, "cosine_similarity": [0.9 - 0.1 * v for v in curve],
+                    "effective_rank": [10 + v for v in curve]}, **others}  # fmt: skip
+
+
+def only(curve: list[float], metric: str = "hfc_lfc") -> dict[str, dict[str, list[float]]]:
+    return {"all": {metric: curve}}
+
+
+def line(start: float, end: float, layers: int) -> list[float]:
+    return [start + (end - start) * k / layers for k in range(layers + 1)]
+
+
+FALL, RISE = line(4.0, 1.0, 6), line(1.0, 4.0, 6)
+PEAK = [1.0, 2.5, 4.0, 3.5, 3.0, 2.0, 1.5]
+VALLEY = [4.0, 2.0, 1.0, 1.5, 2.5, 3.0, 3.5]
+WIGGLE = [1.0, 1.003, 0.998, 1.002, 0.997, 1.001, 1.0]
+SINK = {"embed": (1.1, 0, 0.0), "blocks.0.mid": (1.2, 0, 0.0), "blocks.0.post": (1.3, 0, 0.0),
+        "blocks.1.mid": (1.4, 0, 0.0), "blocks.1.post": (300.0, 0, 1.0), "blocks.2.mid": (280.0, 0, 1.0),
+        "blocks.2.post": (260.0, 0, 1.0)}  # fmt: skip
+
+
+def outlier_made(**more: Any) -> dict[str, Any]:
+    """With the sink HFC/LFC leaps in layer 1; without it, it falls all the way."""
+    return {"curves": {"all": {"hfc_lfc": [2.0, 1.8, 9.0, 8.0]}, "no-outliers": {"hfc_lfc": [2.0, 1.7, 1.2, 1.0]}},
+            "extremes": SINK, **more}  # fmt: skip
+
+
+# name: (the model, its course as (way, last layer) of each stretch, and a word of what must be said)
+CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
+    "rising": (Known("m", sharp(RISE)), [(-1, 5)], "in every layer"),
+    "falling": (Known("m", sharp(FALL)), [(1, 5)], "in every layer"),
+    "flat": (Known("m", sharp(WIGGLE), noise=3.0), [(0, 5)], "does not clearly change"),
+    "constant": (Known("m", only([2.0] * 5), noise=0.0), [(0, 3)], "does not clearly change"),
+    "zeros": (Known("m", only([0.0] * 5), noise=0.0, offset=0.0), [(0, 3)], "does not clearly change"),
+    "rounding": (Known("m", only([2.0, 2.0 + 1e-14, 2.0 + 3e-14]), noise=0.0), [(0, 1)], "does not clearly change"),
+    "peak": (Known("m", sharp(PEAK)), [(-1, 1), (1, 5)], "through layer 1"),
+    "valley": (Known("m", sharp(VALLEY)), [(1, 1), (-1, 5)], "through layer 1"),
+    "down, up, down": (Known("m", sharp([4.0, 2.0, 3.5, 3.9, 2.0, 1.0])), [(1, 0), (-1, 2), (1, 4)], "in layer 0"),
+    "up, down, up": (Known("m", sharp([1.0, 2.0, 4.0, 3.0, 1.5, 3.5])), [(-1, 1), (1, 3), (-1, 4)], "in layer 4"),
+    "many turns": (
+        Known("m", sharp([1.0, 5.0, 3.9, 5.0, 2.0, 3.2, 1.0])), [(-1, 2), (1, 5)], "most in layer 0"),
+    "a small way back": (Known("m", sharp([4.0, 3.0, 2.0, 2.4, 1.5, 1.0])), [(1, 4)], "from its first layer"),
+    "a way back that samples do not show": (
+        Known("m", sharp([4.0, 2.0, 3.0, 1.0]), noise=0.35, samples=8), [(1, 2)], "from its first layer"),
+    "rises, then nothing clear": (
+        Known("m", only([1.0, 3.0, 5.0, 4.0]), noise=0.35, samples=16), [(-1, 1), (0, 2)], "no clear change"),
+    "nothing clear, then falls": (
+        Known("m", only([4.0, 5.0, 3.0, 1.0]), noise=0.35, samples=16), [(0, 0), (1, 2)], "no clear change"),
+    "eleven of twelve smooth": (
+        Known("m", sharp([1.2, 4.0, *(4.0 - 0.27 * k for k in range(1, 12))])), [(-1, 0), (1, 11)], "in layer 0"),
+    "the last layer alone": (
+        Known("m", sharp([1.1, 1.3, 1.6, 1.7, 1.65, 0.9])), [(-1, 2), (1, 4)], "most in layer 4"),
+    "one layer": (Known("m", sharp([2.0, 1.0])), [(1, 0)], "in its one layer"),
+    "one layer that does nothing": (Known("m", sharp([2.0, 2.001]), noise=9.0), [(0, 0)], "in its one layer"),
+    "two layers": (Known("m", sharp([1.0, 2.0, 0.5])), [(-1, 0), (1, 1)], "in layer 1, the last"),
+    "one sample": (Known("m", sharp(PEAK), samples=1), [(-1, 1), (1, 5)], "then"),
+    "two samples": (Known("m", sharp(PEAK), samples=2, noise=0.02), [(0, 5)], "does not clearly change"),
+    "many samples": (Known("m", sharp(PEAK), samples=200, noise=0.5), [(-1, 1), (1, 5)], "then"),
+    "no samples kept": (Known("m", sharp(PEAK), kept=False, offset=0.0), [(-1, 1), (1, 5)], "then"),
+    "no samples kept, far apart": (Known("m", sharp(PEAK), kept=False, offset=4.0), [(0, 5)], "does not clearly"),
+    "a cosine alone": (Known("m", only([0.1, 0.3, 0.6, 0.8], "cosine_similarity")), [(1, 2)], "cosine similarity 0.1"),
+    "negative cosines": (Known("m", only([0.2, -0.1, -0.3], "cosine_similarity")), [(-1, 1)], "→ −0.3"),
+    "huge": (Known("m", only([4e150, 3e150, 1e150])), [(1, 1)], "in every layer"),
+    "tiny": (Known("m", only([4e-300, 3e-300, 1e-300])), [(1, 1)], "in every layer"),
+    "metrics that disagree": (
+        Known("m", {"all": {"hfc_lfc": FALL, "cosine_similarity": FALL[::-1], "effective_rank": PEAK}}),
+        [(1, 5)], "by effective rank it first sharpens, then smooths"),
+    "attention against the MLP": (Known("m", sharp(FALL), parts=[1.8, -0.8]), [(1, 5)], "against the MLP"),
+    "the MLP alone": (Known("m", sharp(RISE), parts=[0.01, 0.99]), [(-1, 5)], "comes from the MLP"),
+    "post-norm": (
+        Known("m", sharp(FALL), placement="post", parts=[0.42, 0.5, 0.04, 0.04]), [(1, 5)],
+        "comes from the normalisation and attention"),
+    "post-norm, the norm against attention": (
+        Known("m", sharp(FALL), placement="post", parts=[2.0, -1.0, 0.0, 0.0]), [(1, 5)],
+        "comes from attention, against the normalisation"),
+    "parallel": (Known("m", sharp(FALL), placement="parallel-shared"), [(1, 5)], "in one sum"),
+    "a decoder with a sink": (Known("m", **outlier_made()), [(1, 2)], "in every layer"),
+    "a sink that is not measured": (
+        Known("m", only([2.0, 1.8, 9.0, 8.0]), extremes=SINK), [(-1, 2)], "from its first layer"),
+    "outliers of a file that does not say which": (Known("m", **outlier_made(extremes={})), [(1, 2)], "every layer"),
+    "outliers at changing positions": (
+        Known("m", **outlier_made(extremes={p: (r, None, n) for p, (r, _, n) in SINK.items()})), [(1, 2)], "every"),
+    "an outlier from the start": (
+        Known("m", **outlier_made(extremes=dict.fromkeys(SINK, (40.0, 3, 1.0)))), [(1, 2)], "every"),
+    "a vanished token": (
+        Known("m", **outlier_made(extremes={p: (1 / r, 5, n) for p, (r, _, n) in SINK.items()})), [(1, 2)], "every"),
+    "outliers that carry nothing": (
+        Known("m", {"all": {"hfc_lfc": FALL}, "no-outliers": {"hfc_lfc": [v * 1.1 for v in FALL]}}, extremes={
+            f"blocks.{i}.post": (30.0, 0, 1.0) for i in range(6)}), [(1, 5)], "in every layer"),
+}  # fmt: skip
+
+
+def said(subjects: list[Subject]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for finding in findings(subjects):
+        found.setdefault(finding.about, []).append(plain(finding.html()))
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_sentence_says_what_the_numbers_say(name: str) -> None:
+    known, expected, word = CASES[name]
+    subject = known.subject()
+    metrics, policy = leading_metrics([subject]), shared_policies([subject])[0]
+    text = said([subject])["model"][0]
+    course, _, rest = text.removeprefix("m ").partition(". ")
+    claims = check_course(known, course, metrics[0], policy)
+    assert [(claim.way, claim.last) for claim in claims] == expected
+    assert word in text
+    assert len(numbers(text.replace("m ", "", 1))) <= 3
+    _check_others(known, rest, metrics, policy, claims)
+    if known.placement != "parallel-shared" and any(claim.way for claim in claims):
+        makers = next(part for part in rest.split(". ") if "comes from" in part or "clearly makes" in part)
+        check_makers(known, makers, claims, metrics[0], policy)
+    else:
+        assert "comes from" not in text
+
+
+def _check_others(known: Known, rest: str, metrics: list[str], policy: str, claims: list[Claim]) -> None:
+    """Who agrees, and what the others say: the sign of each clear stretch between the turns of their own curve."""
+    shape = [claim.way for claim in claims if claim.way]
+    for metric in metrics[1:]:
+        title = TITLES[metric]
+        own = next((p for p in re.split(r"; |\. ", rest) if title in p.lower()), "")
+        told = re.search(r"it (.*)", own)
+        if "agree" in own:
+            curve = known.depth(metric, policy).mean(0) * SMOOTHER[metric]
+            turned = [int(np.sign(curve[c.last + 1] - curve[c.first])) for c in claims if c.way]
+            assert turned == shape
+        else:
+            assert told is not None
+            ways = [{"smooths": 1, "sharpens": -1}[w] for w in re.findall(r"smooths|sharpens", told[1])]
+            assert ways != shape
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_in_short_is_the_course(name: str) -> None:
+    known, expected, _ = CASES[name]
+    subject = known.subject()
+    metrics, policy = leading_metrics([subject]), shared_policies([subject])[0]
+    short = in_short(subject.measurement, metrics, policy, VERBS)
+    verbs = [{"smooths": 1, "sharpens": -1, "no clear change": 0}[w]
+             for w in re.findall("smooths|sharpens|no clear change", short)]  # fmt: skip
+    assert verbs == [way for way, _ in expected]
+    mean = known.depth(metrics[0], policy).mean(0)
+    assert passed(subject.measurement, metrics[0], policy) == pytest.approx(
+        [mean[0], *(mean[last + 1] for _, last in expected)], rel=1e-9, abs=1e-300
+    )
+    for (_, last), clause in zip(expected[:-1], short.split(", then "), strict=False):
+        assert clause.endswith(f"layer {last}")
+
+
+def test_there_are_at_least_thirty_and_every_page_can_be_built() -> None:
+    assert len(CASES) >= 30
+    for known, _, _ in (CASES[name] for name in ("huge", "zeros", "one layer", "post-norm", "a decoder with a sink")):
+        assert "findings" in build_report([known.subject()])
+
+
+def outlier_sentence(known: Known) -> str:
+    return " ".join(said([known.subject()]).get("outliers", []))
+
+
+def test_the_sink_is_named_with_its_layer_and_norm() -> None:
+    text = outlier_sentence(CASES["a decoder with a sink"][0])
+    points = list(SINK)
+    jumps = {b: math.log(SINK[b][0] / SINK[a][0]) for a, b in pairwise(points)}
+    _, layer, name = max(jumps, key=jumps.__getitem__).split(".")
+    assert f"{ {'mid': 'attention', 'post': 'the MLP'}[name] } of layer {layer} brings its norm to" in text
+    assert "the first token of every sample" in text
+    assert numbers(text.removeprefix("In m ")) == [float(layer), SINK[f"blocks.{layer}.{name}"][0]]
+    assert "carry HFC/LFC" in text
+
+
+def test_headline_default_view_verdict_and_glance_are_without_outliers() -> None:
+    known = CASES["a decoder with a sink"][0]
+    subject = known.subject()
+    assert shared_policies([subject])[0] == "no-outliers"
+    html = build_report([subject])
+    assert "tokens but outliers" in html
+    everything = plain(html)
+    assert "sharpens" not in everything.partition("The words of this page")[0]
+    assert [f.parts[-1].view["tokens"] for f in findings([subject]) if f.about == "outliers"] == ["all"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("factor", "first"), [(1.24, "all"), (1.26, "no-outliers"), (1 / 1.26, "no-outliers")])
+def test_outliers_carry_a_metric_from_a_quarter_on(factor: float, first: str) -> None:
+    curve = [2.0, 2.0 * factor, 2.0]
+    known = Known("m", {"all": {"hfc_lfc": curve}, "no-outliers": {"hfc_lfc": [2.0, 2.0, 2.0]}}, offset=0.1)
+    assert shared_policies([known.subject()])[0] == first
+    assert bool(outlier_sentence(known)) == (first == "no-outliers")
+
+
+@pytest.mark.parametrize(("gap", "first"), [(0.09, "all"), (0.11, "no-outliers")])
+def test_of_a_cosine_the_difference_counts(gap: float, first: str) -> None:
+    curves = {"all": {"cosine_similarity": [0.01, 0.05]}, "no-outliers": {"cosine_similarity": [0.01, 0.05 + gap]}}
+    assert shared_policies([Known("m", curves).subject()])[0] == first
+
+
+def test_other_tokens_than_outliers_do_not_carry_a_metric() -> None:
+    extremes = dict.fromkeys(("blocks.0.pre", "blocks.0.mid", "blocks.0.post"), (1.5, 0, 0.0))
+    curves = {"all": {"hfc_lfc": [2.0, 4.0]}, "no-outliers": {"hfc_lfc": [2.0, 2.0]}}  # special tokens, say
+    assert shared_policies([Known("m", curves, extremes=extremes).subject()])[0] == "all"
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("outliers at changing positions", "one token of each sample, not always at the same position,"),
+    ("an outlier from the start", "the token at position 3 of every sample is an outlier: before the first layer"),
+    ("a vanished token", "the token at position 5 of every sample is an outlier: the MLP of layer 1 shrinks its norm"),
+    ("outliers of a file that does not say which", "the file does not say which"),
+    ("a sink that is not measured", "What it carries is not known"),
+])  # fmt: skip
+def test_outliers_have_a_sentence_of_their_own(name: str, words: str) -> None:
+    text = outlier_sentence(CASES[name][0])
+    assert words in text
+    assert len(numbers(text.removeprefix("In m "))) <= 3
+
+
+@pytest.mark.parametrize("name", ["outliers that carry nothing", "falling", "flat"])
+def test_without_outliers_that_matter_there_is_no_such_sentence(name: str) -> None:
+    assert outlier_sentence(CASES[name][0]) == ""
+
+
+def compared(known: list[Known]) -> tuple[str, list[Known]]:
+    (text,) = said([each.subject() for each in known])["comparison"]
+    return text, sorted(known, key=lambda k: -k.depth("hfc_lfc", "all")[:, -1].mean())
+
+
+@pytest.mark.parametrize("noise", [0.02, 9.0])
+def test_models_of_different_depth_are_put_in_order_by_their_last_layer(noise: float) -> None:
+    a, b = Known("a", sharp(line(4, 1, 4)), noise=noise), Known("b", sharp(line(3, 2, 9)), noise=noise, seed=1)
+    text, (far, near) = compared([a, b])
+    assert f"farthest apart in {far.name} (HFC/LFC 2) and closest together in {near.name} (1)" in text
+    gap = scipy.stats.ttest_rel(far.depth("hfc_lfc", "all")[:, -1], near.depth("hfc_lfc", "all")[:, -1])
+    assert ("is larger than what samples leave open" in text) == (gap.pvalue < 0.05)
+    assert ("is no larger than" in text) == (gap.pvalue >= 0.05)
+    assert len(numbers(text)) <= 3
+
+
+def test_three_models_are_named_in_their_order_with_three_numbers_at_most() -> None:
+    known = [
+        Known(n, sharp(line(4, end, 4)), seed=k) for k, (n, end) in enumerate((("x", 2.0), ("y", 1.0), ("z", 3.0)))
+    ]
+    text, ordered = compared(known)
+    places = [text.index(f" {each.name}") for each in ordered]
+    assert places == sorted(places)
+    assert numbers(text) == [3.0, 1.0]
+
+
+def test_one_sample_and_few_samples_and_an_interruption_are_said() -> None:
+    for samples, words in ((1, "one sample: nothing could be tested"), (16, "With 16 samples, treat this as a")):
+        assert words in said([Known("m", sharp(FALL), samples=samples).subject()])["certainty"][0]
+    assert "certainty" not in said([Known("m", sharp(FALL), samples=30).subject()])
+    assert "interrupted" in said([Known("m", sharp(FALL), samples=30, partial=True).subject()])["certainty"][0]
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("falling", 'unsmooth.reparametrize(model, "sharpening")'),
+    ("rising", 'unsmooth.reparametrize(model, "smoothing")'),
+    ("flat", "measure more samples"),
+    ("a decoder with a sink", "leave tokens of extreme norm out"),
+])  # fmt: skip
+def test_the_last_line_says_what_one_could_do(name: str, words: str) -> None:
+    *_, last = findings([CASES[name][0].subject()])
+    assert last.about == "advice"
+    assert words in plain(last.html())
+
+
+def test_what_no_control_of_h_reaches_is_said() -> None:
+    (advice,) = said([Known("m", sharp(FALL), parts=[0.01, 0.99]).subject()])["advice"]
+    assert "the MLP makes it, which no control of H reaches" in advice
+    assert "reparametrize" not in advice
+
+
+def test_links_set_the_figure_to_what_the_sentence_speaks_of() -> None:
+    known = CASES["a decoder with a sink"][0]
+    (model,) = (f for f in findings([known.subject()]) if f.about == "model")
+    assert isinstance(model, Finding)
+    views = re.findall(r'href="#(\w+)" data-view="([^"]*)"', model.html(FIGURES))
+    assert [section for section, _ in views] == ["depth", "steps"]
+    for _, view in views:
+        assert "&quot;tokens&quot;: &quot;no-outliers&quot;" in view
+        assert "&quot;metric&quot;: &quot;hfc_lfc&quot;" in view
+    assert "href" not in re.sub(r'href="#term-', "", model.html())  # no link to a figure that is not there
+
+
+def test_a_step_between_points_that_were_not_measured_has_no_maker() -> None:
+    subject = Known("m", sharp(FALL)).subject()
+    for cell in [c for c in subject.measurement.cells if c.point.endswith(".mid")]:
+        del subject.measurement.cells[cell]
+    (text,) = said([subject])["model"]
+    assert "in every layer" in text
+    assert "comes from" not in text
+
+
+def test_without_the_outputs_of_layers_the_points_that_were_measured_stand_for_them() -> None:
+    subject = Known("m", only(FALL)).subject()
+    for cell in [c for c in subject.measurement.cells if c.point.endswith(".post")]:
+        del subject.measurement.cells[cell]
+    (text,) = said([subject])["model"]
+    assert text.startswith("m smooths its features")
+    start, end = (subject.measurement.cells[Cell(f"blocks.{p}", "hfc_lfc", "all")].mean for p in ("0.pre", "5.mid"))
+    assert numbers(text)[:2] == [float(f"{start:.3g}"), float(f"{end:.3g}")]
+
+
+def test_smoothing_is_never_judged() -> None:
+    for known, _, _ in CASES.values():
+        text = " ".join(plain(finding.html()) for finding in findings([known.subject()]))
+        assert not re.search(r"\b(bad|poor|suffers?|problem|harmful|unfortunately|healthy|degrad|worse)", text)

@@ -1,0 +1,92 @@
+"""What is said of weights and theory follows from the numbers, in words for shares."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from page.courses import Known, plain
+from results import about_explained
+
+from unsmooth.analysis import Explanation, Subject
+from unsmooth.page.findings import findings
+from unsmooth.page.theory_words import eigenvalue_shares
+
+
+def explained(
+    signs: list[tuple[float, float]], values: list[complex], kinds: list[str] | None = None, folded: bool = True
+) -> Subject:
+    """γ and the measured step of each layer, the eigenvalues of every layer, the type of each head."""
+    rows = [
+        {"layer": i, "input": 0, "step": 2.0, "exponent": predicted, "measured_ratio": measured}
+        for i, (predicted, measured) in enumerate(signs)
+    ]
+    heads = [
+        {"layer": 0, "head": h, "input": 0, "paper_kind": "mixed", "paper_endpoint": "largest", "endpoint": "largest",
+         "kind": kind} for h, kind in enumerate(kinds or [])
+    ]  # fmt: skip
+    spectra = [
+        {"layer": i, "folded": folded, "layer_values": torch.tensor(values), "head_values": torch.tensor([values])}
+        for i in range(len(signs))
+    ]
+    known = Known("x", {"all": {"hfc_lfc": [2.0 - 0.1 * i for i in range(len(signs) + 1)]}})
+    return Subject("x", known.subject().measurement, Explanation(rows, heads, [], spectra, about_explained()))
+
+
+def said(subject: Subject) -> str:
+    return plain(findings([subject])[0].html())
+
+
+@pytest.mark.parametrize(("values", "words"), [
+    ([-0.3 + 0j, -0.2, -0.1, 0.1], "Most eigenvalues of H with normalisation folded in are negative, the sharpening"),
+    ([-0.3 + 0j, 0.2, 0.1, 0.1], "Most eigenvalues of H with normalisation folded in are positive, the smoothing"),
+    ([-0.3 + 0j, -0.2, 0.1, 0.1], "lie on both sides of zero in about equal parts"),
+    ([0.3 + 0j, 0.2, 0.1, 0.1], "All eigenvalues of H with normalisation folded in are positive"),
+    ([0.3 + 0j, 0.2, 0.0, 0.0], "are positive, the smoothing side (zeros, of which there are many, apart)"),
+])  # fmt: skip
+def test_the_side_of_zero_is_that_of_most_eigenvalues(values: list[complex], words: str) -> None:
+    subject = explained([(1.0, 1.0)] * 2, values)
+    assert words in said(subject)
+    assert subject.explanation is not None
+    real = torch.tensor(values).real
+    assert eigenvalue_shares(subject.explanation)[:3] == pytest.approx(
+        [float((real < 0).double().mean()), float((real > 0).double().mean()), float((real == 0).double().mean())]
+    )
+
+
+def test_bare_weights_are_not_said_to_be_folded() -> None:
+    assert "All eigenvalues of H are positive" in said(explained([(1.0, 1.0)] * 2, [0.3 + 0j, 0.2], folded=False))
+
+
+@pytest.mark.parametrize(("sharpening", "words"), [
+    (0, "in no heads"), (1, "in a minority of the heads"), (5, "in about half of the heads"), (8, "in most heads"),
+    (10, "in all heads"),
+])  # fmt: skip
+def test_how_often_the_sharpening_type_dominates_is_said_in_words(sharpening: int, words: str) -> None:
+    kinds = ["sharpening"] * sharpening + ["smoothing"] * (10 - sharpening)
+    assert f"the sharpening type dominates {words}" in said(explained([(1.0, 1.0)] * 2, [0.1 + 0j], kinds))
+
+
+@pytest.mark.parametrize(("signs", "words"), [
+    ([(1, 1), (1, 1), (-1, -1), (1, -1)], "more often than always guessing the more frequent sign would"),
+    ([(1, 1), (-1, 1), (-1, -1), (1, -1)], "no more often than always guessing the more frequent sign would"),
+    ([(1, 1), (1, 1), (1, 1), (-1, 1)], "which all have one sign, in most cases"),
+    ([(-1, 1), (-1, 1)], "which all have one sign, in no cases"),
+])  # fmt: skip
+def test_gamma_is_held_against_guessing(signs: list[tuple[float, float]], words: str) -> None:
+    right = sum(a * b > 0 for a, b in signs) / len(signs)
+    up = sum(b > 0 for _, b in signs) / len(signs)
+    text = said(explained([(float(a), float(b)) for a, b in signs], [0.1 + 0j]))
+    assert words in text
+    if 0 < up < 1:
+        assert (" more often" in text.replace("no more often", "")) == (right > max(up, 1 - up))
+
+
+@pytest.mark.parametrize(("lowest", "words"), [(-1.6, "In all layers the step overshoots"), (-0.4, "")])
+def test_a_step_too_long_for_a_negative_eigenvalue_is_named(lowest: float, words: str) -> None:
+    text = said(explained([(-1.0, 1.0)] * 3, [lowest + 0j, 0.1]))  # s = 2: s·λ = −3.2 or −0.8
+    assert ("overshoots" in text) == bool(words)
+    assert words.lower() in text.lower()
+
+
+def test_without_an_explanation_nothing_is_said_of_weights() -> None:
+    assert "eigenvalues" not in said(Known("x", {"all": {"hfc_lfc": [2.0, 1.0]}}).subject())
