@@ -91,3 +91,24 @@ def test_padded_patches_of_pictures_of_several_shapes_count_nowhere() -> None:
         assert a["measured_hfc"] == pytest.approx(b["measured_hfc"], abs=1e-4)
     with pytest.warns(UserWarning, match="hold padding, which tokens='all' and tokens='patches' count as tokens"):
         measure(model, [batch(0.0)], tokens=["all", "patches"], points="embed")
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_queries_that_see_nothing_are_left_out_in_float64_too(kernel: str) -> None:
+    """Padding on the left: Hugging Face's float64 mask is −∞ in its float32 softmax, and those rows NaN."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=32
+    )
+    config._attn_implementation = kernel
+    model = transformers.LlamaModel(config).double()
+    ids, mask = torch.randint(3, 50, (2, 9)), torch.ones(2, 9, dtype=torch.long)
+    mask[1, :3] = 0
+    padded = explain(model, [{"input_ids": ids, "attention_mask": mask}])
+    alone = explain(model, [{"input_ids": ids[1:, 3:]}])
+    found = [row for row in padded.layers if row["input"] == 1]
+    for a, b in zip(found, alone.layers, strict=True):
+        assert a["tokens"] == b["tokens"] == 6
+        for name in ("measured_ratio", "frozen_ratio", "exponent"):
+            assert a[name] == pytest.approx(b[name], abs=1e-2 if name == "exponent" else 1e-6)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -76,3 +77,24 @@ def test_unknown_values_are_listed(app: typer.Typer) -> None:
         invoke(app, "simulate", "--form", "general", "--norm", "mid")
     with pytest.raises(OptionError, match="expected layer numbers with commas"):
         invoke(app, "explain", *TINY, "--data", "random", "--layers", "first")
+
+
+@pytest.mark.parametrize("given", [("--norm", "pre"), ("--mode", "smoothing"), ("--sign", 1)])
+def test_what_chooses_one_cell_is_refused_without_its_form(app: typer.Typer, given: tuple[str, str]) -> None:
+    for beside in ((), ("--form", "general", "--table")):
+        with pytest.raises(OptionError, match=f"{given[0]} choose one cell, together with --form"):
+            invoke(app, "simulate", *given, *beside, "--seeds", 1)
+
+
+def test_seeds_are_counted_while_they_are_simulated(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int | None]] = []
+
+    def watched(batches: Any, label: str, total: int | None) -> Any:
+        seen.append((label, total))
+        return batches
+
+    monkeypatch.setattr("unsmooth.cli.progress.track", watched)
+    small = ("--seeds", 2, "--layers", 2, "--tokens", 6, "--dim", 4)
+    invoke(app, "simulate", *small)
+    invoke(app, "simulate", "--form", "general", *small)
+    assert seen == [("simulating seeds", 2)] * 2

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsmooth.errors import OptionError
-from unsmooth.theory import corollary3, lemma2
+from unsmooth.theory import corollary3, dominance, lemma2, simulate
 
 reals = st.floats(-3, 3).map(lambda v: round(v, 3))
 
@@ -73,3 +73,26 @@ def test_corollary_3_is_silent_about_mixed_and_complex_spectra() -> None:
     assert corollary3(torch.tensor([-0.5, 0.5])) is None
     assert corollary3(torch.tensor([-1.2])) is None
     assert corollary3(torch.tensor([-0.5 + 0.1j])) is None
+
+
+def test_a_step_above_minus_two_is_not_enough_for_sharpening() -> None:
+    """All λ in [−2, −1): the mean token shrinks, and yet the layer smooths, because HFC shrinks faster."""
+    n = 8
+    a = 0.9 * torch.eye(n, dtype=torch.float64) + 0.1 / n
+    h = torch.diag(torch.tensor([-1.9, -1.85, -1.8], dtype=torch.float64))
+    found = dominance(h, a)
+    assert corollary3(torch.linalg.eigvals(h)) is None
+    assert found.kind == "smoothing"
+    assert found.exponent == pytest.approx(-0.24, abs=0.005)
+    run = simulate(torch.randn(n, 3, dtype=torch.float64), a, h.mT, layers=200)
+    assert float(run.hfc_lfc[0]) > 1
+    assert float(run.hfc_lfc[-1]) < 1e-14
+    # the step that Corollary 3 allows sharpens, for this A and for every other
+    assert corollary3(torch.linalg.eigvals(h / 1.9)) == "sharpening"
+    assert dominance(h / 1.9, a).kind == "sharpening"
+
+
+def test_the_docstrings_own_counterexample_smooths_too() -> None:
+    a = torch.tensor([[0.95, 0.05], [0.05, 0.95]], dtype=torch.float64)  # eigenvalues 0.9 and 1
+    found = dominance(torch.diag(torch.tensor([-1.9, -1.85], dtype=torch.float64)), a)
+    assert (found.kind, round(found.rho_lfc, 3), round(found.rho_hfc, 3)) == ("smoothing", 0.9, 0.71)

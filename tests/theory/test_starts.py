@@ -105,14 +105,24 @@ def test_labels_say_what_differs() -> None:
 
 def test_a_documented_cell_is_met_by_sign_and_where_it_is_not_far_below_by_size() -> None:
     def agrees(mean: float, documented: float) -> bool:
-        return Cell(scenarios()[0], mean, 0.0, 0.0, documented).agrees
+        return Cell(scenarios()[0], (mean,), (1.0,), (1.0,), documented).agrees
 
     assert agrees(1.0, 1.59)
     assert not agrees(1.0, 1.61)
     assert not agrees(0.2, -0.2)
     assert agrees(-9.0, -15.0)
     assert not agrees(-3.7, -3.0)
-    assert agrees(-0.1, -0.0)
+
+
+def test_a_cell_of_two_heaps_is_met_by_the_share_of_seeds_and_says_where_each_heap_lies() -> None:
+    def cell(smooth: int) -> Cell:
+        values = (*[-15.0] * smooth, *[1.5] * (20 - smooth))
+        return Cell(scenarios()[0], values, (1.0,) * 20, values, float("nan"), 0.3)
+
+    assert [cell(n).agrees for n in (0, 1, 6, 11, 12)] == [False, True, True, True, False]
+    assert (cell(6).smoothed, cell(6).bimodal, cell(6).heaps) == (0.3, True, (-15.0, 1.5))
+    assert not cell(0).bimodal
+    assert (cell(6).right, cell(6).bare_right) == (14, 20)
 
 
 def test_cells_hold_mean_deviation_and_share_of_their_seeds() -> None:

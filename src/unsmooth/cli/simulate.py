@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,20 +24,20 @@ Layers = Annotated[int, typer.Option(min=1, help="Iterations of the layer.")]
 Tokens = Annotated[int, typer.Option(min=2, help="Tokens of the random start.")]
 Dim = Annotated[int, typer.Option(min=1, help="Features of the random start.")]
 Picture = Annotated[Path | None, typer.Option("--image", help="Start from this image's 8×8 patches instead.")]
-Whole = Annotated[bool, typer.Option("--table", help="All cells, beside the documented ones (the default).")]
+Whole = Annotated[bool, typer.Option("--table", help="All cells, beside the documented ones (as without --form).")]
 Form = Annotated[str | None, typer.Option(help="One cell only: symmetric or general.")]
-Norm = Annotated[str, typer.Option(help="With --form: none, pre or post.")]
-Mode = Annotated[str, typer.Option(help="With --form: sharpening or smoothing.")]
-Sign = Annotated[int, typer.Option(help="With --form: sign of the LayerNorm weights, 1 or -1.")]
+Norm = Annotated[str | None, typer.Option(help="With --form: none (as without it), pre or post.")]
+Mode = Annotated[str | None, typer.Option(help="With --form: sharpening (as without it) or smoothing.")]
+Sign = Annotated[int | None, typer.Option(help="With --form: sign of the LayerNorm weights, 1 (as without it) or -1.")]
 Figure = Annotated[Path | None, typer.Option(help="Write Figure 3 to this HTML file.")]
 
 
 def command(
     table: Whole = False,
     form: Form = None,
-    norm: Norm = "none",
-    mode: Mode = "sharpening",
-    sign: Sign = 1,
+    norm: Norm = None,
+    mode: Mode = None,
+    sign: Sign = None,
     seeds: Seeds = 20,
     layers: Layers = 128,
     tokens: Tokens = 64,
@@ -46,15 +48,28 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Iterate one attention layer: does it smooth or sharpen, with no norm, Pre-LN or Post-LN?"""
+    from unsmooth.cli.progress import track
+    from unsmooth.errors import OptionError
+    from unsmooth.sources.files import check_writable
+
+    chosen = {"--norm": norm, "--mode": mode, "--sign": sign}
+    if (form is None or table) and (given := [name for name, value in chosen.items() if value is not None]):
+        raise OptionError(f"{' and '.join(given)} choose one cell, together with --form (and without --table)")
+    for path in (out, figure):
+        if path is not None:
+            check_writable(path)
     start = None if image is None else _patches(image)
     found: dict[str, Any]
     if form is not None and not table:
-        found = _one(form, norm, mode, sign, seeds, layers, tokens, dim, start)
+        found = _one(form, norm or "none", mode or "sharpening", sign or 1, seeds, layers, tokens, dim, start)
         shown = _curve_table(found)
     else:
         from unsmooth.theory.section5 import section5_table
 
-        cells = section5_table(range(seeds), layers, start, tokens, dim)
+        def tracked(all_seeds: Iterable[int]) -> Iterable[int]:
+            return track(all_seeds, "simulating seeds", seeds)
+
+        cells = section5_table(range(seeds), layers, start, tokens, dim, track=tracked)
         found = {"layers": layers, "seeds": seeds, "cells": [_cell(cell) for cell in cells]}
         shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
     text = json.dumps({"schema": "unsmooth.simulation/1", **found}, indent=1)
@@ -82,6 +97,7 @@ def _one(
 ) -> dict[str, Any]:
     import torch
 
+    from unsmooth.cli.progress import track
     from unsmooth.errors import OptionError
     from unsmooth.theory.scenario import FORMS, MODES, Scenario, curve
 
@@ -95,7 +111,8 @@ def _one(
         if got not in valid:
             raise OptionError.unknown(what, got, valid)
     scenario = Scenario(form, None if norm == "none" else norm, mode, sign)  # type: ignore[arg-type]
-    curves = torch.stack([curve(scenario, seed, layers, start, tokens, dim).log10() for seed in range(seeds)])
+    tracked = track(range(seeds), "simulating seeds", seeds)
+    curves = torch.stack([curve(scenario, seed, layers, start, tokens, dim).log10() for seed in tracked])
     spread = curves.std(0) if seeds > 1 else torch.zeros_like(curves[0])
     return {
         "scenario": scenario.label, "seeds": seeds, "layers": layers,
@@ -113,7 +130,10 @@ def _cell(cell: Cell) -> dict[str, Any]:
     s = cell.scenario
     return {
         "form": s.form, "norm": s.norm or "none", "mode": s.mode, "sign": s.sign, "mean": cell.mean, "std": cell.std,
-        "smoothed": cell.smoothed, "documented": cell.documented, "agrees": cell.agrees,
+        "smoothed": cell.smoothed, "bimodal": cell.bimodal, "values": list(cell.values),
+        "right": cell.right, "right_bare": cell.bare_right,
+        "documented": None if math.isnan(cell.documented) else cell.documented,
+        "documented_smoothed": cell.documented_share, "agrees": cell.agrees,
     }  # fmt: skip
 
 
@@ -128,9 +148,12 @@ def _curve_table(found: dict[str, Any]) -> Table:
 
 
 def _cell_table(cells: list[Cell], seeds: int, layers: int, comparable: bool) -> Table:
-    caption = "mean ± std over seeds"
+    caption = (
+        "mean ± std over seeds; where some seeds collapse and others sharpen there is no mean: the seeds of each, with "
+        "their medians. Right: in how many seeds γ, with the norm folded in, has the sign of the outcome"
+    )
     if comparable:
-        caption += "; ≠: not the sign, or not within ±0.6, of theory.md, section 5 (5 seeds), which is given"
+        caption += "; ≠: not what theory.md, section 5, documents (sign and ±0.6, or share of seeds), which is given"
     table = Table(
         title=f"log10 HFC/LFC after {layers} iterations, {seeds} seeds", title_justify="left", caption=caption
     )
@@ -146,5 +169,11 @@ def _cell_table(cells: list[Cell], seeds: int, layers: int, comparable: bool) ->
 
 
 def _text(cell: Cell, comparable: bool) -> str:
-    differs = f" ≠ {cell.documented:+.1f}" if comparable and not cell.agrees else ""
-    return f"{cell.mean:+.2f} ± {cell.std:.2f}{differs}"
+    expected = f"{cell.documented:+.1f}" if cell.documented_share is None else f"{cell.documented_share:.0%} smooth"
+    differs = f"\n≠ {expected}" if comparable and not cell.agrees else ""
+    count, right = len(cell.values), f"\nright: {cell.right} of {len(cell.values)}"
+    if not cell.bimodal:
+        return f"{cell.mean:+.2f} ± {cell.std:.2f}{right}{differs}"
+    low, high = cell.heaps
+    smooth = round(cell.smoothed * count)
+    return f"{smooth} smooth: {low:+.1f}\n{count - smooth} sharpen: {high:+.1f}{right}{differs}"

@@ -115,7 +115,20 @@ def unfused(v: ModelView, layers: Iterable[int]) -> Iterator[None]:
                     _set(stack, root, path, value)
             if maps.call_with:
                 stack.callback(_calling_with(layer.attention, maps.call_with).remove)
+            stack.callback(layer.attention.register_forward_pre_hook(_finite_mask, with_kwargs=True).remove)
         yield
+
+
+def _finite_mask(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A float64 mask that stays finite in float32, where Hugging Face's eager softmax works.
+
+    A query that may see nothing (padding on the left) has a row of −∞ there otherwise, NaN after the softmax, and NaN
+    in every token of the next layer; fused kernels give such a query 0.
+    """
+    mask = kwargs.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dtype == torch.float64:
+        kwargs = {**kwargs, "attention_mask": mask.clamp_min(torch.finfo(torch.float32).min)}
+    return args, kwargs
 
 
 def _set(stack: ExitStack, root: object, path: str, value: object) -> None:

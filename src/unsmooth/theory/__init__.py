@@ -1,5 +1,6 @@
 """Definitions on matrices: spectra of H and A, dominance, exponents, limits, simulation; no model is known here."""
 
+from unsmooth.theory.constant import FixedPoint, exponent_with_constant, fixed_point
 from unsmooth.theory.dominance import Dominance, Pair, dominance
 from unsmooth.theory.exponent import LayerExponent, layer_exponent
 from unsmooth.theory.folding import Folded, fold
@@ -12,6 +13,7 @@ from unsmooth.theory.stochastic import attention_entropy
 __all__ = [
     "AttentionSpectrum",
     "Dominance",
+    "FixedPoint",
     "Folded",
     "HSpectrum",
     "LayerExponent",
@@ -21,6 +23,8 @@ __all__ = [
     "attention_entropy",
     "corollary3",
     "dominance",
+    "exponent_with_constant",
+    "fixed_point",
     "fold",
     "layer_exponent",
     "lemma2",

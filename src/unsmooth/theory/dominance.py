@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unsmooth.metrics.tolerance import tolerance
 from unsmooth.theory.eigen import Eigen, eigen_of_attention, eigen_of_h
-from unsmooth.theory.matching import term_rank
+from unsmooth.theory.jordan import limit_rank
 from unsmooth.theory.prediction import LimitMetrics, predict_limit
 
 Kind = Literal["smoothing", "sharpening", "mixed"]
@@ -38,12 +38,15 @@ class Dominance:
     kind        every dominating pair is Perron's / none is / both kinds tie
     exponent    γ in nats per layer, its sign is the verdict: below 0, HFC/LFC falls like e^{γℓ}; above 0, HFC wins and
                 HFC/LFC tends to `predicted.hfc_lfc`, as A passes high frequencies on to the mean
+    rank_rate   κ in nats per layer, the rate of the other two definitions: σ₂/σ₁ of the features falls like e^{κℓ}, and
+                so does (effective rank − 1) up to a factor ℓ; 0 where the limit's rank is above one
     small_step  the same for a vanishing step: max Re λ_jλ_i over i ≠ n minus max Re λ_j
     margin      log of the dominating modulus over the largest one that does not dominate, nats per layer
     """
 
     kind: Kind
     exponent: float
+    rank_rate: float
     small_step: float
     margin: float
     tolerance: float
@@ -65,6 +68,15 @@ class Dominance:
     def angle_convergence(self) -> bool:
         """Definition 2: all angles go to 0; true iff only Perron pairs dominate."""
         return self.kind == "smoothing"
+
+    @property
+    def cosine_rate(self) -> float:
+        """2κ: (1 − |cos|) of two tokens falls like e^{2κℓ}, once the leading pair rules.
+
+        It does not rule before tokens on the other side of the mean have crossed it, while HFC/LFC along the leading
+        direction is above 1: with slow mixing (λ_A near 1, so γ near 0) that takes about ln(HFC/LFC)/|γ| layers.
+        """
+        return 2 * self.rank_rate
 
     @property
     def rank_collapse(self) -> bool:
@@ -99,8 +111,8 @@ class Dominance:
 def dominance(h: Float[Tensor, "dim dim"], a: Float[Tensor, "token token"], *, residual: bool = True) -> Dominance:
     """All pairs that reach `max |1 + λ_j^H λ_i^A|`, and what follows from them.
 
-    `H = (W_V W_proj)ᵀ`, `A` row-stochastic; `residual=False` drops the 1 (Corollaries 1 and 2). What is said of
-    the limit's rank and metrics assumes diagonalisable matrices; `d.h.condition` and `d.a.condition` tell.
+    `H = (W_V W_proj)ᵀ`, `A` row-stochastic; `residual=False` drops the 1 (Corollaries 1 and 2). The limit's rank
+    counts Jordan blocks; its metrics assume diagonalisable matrices: `d.h.condition` and `d.a.condition` tell.
 
     >>> a = torch.tensor([[0.6, 0.4], [0.1, 0.9]])
     >>> dominance(-0.5 * torch.eye(2), a).kind, dominance(0.5 * torch.eye(2), a).kind
@@ -118,12 +130,15 @@ def dominance(h: Float[Tensor, "dim dim"], a: Float[Tensor, "token token"], *, r
     return Dominance(
         kind=kind,
         exponent=log_ratio(rho_hfc, rho_lfc),
+        rank_rate=rank_rate(moduli, pattern),
         small_step=_small_step(eigen_h.values, eigen_a.values),
         margin=log_ratio(top, float(rest.max())) if rest.numel() else math.inf,
         tolerance=allowed,
         rho_lfc=rho_lfc,
         rho_hfc=rho_hfc,
-        limit_rank=term_rank(pattern),
+        limit_rank=limit_rank(
+            pattern, (a.detach().cpu().double(), eigen_a.values), (h.detach().cpu().double(), eigen_h.values), allowed
+        ),
         residual=residual,
         predicted=predict_limit(pattern, eigen_a, allowed),
         pattern=pattern,
@@ -148,6 +163,27 @@ def pair_tolerance(dtype: torch.dtype, h: Eigen, a: Eigen, top: float) -> float:
     size = max(len(h.values), len(a.values))
     grown = tolerance(dtype, size) * max(h.condition, a.condition)
     return min(grown, torch.finfo(dtype).eps ** (1 / 3)) * max(1.0, top)
+
+
+def rank_rate(moduli: Float[Tensor, "token feature"], pattern: Bool[Tensor, "token feature"]) -> float:
+    """κ: log of the largest modulus that adds to the limit's rank, over the dominating one.
+
+    A term `v_i v_jᵀ` that shares v_i* or v_j* with the limit `v_i* v_j*ᵀ` keeps its rank at one; two such terms, one of
+    each kind, raise it by their product. With several dominating pairs in one row (a complex pair of H) every term
+    outside that row adds to the rank.
+    """
+    rows, columns = pattern.any(1), pattern.any(0)
+    top = float(moduli.max())
+    if int(rows.sum()) > 1 and int(columns.sum()) > 1:
+        return 0.0
+    if int(rows.sum()) == 1 and int(columns.sum()) == 1:
+        beside = _largest(moduli[~rows][:, columns]) * _largest(moduli[rows][:, ~columns]) / top if top > 0 else 0.0
+        return log_ratio(max(_largest(moduli[~rows][:, ~columns]), beside), top)
+    return log_ratio(_largest(moduli[~rows] if int(rows.sum()) == 1 else moduli[:, ~columns]), top)
+
+
+def _largest(moduli: Tensor) -> float:
+    return float(moduli.max()) if moduli.numel() else 0.0
 
 
 def log_ratio(upper: float, lower: float) -> float:

@@ -29,7 +29,8 @@ def lemma2(lambda_h: Complex[Tensor, " feature"], lambda_a: Float[Tensor, " toke
     Two of its lines need more than the paper states, and `holds` says whether they have it (real `lambda_h`):
 
     - `λ_1^A > 0`, `|1 + λ_r| < 1`: no λ_H below −1. Counterexample: H {−1.9, −1.85}, A {0.9, 1}: the table names
-      |1 − 1.85·0.9| = 0.665, the maximum is |1 − 1.9| = 0.9.
+      |1 − 1.85·0.9| = 0.665, the maximum is |1 − 1.9| = 0.9. So λ_H ≥ −2 is not enough for sharpening: this layer
+      smooths, and Corollary 3's bound of −1 is the one that holds for every A.
     - `λ_1^A < 0`: the negative eigenvalue it flips must also be the most negative one. Counterexample:
       H {1, −0.1, −1.5}, A {−0.9, 1}: the table names |1 + 1| = 2, the maximum is |1 + 1.5·0.9| = 2.35.
     """
@@ -59,7 +60,7 @@ def lemma2(lambda_h: Complex[Tensor, " feature"], lambda_a: Float[Tensor, " toke
 
 
 def corollary3(lambda_h: Complex[Tensor, " feature"]) -> Literal["sharpening", "smoothing"] | None:
-    """What Corollary 3 guarantees for every attention matrix, or `None`.
+    """What Corollary 3 guarantees for every attention matrix, or `None`; with a step size s, of sλ.
 
     >>> corollary3(torch.tensor([-1.0, -0.1])), corollary3(torch.tensor([0.1, 7.0])), corollary3(torch.zeros(1))
     ('sharpening', 'smoothing', None)

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.errors import OptionError
+from unsmooth.theory.dominance import dominance
+from unsmooth.theory.exponent import layer_exponent
 from unsmooth.theory.simulate import simulate
 
 Mode = Literal["sharpening", "smoothing"]
@@ -73,17 +75,53 @@ def random_attention(x: Float[Tensor, "token dim"], generator: torch.Generator, 
     return torch.softmax((x @ query) @ (x @ key).mT / (temperature * dim**0.5), -1)
 
 
-def curve(
-    scenario: Scenario, seed: int, layers: int = 128, x: Tensor | None = None, tokens: int = 64, dim: int = 32
-) -> Float[Tensor, " layers"]:
-    """HFC/LFC over the iterations for one seed; one seed shares X, A, V, |λ| and |γ| over all scenarios."""
+@dataclass(frozen=True)
+class Draw:
+    """One random layer of a scenario: its start, attention, LayerNorm weight and H."""
+
+    scenario: Scenario
+    x: Float[Tensor, "token dim"]
+    a: Float[Tensor, "token token"]
+    weight: Float[Tensor, " dim"]
+    h: Float[Tensor, "dim dim"]
+
+    def curve(self, layers: int = 128) -> Float[Tensor, " layers"]:
+        """HFC/LFC over the iterations."""
+        return simulate(self.x, self.a, self.h.mT, layers, self.scenario.norm, norm_weight=self.weight).hfc_lfc
+
+    def exponent(self, folded: bool = True) -> float:
+        """γ of the layer, with the norm folded in or of H alone.
+
+        Before attention: the small-step γ of C Γ H, as the stream grows and the step shrinks. After the sum: γ of
+        `(X + A X W) C Γ`, the norm's statistics left out.
+        """
+        if not folded or self.scenario.norm is None:
+            return dominance(self.h, self.a).exponent
+        if self.scenario.norm == "pre":
+            scaled = self.h * self.weight  # (C Γ W)ᵀ = H Γ C
+            return dominance(scaled - scaled.mean(-1, keepdim=True), self.a).small_step
+
+        def after(rows: Tensor) -> Tensor:
+            return (rows - rows.mean(-1, keepdim=True)) * self.weight
+
+        return float(layer_exponent(self.a[None], self.h.mT[None], after=after).exponent)
+
+
+def draw(scenario: Scenario, seed: int, x: Tensor | None = None, tokens: int = 64, dim: int = 32) -> Draw:
+    """The random layer of one seed; one seed shares X, A, V, |λ| and |γ| over all scenarios."""
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(tokens, dim, generator=generator, dtype=torch.float64) if x is None else x.double()
     dim = start.shape[-1]
     a = random_attention(start, generator)
     weight = scenario.sign * torch.rand(dim, generator=generator, dtype=torch.float64)
-    h = random_h(dim, scenario.form, scenario.mode, generator)
-    return simulate(start, a, h.mT, layers, scenario.norm, norm_weight=weight).hfc_lfc
+    return Draw(scenario, start, a, weight, random_h(dim, scenario.form, scenario.mode, generator))
+
+
+def curve(
+    scenario: Scenario, seed: int, layers: int = 128, x: Tensor | None = None, tokens: int = 64, dim: int = 32
+) -> Float[Tensor, " layers"]:
+    """HFC/LFC over the iterations for one seed."""
+    return draw(scenario, seed, x, tokens, dim).curve(layers)
 
 
 def log10_table(

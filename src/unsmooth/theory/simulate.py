@@ -47,13 +47,15 @@ def simulate(
     norm_weight: Float[Tensor, " dim"] | None = None,
     norm_bias: Float[Tensor, " dim"] | None = None,
     eps: float = 1e-5,
+    constant: Float[Tensor, " dim"] | None = None,
     residual: bool = True,
     feed_forward: Callable[[Tensor], Tensor] | None = None,
 ) -> Simulation:
     """Iterate `X ← X + Σ_h A_h X W_h`, `W_h = H_hᵀ`.
 
     One head: `a (..., n, n)`, `w (d, d)`. Many: `a (..., h, n, n)`, `w (h, d, d)` or `(w_v, w_proj)`. A callable
-    `a` is asked for the attention of every layer's (normalised) input. `feed_forward` is a second sub-layer.
+    `a` is asked for the attention of every layer's (normalised) input. `constant` is what every token gets on top
+    (a bias). `feed_forward` is a second sub-layer.
     """
     step = _step(a, w)
     if norm not in (None, "pre", "post"):
@@ -69,11 +71,16 @@ def simulate(
         state = state + added if skip else added
         return normalise(state) if norm == "post" else state
 
+    def attend(state: Tensor) -> Tensor:
+        added = step(state)
+        # the state was divided by e^{log_scale}, and so is what is added to it
+        return added if constant is None else added + constant * (-log_scale).exp()[..., None, None]
+
     homogeneous = norm is None and feed_forward is None and isinstance(a, Tensor)
     state, log_scale = x, x.new_zeros(x.shape[:-2])
     ratios, cosines, scales = [hfc_lfc(x)], [mean_cosine(x)], [log_scale]
     for layer in range(1, layers + 1):
-        state = sublayer(state, step, residual)
+        state = sublayer(state, attend, residual)
         if feed_forward is not None:
             state = sublayer(state, feed_forward, True)
         if homogeneous:
