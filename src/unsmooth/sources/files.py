@@ -18,6 +18,12 @@ from unsmooth.errors import CheckpointError, OutputError, visible
 MOST_BYTES = 1 << 30
 
 
+def cache_folder() -> Path:
+    """Where what can be made again is kept: UNSMOOTH_CACHE, or `unsmooth` in the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("UNSMOOTH_CACHE") or Path(home) / "unsmooth")
+
+
 def check_writable(path: str | Path) -> None:
     """An error now, before hours of work, where `write_atomically` would fail in the end; leaves nothing behind."""
     with _refusing(path):

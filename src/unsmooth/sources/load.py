@@ -11,7 +11,7 @@ import torch
 from unsmooth.errors import OptionError
 from unsmooth.models.taps import find
 from unsmooth.sources.loaded import ImageInput, LoadedModel
-from unsmooth.sources.trained import load_trained
+from unsmooth.sources.trained import is_text, load_trained, trained_folder
 
 SCHEMES = ("timm", "hf", "zoo")
 
@@ -49,13 +49,12 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
         model, images = load_timm(name, weights, random_init, options)
         return LoadedModel(model, reference, "images", image_input=images)
     if colon and scheme == "hf":
-        from unsmooth.sources.load_hf import load_hf
-
-        model, modality, tokenizer, image = load_hf(name, weights, random_init, options)
-        return LoadedModel(model, reference, modality, tokenizer, image)
+        return _hugging_face(reference, name, weights, random_init, options)
     if weights is not None or random_init or options:
         raise OptionError(f"{reference}: weights, random_init and options are for timm: and hf: models only")
     if (colon and scheme == "zoo") or Path(reference).exists():
+        if is_text(folder := trained_folder(reference)):
+            return _hugging_face(reference, str(folder), None, False, {})
         model, config = load_trained(reference)
         size = int(config["arguments"].get("img_size", 224))
         images = ImageInput(size=size, mean=tuple(config["mean"]), std=tuple(config["std"]))
@@ -64,3 +63,12 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
         f"expected a model as {', '.join(f'{s}:NAME' for s in SCHEMES)} or the path of a checkpoint, got "
         f"{reference!r}" + (f": no scheme {scheme!r}" if colon else ", and there is no such path")
     )
+
+
+def _hugging_face(
+    reference: str, name: str, weights: str | Path | None, random_init: bool, options: dict[str, Any]
+) -> LoadedModel:
+    from unsmooth.sources.load_hf import load_hf
+
+    model, modality, tokenizer, image = load_hf(name, weights, random_init, options)
+    return LoadedModel(model, reference, modality, tokenizer, image)

@@ -25,6 +25,7 @@ from unsmooth.sources.files import read_json, write_atomically
 from unsmooth.sources.state_files import load_state, read_state
 
 SCHEMA = "unsmooth-model/1"
+TEXT_SCHEMA, TEXT_ABOUT = "unsmooth-text/1", "unsmooth.json"  # beside a text model's own Hugging Face files
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 CHECKPOINTS = ("checkpoint.safetensors", "previous.safetensors")  # of a run that may not be finished
 WANTED = "expected zoo:NAME or the folder of a model that `unsmooth train` wrote"
@@ -68,6 +69,22 @@ def trained_folder(reference: str | Path) -> Path:
     if any((folder / name).is_file() for name in CHECKPOINTS):
         raise CheckpointError(f"the run in {folder} is not finished: run its command again, it goes on by itself")
     raise CheckpointError(f"no model at {str(reference)!r}, for there is no file {folder / CONFIG}: {WANTED}")
+
+
+def is_text(folder: Path) -> bool:
+    """Whether `train` wrote a text model there: a Hugging Face folder and our file; checks its weights."""
+    if not (folder / TEXT_ABOUT).is_file():
+        return False
+    about = read_json(folder / TEXT_ABOUT, TEXT_SCHEMA)
+    _check_hash(folder / WEIGHTS, about.get("weights"), TEXT_ABOUT)
+    return True
+
+
+def _check_hash(file: Path, expected: object, where: str) -> None:
+    if expected not in (None, file_hash(file)):
+        raise CheckpointError(
+            f"{file} was changed after it was written: its SHA-256 is not the one in {where}; fetch or train it again"
+        )
 
 
 def _zoo_model(name: str) -> Path:
@@ -136,10 +153,7 @@ def load_trained(reference: str | Path) -> Trained:
     folder = trained_folder(reference)
     config, file = read_config(folder), folder / WEIGHTS
     state = read_state(file)
-    if config.get("weights") not in (None, file_hash(file)):
-        raise CheckpointError(
-            f"{file} was changed after it was written: its SHA-256 is not the one in {CONFIG}; fetch or train it again"
-        )
+    _check_hash(file, config.get("weights"), CONFIG)
     try:
         variant = Variant.parse(str(config.get("variant", "plain")))
         described = sum(p.numel() for p in outline(config["name"], config["arguments"]).parameters())

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from unsmooth.errors import OptionError
 from unsmooth.training.engine.recipe import Recipe
 from unsmooth.training.tasks.images.recipe import RECIPES as IMAGES
+from unsmooth.training.tasks.text.recipe import RECIPES as TEXTS
 
-RECIPES: Mapping[str, Recipe] = MappingProxyType({**IMAGES})
+RECIPES: Mapping[str, Recipe] = MappingProxyType({**IMAGES, **TEXTS})
 
 
 def find_recipe(name: str) -> Recipe:

@@ -1,0 +1,168 @@
+"""From texts to tokens on disk, once: whoever trains on the same texts with the same tokenizer finds them there."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsmooth.errors import CheckpointError, DataError, MissingExtraError
+from unsmooth.sources.paths import Source, find_source
+from unsmooth.sources.records import texts
+from unsmooth.sources.shards import ABOUT, TokenShards, open_shards, write_shards
+from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash, train_tokenizer
+
+HELD_OUT = 200  # of how many documents one is held out where no file says which are
+VALIDATION = ("validation", "valid", "val")
+TOKENIZER_CHARACTERS = 100_000_000  # a vocabulary of 32,768 does not change with more
+SPLITS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What is read: files, or a data set of the hub that streams (its first `documents`)."""
+
+    sources: tuple[Source, ...] = ()
+    hub: str | None = None
+    documents: int | None = None
+
+    @classmethod
+    def at(cls, data: Sequence[str | Path], documents: int | None = None) -> Texts:
+        """Of paths, or of one `hub:NAME`."""
+        if not data:
+            raise DataError("no data was named: expected paths of text, jsonl or parquet, or hub:NAME")
+        if str(data[0]).startswith("hub:"):
+            if len(data) > 1:
+                raise DataError(f"expected one hub:NAME or paths, got {', '.join(map(str, data))}")
+            return cls(hub=str(data[0]).removeprefix("hub:"), documents=documents)
+        sources = tuple(find_source(path) for path in data)
+        for source, path in zip(sources, data, strict=True):
+            if source.kind != "text":
+                raise DataError(f"{path} holds {source.kind}: expected text")
+        return cls(sources, documents=documents)
+
+    def key(self) -> str:
+        """A hash of the content of all files, whatever they are called; of the hub, its name and how much is taken."""
+        digest = hashlib.blake2b(digest_size=8)
+        digest.update(f"{self.hub} {self.documents}".encode())
+        for path in (path for source in self.sources for path in source.files):
+            digest.update(f"{_is_validation(path)}".encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "blake2b").digest())
+        return digest.hexdigest()
+
+    def read(self, split: str) -> Iterator[str]:
+        """The documents of a split, in a fixed order.
+
+        Files called `validation…` are held out; where there are none, every 200th document is.
+        """
+        named = any(_is_validation(path) for source in self.sources for path in source.files)
+        if named:
+            kept = [_only(source, split == "validation") for source in self.sources]
+            yield from itertools.islice((text for source in kept for text in texts(source)), self.documents)
+            return
+        for number, text in enumerate(itertools.islice(self._everything(), self.documents)):
+            if (number % HELD_OUT == HELD_OUT - 1) == (split == "validation"):
+                yield text
+
+    def _everything(self) -> Iterator[str]:
+        return _hub_texts(self.hub) if self.hub else (text for source in self.sources for text in texts(source))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Tokenizer and sequences."""
+
+    tokenizer: Any
+    train: TokenShards
+    validation: TokenShards
+
+
+def open_corpus(
+    data: Sequence[str | Path],
+    cache: Path,
+    *,
+    length: int,
+    vocabulary: int,
+    tokenizer: str | Path | None = None,
+    documents: int | None = None,
+) -> Corpus:
+    """Tokens from the cache, or made now: a tokenizer trained on the texts (or the one given), then both splits.
+
+    The folder's name is a hash of the texts, the tokenizer and the settings, so nothing else is ever taken for them.
+    """
+    found = Texts.at(data, documents)
+    text_key = found.key()
+    words = open_tokenizer(tokenizer) if tokenizer else _own_tokenizer(found, cache, text_key, vocabulary)
+    key = f"{text_key}-{tokenizer_hash(words)}-{length}"
+    splits = [_split(found, split, cache / key, words, length, key) for split in SPLITS]
+    return Corpus(words, *splits)
+
+
+def _own_tokenizer(found: Texts, cache: Path, text_key: str, vocabulary: int) -> Any:
+    folder = cache / f"{text_key}-wordpiece-{vocabulary}"
+    if not (folder / "tokenizer.json").exists():
+        tokenizer = train_tokenizer(_first_characters(found.read("train")), vocabulary)
+        draft = folder.with_name(folder.name + ".part")
+        tokenizer.save_pretrained(draft)
+        draft.rename(folder)
+    return open_tokenizer(folder)
+
+
+def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, key: str) -> TokenShards:
+    place = folder / split
+    if (place / ABOUT).exists():
+        shards = open_shards(place)
+        if (shards.key, shards.length) != (key, length):
+            raise CheckpointError(f"{place} holds tokens of something else: delete it, and they are made anew")
+        return shards
+    return write_shards(_encode(found.read(split), tokenizer), place, length=length, vocabulary=len(tokenizer), key=key)
+
+
+def _encode(documents: Iterable[str], tokenizer: Any, together: int = 64) -> Iterator[NDArray[np.int64]]:
+    """Ids of the documents, a separator behind each."""
+    fast = tokenizer.backend_tokenizer
+    documents = iter(documents)
+    while chunk := list(itertools.islice(documents, together)):
+        for encoded in fast.encode_batch_fast(chunk, add_special_tokens=False):
+            yield np.asarray([*encoded.ids, tokenizer.sep_token_id], np.int64)
+
+
+def _first_characters(documents: Iterable[str]) -> Iterator[str]:
+    """Every document's share of what the tokenizer is trained on: the first ones alone would be of one kind."""
+    left = TOKENIZER_CHARACTERS
+    for text in documents:
+        if left <= 0:
+            return
+        yield text[:20_000]
+        left -= min(len(text), 20_000)
+
+
+def _is_validation(path: Path) -> bool:
+    return path.name.lower().startswith(VALIDATION)
+
+
+def _only(source: Source, validation: bool) -> Source:
+    return Source("text", tuple(p for p in source.files if _is_validation(p) == validation), source.column)
+
+
+def _hub_texts(name: str) -> Iterator[str]:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise MissingExtraError.needed("datasets", "data", "streaming from the hub") from error
+    try:
+        stream = iter(load_dataset(name, split="train", streaming=True))
+        first = next(stream)
+    except Exception as error:  # of the hub's client, of the network, of the data set's own files
+        raise DataError(f"hub:{name} cannot be read ({type(error).__name__}: {error}): expected a data set") from error
+    column = next((c for c in ("text", "content", "document") if isinstance(first.get(c), str)), None)
+    if column is None:
+        raise DataError(f"hub:{name} has no text column: its columns are {sorted(first)}")
+    yield from (row[column] for row in itertools.chain([first], stream) if row[column].strip())

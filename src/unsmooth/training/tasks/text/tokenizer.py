@@ -1,0 +1,59 @@
+"""A WordPiece tokenizer of the corpus itself, or one that exists."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from unsmooth.errors import DataError, MissingExtraError
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
+    """Lower-case WordPiece, accents stripped, as BERT's: a Hugging Face fast tokenizer."""
+    try:
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+        from transformers import PreTrainedTokenizerFast
+    except ImportError as error:
+        raise MissingExtraError.needed("tokenizers and transformers", "text", "training a tokenizer") from error
+    model = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    model.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    model.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False)
+    model.train_from_iterator(texts, trainer)
+    if model.get_vocab_size() < vocabulary:
+        raise DataError(
+            f"the text gives only {model.get_vocab_size()} different pieces of words, fewer than the vocabulary of "
+            f"{vocabulary}: expected more text, or a smaller vocabulary (--set vocabulary=…)"
+        )
+    ends = [(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")]
+    model.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=model, mask_token="[MASK]", **names)
+
+
+def open_tokenizer(reference: str | Path) -> Any:
+    """A tokenizer from a folder or the hub; it must be able to mask and to separate."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtraError.needed("transformers", "text", "reading a tokenizer") from error
+    try:
+        found = AutoTokenizer.from_pretrained(str(reference))
+    except (OSError, ValueError) as error:
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise DataError(f"no tokenizer at {reference} ({first}): expected a folder with tokenizer.json") from error
+    if not found.is_fast or found.mask_token_id is None or found.sep_token_id is None:
+        raise DataError(f"the tokenizer at {reference} has no [MASK] or [SEP], or no fast form: it cannot be used here")
+    return found
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """What a checkpoint must agree with: other pieces of words would give ids another meaning."""
+    return hashlib.blake2b(tokenizer.backend_tokenizer.to_str().encode(), digest_size=8).hexdigest()

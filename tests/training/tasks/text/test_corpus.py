@@ -1,0 +1,98 @@
+"""From texts to tokens: splits, the cache, and data that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from training.tasks.text.conftest import document
+
+from unsmooth.errors import CheckpointError, DataError
+from unsmooth.training.tasks.text.corpus import Texts, open_corpus
+from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash
+
+
+def corpus(folder: Path, **options: object) -> object:
+    settings = {"length": 16, "vocabulary": 90, **options}
+    return open_corpus([folder / "texts"], folder / "cache", **settings)  # type: ignore[arg-type]
+
+
+def test_tokens_are_those_of_the_documents_with_separators(folder: Path) -> None:
+    found = corpus(folder)
+    tokenizer = found.tokenizer
+    expected: list[int] = []
+    for i in range(400):
+        if i % 200 != 199:
+            expected += [*tokenizer(document(i), add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]
+    got = found.train.rows(torch.arange(len(found.train))).flatten().tolist()
+    assert got == expected[: len(got)]
+    assert len(expected) - len(got) < 16
+    assert tokenizer.vocab_size == 90
+    held = found.validation.rows(torch.arange(len(found.validation))).flatten().tolist()
+    assert tokenizer.decode(held).startswith(document(199)[:30])
+
+
+def test_a_second_call_reads_the_cache_and_another_setting_does_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = corpus(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("unsmooth.training.tasks.text.corpus.write_shards", lambda *_, **__: pytest.fail("made again"))
+        assert corpus(folder).train.key == first.train.key
+    assert corpus(folder, length=8).train.folder != first.train.folder
+    with (folder / "texts" / "a.jsonl").open("a") as file:
+        file.write("\n" + json.dumps({"text": document(3)}))
+    assert corpus(folder).train.key != first.train.key
+
+
+def test_files_called_validation_are_held_out(folder: Path) -> None:
+    (folder / "texts" / "validation.jsonl").write_text(json.dumps({"text": document(1_000, 200)}))
+    found = corpus(folder)
+    held = found.validation.rows(torch.arange(len(found.validation))).flatten().tolist()
+    assert found.tokenizer.decode(held).startswith(document(1_000, 200)[:30])
+    assert list(Texts.at([folder / "texts"]).read("train")) == [document(i) for i in range(400)]
+
+
+def test_a_tokenizer_of_ones_own_is_taken(folder: Path, tmp_path: Path) -> None:
+    first = corpus(folder)
+    first.tokenizer.save_pretrained(tmp_path / "mine")
+    again = corpus(folder, tokenizer=tmp_path / "mine", vocabulary=5)
+    assert again.train.key == first.train.key
+    assert tokenizer_hash(open_tokenizer(tmp_path / "mine")) == tokenizer_hash(first.tokenizer)
+
+
+def test_tokens_of_something_else_under_the_name_are_refused(folder: Path) -> None:
+    about = corpus(folder).train.folder / "tokens.json"
+    about.write_text(about.read_text().replace('"key": "', '"key": "x'))
+    with pytest.raises(CheckpointError, match="holds tokens of something else"):
+        corpus(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "no sequence|only .* different pieces"),
+        (b'{"text": "\xff\xfe"}', "not JSON in UTF-8"),
+        (b'{"text": "a few words"}', "no sequence|only .* different pieces"),
+    ],
+)
+def test_text_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=why):
+        corpus(tmp_path)
+    assert not list(tmp_path.glob("cache/*/train"))
+
+
+def test_images_are_no_text_and_the_hub_comes_alone(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no data was named"):
+        Texts.at([])
+    with pytest.raises(DataError, match="one hub:NAME or paths"):
+        Texts.at(["hub:pile", tmp_path])
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no tokenizer at"):
+        open_tokenizer(tmp_path)
