@@ -1,8 +1,10 @@
-"""`unsmooth evaluate MODEL --data PATH`: accuracy, calibration, smoothing, and regenerated CIFAR-100-C."""
+"""`unsmooth evaluate MODEL`: of an image model accuracy, calibration and corruptions, of a text model SuperGLUE."""
 
 from __future__ import annotations
 
 import json
+import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,14 +12,29 @@ from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
+from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
+    import torch
+
     from unsmooth.training import Evaluation
+    from unsmooth.training.tasks.superglue.evaluation import SuperGlue
 
 TrainedModel = Annotated[
-    str, typer.Argument(metavar="MODEL", help="zoo:NAME, or the folder of a model that `train` wrote.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="zoo:NAME, or the folder of a model that `train` wrote; with --superglue also hf:NAME."
+    ),
 ]
-DataPath = Annotated[str, typer.Option("--data", help="The data it was trained on; the test split is used.")]
+DataPath = Annotated[str | None, typer.Option("--data", help="The images it was trained on; the test split is used.")]
+SuperGlueFolder = Annotated[
+    str | None, typer.Option("--superglue", help="Fine-tune a text encoder on the SuperGLUE tasks in this folder.")
+]
+Tasks = Annotated[
+    str | None, typer.Option(help="With --superglue: some of BoolQ, CB, COPA, MultiRC, RTE, WiC, WSC, with commas.")
+]
+Seeds = Annotated[int | None, typer.Option(min=1, help="With --superglue: seeds per task, by default 5 or 3.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="With --superglue: epochs per task, by default 5 or 10.")]
 Corruptions = Annotated[
     bool, typer.Option("--corruptions", help="Also on regenerated CIFAR-100-C: 15 corruptions, 5 severities.")
 ]
@@ -30,7 +47,11 @@ Seed = Annotated[int, typer.Option(help="Of the corruptions' random draws.")]
 
 def command(
     model: TrainedModel,
-    data: DataPath,
+    data: DataPath = None,
+    superglue: SuperGlueFolder = None,
+    tasks: Tasks = None,
+    seeds: Seeds = None,
+    epochs: Epochs = None,
     corruptions: Corruptions = False,
     limit: options.Limit = None,
     batch_size: options.BatchSize = 500,
@@ -41,12 +62,31 @@ def command(
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Accuracy, expected calibration error and the three smoothing metrics on the test set."""
+    """Scores on held-out data.
+
+    An image model (--data): accuracy, expected calibration error and the three smoothing metrics on the test set.
+    A text encoder (--superglue): the official metrics of seven tasks after fine-tuning; with --out, interrupted work
+    goes on.
+    """
     from unsmooth.sources.files import check_writable
     from unsmooth.training import evaluate_trained
 
+    if (data is None) == (superglue is None):
+        raise OptionError(
+            "expected --data PATH for an image model or --superglue PATH for a text encoder, and not both"
+        )
     if out is not None:
         check_writable(out)
+    if superglue is not None:
+        scores = fine_tuned(model, superglue, tasks, seeds, epochs, precision, options.device_named(device), out)
+        if as_json:
+            typer.echo(json.dumps(scores.to_json(), indent=1))
+        else:
+            show_superglue(scores, Console())
+        return
+    if (tasks, seeds, epochs) != (None, None, None):
+        raise OptionError("--tasks, --seeds and --epochs belong to --superglue")
+    assert data is not None
     found = evaluate_trained(
         model,
         data,
@@ -65,6 +105,47 @@ def command(
         typer.echo(json.dumps(found.to_json(), indent=1))
     else:
         show(found, Console())
+
+
+def fine_tuned(
+    model: str, folder: str, tasks: str | None, seeds: int | None, epochs: int | None, precision: str,
+    device: torch.device, out: Path | None,
+) -> SuperGlue:  # fmt: skip
+    """SuperGLUE's scores, each said when it is known."""
+    from unsmooth.sources import load_model
+    from unsmooth.training.tasks.superglue.evaluation import evaluate_superglue
+    from unsmooth.training.tasks.superglue.examples import TASKS, find_task
+    from unsmooth.training.tasks.superglue.finetune import FineTuning
+
+    chosen = [find_task(name.strip()) for name in tasks.split(",")] if tasks else list(TASKS.values())
+    err = Console(stderr=True, highlight=False)
+
+    def say(task: str, seed: int, scores: dict[str, Any]) -> None:
+        err.print(f"{task}, seed {seed}: {100 * scores['score']:.1f}")
+
+    how = FineTuning(epochs=epochs, precision=precision)
+    return evaluate_superglue(
+        load_model(model), folder, chosen, how=how, seeds=seeds, out=out, device=device, progress=say
+    )
+
+
+def show_superglue(found: SuperGlue, console: Console) -> None:
+    """One row per task: mean ± standard deviation over seeds, and what guessing would score."""
+    from unsmooth.training.tasks.superglue.evaluation import NOTE
+    from unsmooth.training.tasks.superglue.examples import TASKS
+
+    table = Table(title=f"{found.model['reference']}: SuperGLUE, validation, in %", title_justify="left")
+    for column in ("task", "metric", "score", "n", "most frequent label"):
+        table.add_column(column, justify="left" if column in ("task", "metric") else "right")
+    for name in found.scores:
+        mean, spread, count = found.mean(name)
+        shown = f"{100 * mean:.1f}" + ("" if math.isnan(spread) else f" ± {100 * spread:.1f}")
+        guess = f"{100 * found.majority[name]['score']:.1f}"
+        table.add_row(name, ", ".join(TASKS[name].metrics), shown, str(count), guess)
+    table.add_section()
+    table.add_row("mean of tasks", "", f"{100 * found.average:.1f}", "", "")
+    console.print(table)
+    console.print(f"± is the standard deviation over seeds. {NOTE}", highlight=False, soft_wrap=True)
 
 
 def _count(done: int, total: int) -> None:

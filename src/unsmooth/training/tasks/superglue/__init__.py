@@ -1,0 +1,1 @@
+"""SuperGLUE: seven tasks that an encoder is fine-tuned on."""

@@ -1,0 +1,70 @@
+"""An encoder with a head for pairs of texts: the mean of its features, a layer with tanh, and logits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from unsmooth.errors import UnknownModelError
+from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
+
+HEAD, DROPOUT = 1024, 0.1  # the crammed BERT's
+
+
+class PairClassifier(nn.Module):
+    """Logits of pairs of texts: `outputs` for each, or of several choices one each, side by side."""
+
+    def __init__(self, encoder: nn.Module, width: int, task: SuperGlueTask) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Sequential(nn.Linear(width, HEAD), nn.Tanh(), nn.Dropout(DROPOUT), nn.Linear(HEAD, task.outputs))
+
+    def forward(
+        self, ids: Int64[Tensor, "row choice token"], mask: Bool[Tensor, "row choice token"]
+    ) -> Float[Tensor, "row label"]:
+        """Padding counts in neither attention nor mean."""
+        flat = mask.flatten(0, 1)
+        features = self.encoder(input_ids=ids.flatten(0, 1), attention_mask=flat.long()).last_hidden_state
+        weights = flat[..., None].to(features.dtype)
+        mean = (features * weights).sum(1) / weights.sum(1)
+        logits: Tensor = self.head(mean)
+        return logits.view(len(ids), -1)
+
+
+def classifier(model: nn.Module, task: SuperGlueTask, seed: int) -> PairClassifier:
+    """A copy of a Hugging Face encoder with a new head; the same seed gives the same head."""
+    encoder: Any = getattr(model, getattr(model, "base_model_prefix", "") or "", model)
+    config = getattr(encoder, "config", None)
+    if config is None or getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
+        raise UnknownModelError(
+            f"{type(model).__name__} is no text encoder of Hugging Face: it cannot be fine-tuned here"
+        )
+    state = torch.random.get_rng_state()
+    torch.manual_seed(seed)
+    try:
+        return PairClassifier(copy.deepcopy(encoder).float(), config.hidden_size, task)
+    finally:
+        torch.random.set_rng_state(state)
+
+
+def encode(
+    examples: Sequence[Example], tokenizer: Any, length: int
+) -> tuple[Int64[Tensor, "row choice token"], Bool[Tensor, "row choice token"]]:
+    """Ids and mask of all pairs, cut to `length` (the longer text first) and padded to it: one shape for all."""
+    pairs = [pair for example in examples for pair in example.choices]
+    found = tokenizer(
+        [a for a, _ in pairs],
+        [b for _, b in pairs],
+        truncation="longest_first",
+        max_length=length,
+        padding="max_length",
+        return_tensors="pt",
+        return_token_type_ids=False,
+    )
+    shape = (len(examples), -1, length)
+    return found["input_ids"].view(shape), found["attention_mask"].bool().view(shape)

@@ -1,0 +1,122 @@
+"""Fine-tuning an encoder on one task with one seed: an ordinary task of the training engine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unsmooth.sources.trained import file_hash
+from unsmooth.training.engine.schedule import warmup_cosine
+from unsmooth.training.engine.step import Speed, Trainer, autocast
+from unsmooth.training.engine.task import Optimisation, Rows, Task
+from unsmooth.training.tasks.superglue.classifier import PairClassifier, encode
+from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
+from unsmooth.training.tasks.superglue.scores import score
+
+EVALUATED = 64  # examples at once
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """How an encoder is fine-tuned (NoTrainNoGain's settings); epochs and length are the task's own unless given."""
+
+    lr: float = 4e-5
+    batch_size: int = 16
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    precision: str = "bf16"
+    epochs: int | None = None
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples and their tokens, on the host."""
+
+    examples: list[Example]
+    ids: Tensor
+    mask: Tensor
+
+    @classmethod
+    def of(cls, examples: list[Example], tokenizer: Any, length: int) -> Split:
+        """Tokenised once, for all seeds."""
+        return cls(examples, *encode(examples, tokenizer, length))
+
+    @property
+    def labels(self) -> Tensor:
+        return torch.tensor([example.label for example in self.examples])
+
+
+class FineTuneTask(Task):
+    """Examples in a new order every epoch; the last, smaller batch of an epoch is left out."""
+
+    unit = "epoch"
+
+    def __init__(
+        self, task: SuperGlueTask, model: PairClassifier, train: Split, val: Split, how: FineTuning, seed: int
+    ) -> None:
+        self.task, self.model, self.train, self.val, self.how, self.seed = task, model, train, val, how, seed
+        self.size = min(how.batch_size, len(train.examples))
+        self.chunk = self.per_unit = self.every = len(train.examples) // self.size
+        self.total = self.chunk * (how.epochs or task.epochs)
+        self.data_hash = ""
+        self.optimisation = Optimisation(how.weight_decay, clip_norm=how.clip_norm, precision=how.precision)
+        self.device = next(model.parameters()).device
+
+    def stream(self, step: int) -> Iterator[Rows]:
+        """Epoch after epoch."""
+        labels = self.train.labels
+        for epoch in itertools.count(step // self.chunk):
+            rng = torch.Generator().manual_seed(1_000_003 * self.seed + epoch)
+            order = torch.randperm(len(labels), generator=rng)[: self.chunk * self.size].view(self.chunk, self.size)
+            order, step = order[step % self.chunk :], 0
+            yield {"ids": self.train.ids[order], "mask": self.train.mask[order], "labels": labels[order]}
+
+    def loss(self, *batch: Tensor) -> Float[Tensor, ""]:
+        """Cross-entropy of the labels or choices."""
+        ids, mask, labels = batch
+        return F.cross_entropy(self.model(ids, mask).float(), labels)
+
+    def rates(self, total: int) -> Float32[Tensor, step]:
+        """Warm-up and half a cosine."""
+        return warmup_cosine(self.how.lr, total, round(self.how.warmup * total))
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, final: bool = False) -> dict[str, Any]:
+        """The official metrics on the validation split."""
+        training, guesses = model.training, []
+        loss = torch.zeros((), device=self.device)
+        model.eval()
+        for start in range(0, len(self.val.examples), EVALUATED):
+            here = slice(start, start + EVALUATED)
+            ids, mask, labels = (t[here].to(self.device) for t in (self.val.ids, self.val.mask, self.val.labels))
+            with autocast(self.device, "float32" if final else self.how.precision):
+                logits = model(ids, mask).float()
+            loss += F.cross_entropy(logits, labels, reduction="sum")
+            guesses += logits.argmax(-1).tolist()
+        model.train(training)
+        return {"loss": float(loss) / len(guesses), **score(self.task, self.val.examples, guesses)}
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
+        """The fine-tuned encoder as a Hugging Face folder, without the head."""
+        del about
+        model.encoder.save_pretrained(folder)  # type: ignore[union-attr, operator]
+        return file_hash(folder / "model.safetensors") or ""
+
+
+def fine_tune(task: FineTuneTask, speed: Speed | None = None) -> dict[str, Any]:
+    """Train to the end and score. Compiling would take longer than these runs; the captured step is what pays."""
+    trainer = Trainer(task, speed or Speed(compile_mode=None))
+    rates = task.rates(task.total)
+    for rows in itertools.islice(task.stream(0), task.total // task.chunk):
+        trainer.run_chunk(rows, rates[trainer.done : trainer.done + task.chunk], seed=task.seed + trainer.done)
+    return task.evaluate(task.model)

@@ -1,0 +1,136 @@
+"""Fine-tuning and its scores, on a tiny encoder and tasks that it can learn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model
+
+from unsmooth.errors import CheckpointError, DataError, UnknownModelError
+from unsmooth.sources import LoadedModel
+from unsmooth.training.tasks.superglue.classifier import classifier, encode
+from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
+from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
+from unsmooth.training.tasks.superglue.finetune import FineTuneTask, FineTuning, Split
+from unsmooth.training.tasks.text.tokenizer import train_tokenizer
+
+HOW = FineTuning(lr=3e-3, batch_size=8, epochs=8, length=16, precision="float32")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return train_tokenizer(["yes no maybe it is red blue green what because so house tree " * 50], 60)
+
+
+@pytest.fixture
+def loaded(tokenizer: Any) -> LoadedModel:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape))
+    return LoadedModel(model.eval(), "tiny", "text", tokenizer=tokenizer)
+
+
+def write(folder: Path, name: str, records: list[dict[str, Any]]) -> None:
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for split, part in (("train", records[:48]), ("val", records[48:])):
+        (folder / name / f"{split}.jsonl").write_text("\n".join(map(json.dumps, part)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Tasks whose answer is one word of the text."""
+    colours = ["red", "blue"]
+    entail = [
+        {
+            "premise": f"it is {colours[i % 2]}",
+            "hypothesis": "house tree",
+            "label": ["entailment", "not_entailment"][i % 2],
+        }
+        for i in range(64)
+    ]
+    copa = [
+        {
+            "premise": "it is",
+            "question": "cause",
+            "choice1": colours[i % 2],
+            "choice2": colours[1 - i % 2],
+            "label": i % 2,
+        }
+        for i in range(64)
+    ]
+    write(tmp_path, "RTE", entail)
+    write(tmp_path, "COPA", copa)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["RTE", "COPA"])
+def test_an_encoder_learns_a_task_that_can_be_learned(folder: Path, loaded: LoadedModel, name: str) -> None:
+    found = evaluate_superglue(loaded, folder, [TASKS[name]], how=HOW, seeds=2, device="cpu")
+    mean, spread, count = found.mean(name)
+    assert mean > 0.95
+    assert count == 2
+    assert spread < 0.1
+    assert found.majority[name]["score"] == 0.5
+    assert found.average == mean
+
+
+def test_interrupted_work_goes_on_and_scores_stay_the_same(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    out, tasks = tmp_path / "scores.json", [TASKS["RTE"], TASKS["COPA"]]
+    how = FineTuning(epochs=1, length=16, precision="float32")
+
+    def stop(task: str, seed: int, scores: dict[str, Any]) -> None:
+        if task == "COPA":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_superglue(loaded, folder, tasks, how=how, seeds=2, out=out, device="cpu", progress=stop)
+    assert SuperGlue.load(out).scores.keys() == {"RTE", "COPA"}
+    done: list[tuple[str, int]] = []
+    options: dict[str, Any] = {"how": how, "seeds": 2, "device": "cpu"}
+    again = evaluate_superglue(loaded, folder, tasks, out=out, progress=lambda t, s, _: done.append((t, s)), **options)
+    assert done == [("COPA", 0), ("COPA", 1)]  # RTE is not even read again
+    assert again.scores == evaluate_superglue(loaded, folder, tasks, **options).scores
+    with pytest.raises(CheckpointError, match="another model or other settings"):
+        evaluate_superglue(loaded, folder, tasks, how=HOW, seeds=2, out=out, device="cpu")
+
+
+def test_the_model_itself_is_not_changed(folder: Path, loaded: LoadedModel) -> None:
+    before = {name: t.clone() for name, t in loaded.model.state_dict().items()}
+    evaluate_superglue(loaded, folder, [TASKS["RTE"]], how=FineTuning(epochs=1, length=16), seeds=1, device="cpu")
+    assert all(torch.equal(before[name], t) for name, t in loaded.model.state_dict().items())
+
+
+def test_padding_changes_no_logit(loaded: LoadedModel, folder: Path) -> None:
+    examples = read_examples(folder, TASKS["COPA"], "val")[:4]
+    model = classifier(loaded.model, TASKS["COPA"], 0).eval()
+    with torch.no_grad():
+        short, long = (model(*encode(examples, loaded.tokenizer, length)) for length in (60, 100))
+    assert torch.allclose(short, long, atol=1e-5)
+    assert short.shape == (4, 2)
+
+
+def test_every_epoch_holds_other_batches_and_a_seed_repeats_them(loaded: LoadedModel, folder: Path) -> None:
+    task = TASKS["RTE"]
+    train, val = (Split.of(read_examples(folder, task, split), loaded.tokenizer, 16) for split in ("train", "val"))
+    one, two, other = (
+        FineTuneTask(task, classifier(loaded.model, task, seed), train, val, HOW, seed).stream(0) for seed in (0, 0, 1)
+    )
+    first = next(one)
+    assert torch.equal(first["ids"], next(two)["ids"])
+    assert not torch.equal(first["ids"], next(other)["ids"])
+    assert not torch.equal(first["ids"], next(one)["ids"])
+    assert first["labels"].shape == (6, 8)
+
+
+def test_decoders_are_taken_and_what_is_no_text_model_is_refused(loaded: LoadedModel, folder: Path) -> None:
+    classifier(BertModel(loaded.model.config), TASKS["RTE"], 0)
+    classifier(GPT2Model(GPT2Config(vocab_size=60, n_embd=16, n_layer=1, n_head=2)), TASKS["RTE"], 0)
+    with pytest.raises(UnknownModelError, match="Linear is no text encoder"):
+        classifier(torch.nn.Linear(2, 2), TASKS["RTE"], 0)
+    bare = LoadedModel(loaded.model, "tiny", "text")
+    with pytest.raises(DataError, match="tiny has no tokenizer"):
+        evaluate_superglue(bare, folder, [TASKS["RTE"]], device="cpu")
