@@ -162,4 +162,4 @@ def test_the_downloads_hold_what_was_measured(person: Person) -> None:
         if file.endswith("json"):
             assert [model["name"] for model in json.loads(text)] == ["plain", EVIL]
         else:
-            assert text.startswith("point,layer,kind,metric")
+            assert text.startswith("point,metric,tokens,mean")

@@ -123,7 +123,7 @@ def test_data_that_do_not_fit_one_model_are_refused_before_any_is_measured(
     image, text = tiny(0), dataclasses.replace(tiny(0), modality="text", reference="hf:words")
     found = {"timm:a": image, "hf:words": text}
     monkeypatch.setattr("unsmooth.sources.load_model", lambda reference, **_: found[reference])
-    monkeypatch.setattr("unsmooth.analysis.collect", lambda *_, **__: pytest.fail("something was measured"))
+    monkeypatch.setattr("unsmooth.analysis.analyse", lambda *_, **__: pytest.fail("something was measured"))
     _, err = run("report", *found, "--data", "bundled", "--out", str(tmp_path / "page.html"), code=1)
     assert "holds images, but hf:words takes text" in err
 
@@ -135,7 +135,7 @@ def test_control_c_says_that_no_page_was_written_and_keeps_the_old_one(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unsmooth.sources.load_model", lambda *_, **__: tiny(0))
-    monkeypatch.setattr("unsmooth.analysis.collect", interrupted)
+    monkeypatch.setattr("unsmooth.analysis.analyse", interrupted)
     page = tmp_path / "page.html"
     for left in ("does not exist", "is as it was before"):
         _, err = run("report", "timm:x", "--data", "bundled", "--out", str(page), code=130)

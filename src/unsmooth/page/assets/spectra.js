@@ -80,7 +80,7 @@ function drawCloud({ x, y, marks }, { name, re, im }, most) {
   return outside;
 }
 
-const manyZeros = (share) => share >= 0.05; // as findings.py has it
+const manyZeros = (share) => share >= 0.05; // as theory_words.py has it
 
 function spectrumNote(layer, state, outside) {
   const parts = clouds(layer, state).map(({ name, condition, ...values }) => {
