@@ -37,6 +37,7 @@ class TextTask(Task):
         self.seed, self.rank, self.world = seed, rank, world
         self.device = next(model.parameters()).device
         self.data_hash = corpus.train.key
+        self.mask_id = int(corpus.tokenizer.mask_token_id)  # a number: compiled code reads it
         self.total, self.chunk, self.every = recipe.steps, recipe.chunk, recipe.every
         self.order = Order(len(corpus.train), seed)
         self.optimisation = Optimisation(
@@ -70,7 +71,7 @@ class TextTask(Task):
     def prepare(self, rows: Rows) -> Batch:
         """Hide the tokens drawn."""
         hidden = Hidden(rows["positions"], rows["words"])
-        inputs, targets = hide(rows["ids"], hidden, self.corpus.tokenizer.mask_token_id)
+        inputs, targets = hide(rows["ids"], hidden, self.mask_id)
         return inputs, hidden.positions, targets
 
     def loss(self, *batch: Tensor) -> Float[Tensor, ""]:
