@@ -47,7 +47,7 @@ def test_without_normalisation_every_layer_does_what_its_eigenvalues_say(form: s
 
 
 def test_under_pre_norm_the_symmetric_form_sharpens_and_the_general_one_no_longer_does() -> None:
-    """The bold cells of theory.md, section 5: from the same start, some layers V Λ V⁻¹ with Λ in [−1, 0) smooth."""
+    """The bold cells of docs/theory.md, section 5: from one start, some layers V Λ V⁻¹ with Λ in [−1, 0) smooth."""
     symmetric = [iterate("symmetric", "sharpening", "pre", seed)[1] for seed in range(5)]
     general = [iterate("eigen", "sharpening", "pre", seed)[1] for seed in range(5)]
     assert min(symmetric) > 0.9

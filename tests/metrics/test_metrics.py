@@ -210,7 +210,7 @@ def test_on_unit_tokens_cosine_follows_from_the_ratio(tokens: int, dim: int, see
     x = torch.randn(tokens, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
     x = x / x.norm(dim=1, keepdim=True)
     ratio, cosine = metrics.hfc_lfc_ratio(x), metrics.cosine_similarity(x)
-    expected = (tokens / (1 + ratio.square()) - 1) / (tokens - 1)  # theory.md §6
+    expected = (tokens / (1 + ratio.square()) - 1) / (tokens - 1)  # docs/theory.md §6
     torch.testing.assert_close(cosine, expected, rtol=1e-9, atol=1e-9)
 
 

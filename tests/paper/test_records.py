@@ -122,6 +122,16 @@ def test_accuracies_of_bfloat16_are_named(tmp_path: Path) -> None:
     assert any(note.startswith("classified in bfloat16") for note in notes)
 
 
+def test_what_is_beyond_the_gap_on_clean_images_is_said(tmp_path: Path) -> None:
+    corrupted(tmp_path, "zoo:cifar100-plain")
+    result = find_item("poster-table3").run(Context(runs=tmp_path))
+    (said,) = [note for note in result.notes if "less that on clean images" in note]
+    ours, clean = [100 * (0.6 - 0.05 * s) for s in range(1, 6)], 66.0 - 66.78
+    theirs = (61.59, 57.75, 53.12, 49.32, 39.17)
+    expected = ", ".join(f"{a - b - clean:+.2f}" for a, b in zip(ours, theirs, strict=True))
+    assert said == f"plain, ours minus the poster's, less that on clean images: {expected}"
+
+
 def test_a_model_of_less_data_is_not_compared_with_the_posters_accuracies(tmp_path: Path) -> None:
     corrupted(tmp_path, "zoo:cifar100-10pct-plain")  # results from before the share was written down
     corrupted(tmp_path, "runs/cifar100-plain-seed0")
@@ -239,7 +249,7 @@ def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path) -> None:
     )
     found = find_item("training").run(Context(runs=tmp_path))
     assert "3 runs" in found.label
-    epochs, layers = found.tables
+    epochs, layers, gaps = found.tables
     plain = [row for row in epochs.rows if row[1] == "ViT-Ti"]
     assert [row[2] for row in plain] == [50, 300]
     assert plain[0][3:] == ["0.625 ± 0.141 (n=2)", "0.375 ± 0.141 (n=2)", "2.000 ± 0.707 (n=2)", "0.100 ± 0.071 (n=2)"]
@@ -249,7 +259,14 @@ def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path) -> None:
     assert lines["ViT-Ti, 10 %", "y4"] == pytest.approx([0.1, 0.35])  # accuracy
     assert lines["ViT-Ti⁺ (smoothing), 10 %", "y"] == pytest.approx([0.5125, 0.525])  # H in [−1, 0)
     assert any("± is the standard deviation over seeds" in note for note in found.notes)
-    assert layers.rows == [["10 %", 0, "0.500 ± 0.000 (n=2)"], ["10 %", 1, "0.850 ± 0.071 (n=2)"]]
+    assert layers.rows == [
+        ["10 %", 0, "50 → 300", "0.600 ± 0.141 (n=2)", "0.500 ± 0.000 (n=2)", "-0.100", "0 of 2"],
+        ["10 %", 1, "50 → 300", "0.650 ± 0.141 (n=2)", "0.850 ± 0.071 (n=2)", "+0.200", "2 of 2"],
+    ]
+    assert [row[1:] for row in gaps.rows] == [  # the same log: no difference from plain
+        ["ViT-Ti⁺ (smoothing)", 25, "+0.00", "×1.00", 1],
+        ["ViT-Ti⁺ (smoothing)", 50, "+0.00", "×1.00", 1],
+    ]
 
 
 def test_training_of_a_long_log_shows_six_epochs(tmp_path: Path) -> None:

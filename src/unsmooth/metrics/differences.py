@@ -7,9 +7,10 @@ and p-values two-sided; nan where there are too few values to say anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from unsmooth.metrics.student import fisher_p, fisher_quantile, student_95, student_p
 
 Values = npt.NDArray[np.float64]
-Seed = int | tuple[int, int]  # or a subset of the data and a seed
+Seed = TypeVar("Seed", bound=Hashable)  # what pairs two runs: a seed, or a draw of the data and a seed
 LEVEL = 0.05
 MOST_SPLITS = 200_000  # all C(18, 9) = 48,620 of two times nine seeds are tried; beyond this, as many at random
 
@@ -187,7 +188,7 @@ class Comparison:
         """Whether both tests of spread reject, the one with the correction."""
         return self.p_spread_holm < LEVEL and self.spread.permutation < LEVEL
 
-    def claim(self, unit: str = "points") -> str:
+    def claim(self, unit: str = "points", about_spread: bool = True) -> str:
         """One sentence with what these seeds allow one to say."""
         d = self.difference
         if d.pairs < 2:
@@ -201,7 +202,7 @@ class Comparison:
             said = f"{self.name} is {side} {self.baseline} ({interval}; p {p_text(self.p_holm, '= ')}{corrected})"
         else:
             said = f"no difference of {self.name} from {self.baseline} can be claimed ({interval})"
-        return said + self._spread_claim()
+        return said + (self._spread_claim() if about_spread else "")
 
     def _spread_claim(self) -> str:
         s = self.spread
@@ -225,14 +226,15 @@ def compare_seeds(
     >>> compare_seeds(plain, {"b": {0: 1.1, 1: 2.2, 2: 3.3}})[0].claim("%")
     'no difference of b from plain can be claimed (+0.20 %, 95 % -0.05 to +0.45, n = 3)'
     """
-    shared = {variant: sorted(baseline.keys() & seeds.keys()) for variant, seeds in variants.items()}
+    shared = {variant: [s for s in baseline if s in seeds] for variant, seeds in variants.items()}
     differences = {
         variant: paired_difference([baseline[s] for s in shared[variant]], [seeds[s] for s in shared[variant]])
         for variant, seeds in variants.items()
     }
     spreads = {variant: spread([*baseline.values()], [*seeds.values()]) for variant, seeds in variants.items()}
     means = holm([d.p for d in differences.values()])
-    widths = holm([s.brown_forsythe for s in spreads.values()])
+    # three seeds each can never reject by permutation: they are no tests, and none that others must pay for
+    widths = holm([s.brown_forsythe if s.smallest < LEVEL else math.nan for s in spreads.values()])
     family = sum(not math.isnan(p) for p in means)
     return [
         Comparison(variant, name, differences[variant], spreads[variant], p, q, family)

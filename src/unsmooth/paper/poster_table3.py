@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 from unsmooth.paper.item import Context, Item, Result, Table, Value
@@ -43,6 +44,7 @@ def run(context: Context) -> Result:
         tables=[table_of(share, [e for e in found if share_of(e) == share]) for share in shares],
         notes=[
             *notes,
+            *beyond_clean(found),
             *evaluated.image_note(found),
             *(["classified in bfloat16, which moves an accuracy by about a tenth of a point"] if rounded else []),
             "± is the standard deviation over models of ours; the poster does not say what its ± is",
@@ -70,6 +72,37 @@ def table_of(share: float, found: list[dict[str, Any]]) -> Table:
     title += ", the poster's on all of it: compare the order of the models, not the accuracies"
     columns = ["intensity", "model", f"ours ({percent(share)})", "published (100 %)", "note"]
     return Table(title, columns, [[*row[:4], row[5]] for row in rows])
+
+
+def beyond_clean(found: list[dict[str, Any]]) -> list[str]:
+    """What is left of a difference once that on clean images is taken away: only this speaks of the corruptions."""
+    table, severities = published("poster-table3"), published("poster-table3")["columns"]
+    theirs = {v: [mean for mean, _ in table[v]] for v in VARIANTS}
+    said = []
+    for share in sorted({s for e in found if (s := share_of(e)) is not None}, reverse=True):
+        models = [e for e in found if share_of(e) == share]
+        ours = {v: [fmean(100 * _accuracy(e, s) for e in models if e["variant"] == v) for s in severities]
+                for v in VARIANTS if any(e["variant"] == v for e in models)}  # fmt: skip
+        if share == 1 and "plain" in ours:
+            said.append(
+                f"plain, ours minus the poster's, less that on clean images: {_gaps(ours['plain'], theirs['plain'])}"
+            )
+        for variant in ("smoothing", "sharpening"):
+            if {"plain", variant} <= ours.keys():
+                gap = _gaps(ours[variant], ours["plain"])
+                poster = f" (poster: {_gaps(theirs[variant], theirs['plain'])})" if share == 1 else ""
+                said.append(f"{percent(share)}: {variant} minus plain, less that on clean images: {gap}{poster}")
+    return said
+
+
+def _gaps(a: list[float], b: list[float]) -> str:
+    """Differences by intensity minus the first one.
+
+    >>> _gaps([3.0, 2.0, 1.0], [2.0, 0.5, 0.5])
+    '+0.50, -0.50'
+    """
+    gaps = [x - y for x, y in zip(a, b, strict=True)]
+    return ", ".join(f"{gap - gaps[0]:+.2f}" for gap in gaps[1:])
 
 
 def _read(context: Context, notes: list[str]) -> list[dict[str, Any]]:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from unsmooth.errors import DataError
-from unsmooth.metrics.differences import Seed, welch_interval
+from unsmooth.metrics.differences import welch_interval
 from unsmooth.paper.item import Context, Value
 
+Run = tuple[int, int]  # the draw of the images and the seed
 RECORD_SCHEMA = "unsmooth-record/1"
 FAILURE_SCHEMA = "unsmooth-failure/1"
 VARIANTS = ("plain", "smoothing", "sharpening")
@@ -96,9 +97,9 @@ def load_records(
     return list(found.values())
 
 
-def accuracies(records: Iterable[dict[str, Any]]) -> dict[str, dict[Seed, float]]:
+def accuracies(records: Iterable[dict[str, Any]]) -> dict[str, dict[Run, float]]:
     """Accuracy in % by variant and (subset, seed); a model that does not tell its seed is paired with none."""
-    found: dict[str, dict[Seed, float]] = {}
+    found: dict[str, dict[Run, float]] = {}
     for number, record in enumerate(records):
         seed = record.get("seed")
         key = (record.get("subset", 0), -1 - number if seed is None else seed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from unsmooth.errors import DataError
+from unsmooth.metrics.differences import paired_difference
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.record_curves import line_styles
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
@@ -32,7 +34,7 @@ def run(context: Context) -> Result:
         groups.setdefault((record["fraction"], record["variant"]), []).append(record)
     return Result(
         label=f"How H's eigenvalues and the features move in training, from the records of {len(records)} runs of ours",
-        tables=[by_epoch(groups), by_layer(groups)],
+        tables=[by_epoch(groups), by_layer(groups), gaps(groups)],
         figures={"training": _figure(groups)},
         notes=[
             "H is that of each layer's summed heads, without the LayerNorm before it; shares are means over layers; "
@@ -57,15 +59,39 @@ def by_epoch(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
 
 
 def by_layer(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
-    """Where in the network the eigenvalues of plain models end."""
+    """Where in the network the eigenvalues of plain models go, from the first epoch that all seeds logged on."""
     rows: list[list[Value]] = []
     for (share, variant), records in groups.items():
         if variant != "plain":
             continue
-        ends = [_rows(record)[max(_rows(record))]["spectrum"]["in_minus_one_zero"] for record in records]
-        for layer, values in enumerate(zip(*ends, strict=True)):
-            rows.append([percent(share), layer, _shown(values)])
-    return Table("Plain models at the end of training", ["data", "layer", "H in [−1, 0)"], rows)
+        common = _common_epochs(records)
+        first, last = (
+            list(zip(*(_rows(r)[epoch]["spectrum"]["in_minus_one_zero"] for r in records), strict=True))
+            for epoch in (common[0], common[-1])
+        )
+        for layer, (before, after) in enumerate(zip(first, last, strict=True)):
+            change = [b - a for a, b in zip(before, after, strict=True)]
+            up = f"{sum(c > 0 for c in change)} of {len(change)}"
+            ends = f"{common[0]} → {common[-1]}"
+            rows.append([percent(share), layer, ends, _shown(before), _shown(after), f"{_mean(change):+.3f}", up])
+    columns = ["data", "layer", "epochs", "first", "last", "change", "rises in"]
+    return Table("Plain models: H in [−1, 0) by layer", columns, rows)
+
+
+def gaps(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
+    """How far the controlled models are from plain ones, on the seeds and epochs that both have."""
+    rows: list[list[Value]] = []
+    for (share, variant), records in groups.items():
+        plain = {r["seed"]: r for r in groups.get((share, "plain"), [])}
+        both = [(plain[r["seed"]], r) for r in records if r["seed"] in plain and variant != "plain"]
+        common = sorted(set.intersection(*(set(_rows(r)) for pair in both for r in pair))) if both else []
+        for epoch in dict.fromkeys(common[:1] + common[-1:]):
+            ratios = [[QUANTITIES["HFC/LFC"](_rows(r)[epoch]) for r in pair] for pair in both]
+            found = paired_difference(*zip(*ratios, strict=True))
+            factor = math.exp(_mean([math.log(b / a) for a, b in ratios]))
+            rows.append([percent(share), TITLES[variant], epoch, found.text(), f"×{factor:.2f}", found.pairs])
+    columns = ["data", "model", "epoch", "minus plain (95 %)", "against plain", "n"]
+    return Table("HFC/LFC of the last block beside plain's", columns, rows)
 
 
 def _rows(record: dict[str, Any]) -> dict[int, Row]:

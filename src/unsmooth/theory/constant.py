@@ -1,4 +1,4 @@
-"""What a constant does: the same row c for every token, at every layer (norm bias, b_v, b_proj; theory.md, section 5).
+"""What a constant does: one row c for every token, at every layer (norm bias, b_v, b_proj; docs/theory.md, section 5).
 
 The mean token follows `z' = z G + c` with `G = I + s ΣW_h`, and HFC does not see c at all. So HFC grows like ρ_H as
 before, and LFC like the largest of ρ_L, ρ_H and 1: a repeated layer with a constant smooths where `ρ_H < max(ρ_L, 1)`.

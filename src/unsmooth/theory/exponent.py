@@ -1,4 +1,4 @@
-"""ρ_L, ρ_H and γ of a layer with many heads, exactly (theory.md, section 4)."""
+"""ρ_L, ρ_H and γ of a layer with many heads, exactly (docs/theory.md, section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds W_V and W_proj, folded into them: the H that acts on the residual stream (theory.md, section 5).
+"""What surrounds W_V and W_proj, folded into them: the H that acts on the residual stream (docs/theory.md, section 5).
 
 Exact, given each token's statistics: `LN(X) = D X C Γ + 1βᵀ`, so the sub-layer is
 

@@ -1,4 +1,4 @@
-"""The map on the high-frequency part, `Y ↦ Σ_h P A_h Y W_h` (theory.md, section 4), and its cheap twin."""
+"""The map on the high-frequency part, `Y ↦ Σ_h P A_h Y W_h` (docs/theory.md, section 4), and its cheap twin."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def mean_field(
 ) -> Float[Tensor, "batch head token token"]:
     """`α_h P + 1π_hᵀ`: attention that gives the mean token what A_h gives it, and scales HFC by one number.
 
-    π_h is the column mean of A_h, and `α_h = ⟨PZ, P A_h Z⟩ / ‖PZ‖²` for the tokens z that it acts on (theory.md,
+    π_h is the column mean of A_h, and `α_h = ⟨PZ, P A_h Z⟩ / ‖PZ‖²` for the tokens z that it acts on (docs/theory.md,
     section 7).
     """
     high = high_frequency(z, mask)

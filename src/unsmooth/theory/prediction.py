@@ -1,4 +1,4 @@
-"""Predicted HFC/LFC, cosine similarity and effective rank of the limit (theory.md, section 3)."""
+"""Predicted HFC/LFC, cosine similarity and effective rank of the limit (docs/theory.md, section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The random layers of Figure 3 and of the table in theory.md, section 5."""
+"""The random layers of Figure 3 and of the table in docs/theory.md, section 5."""
 
 from __future__ import annotations
 

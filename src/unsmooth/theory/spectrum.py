@@ -54,7 +54,7 @@ class AttentionSpectrum:
 
     @property
     def complex_share(self) -> Float[Tensor, "*batch"]:
-        """The share of eigenvalues that are not real (Proposition 1 says none; see theory.md, trap 1)."""
+        """The share of eigenvalues that are not real (Proposition 1 says none; see docs/theory.md, trap 1)."""
         scale = self.eigenvalues.abs().amax(-1, keepdim=True)
         return (self.eigenvalues.imag.abs() > 1e-9 * scale).double().mean(-1)
 

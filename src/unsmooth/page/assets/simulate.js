@@ -109,7 +109,7 @@ function inverse(v, d) {
   return b;
 }
 
-// The random layer of theory.md, section 5: H = V Λ V⁻¹ with λ uniform in [low, high]; W = Hᵀ.
+// The random layer of docs/theory.md, section 5: H = V Λ V⁻¹ with λ uniform in [low, high]; W = Hᵀ.
 function randomLayer({ seed, n, d, low, high, temperature, form, sign }) {
   const source = randomSource(seed);
   const x = source.normals(n * d);

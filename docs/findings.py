@@ -1,0 +1,53 @@
+"""Write the generated parts of findings.md again, from the records and saved results in zoo/.
+
+    python docs/findings.py
+
+Everything between the markers is what `unsmooth reproduce findings` prints, as Markdown.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unsmooth.paper import Context, Result, find_item
+
+PAGE = Path(__file__).parent / "findings.md"
+BEGIN, END = "<!-- begin: python docs/findings.py -->", "<!-- end -->"
+
+
+def markdown(result: Result) -> str:
+    """A table of all questions, then a paragraph for each."""
+    found = result.about["findings"]
+    lines = [f"*{result.label}.*", "", "| question | status | n |", "|---|---|---|"]
+    lines += [f"| [{f['question']}](#{number}) | {f['status']} | {f['n']} |" for number, f in enumerate(found, 1)]
+    for number, f in enumerate(found, 1):
+        lines += ["", f"### {number}. {f['question']} {{#{number}}}", f"**{f['status'].capitalize()}**, {f['n']}; "
+                  f"asked by {f['asked by']}. {_typeset(f['answer'])}", ""]  # fmt: skip
+        last = f"Command: `{f['command'].replace('; ', '`, `')}`."
+        lines.append(last + (f" What would settle it: {f['settle']}." if f["settle"] else ""))
+    return "\n".join(lines)
+
+
+def _typeset(text: str) -> str:
+    """Minus signs instead of hyphens before numbers."""
+    import re
+
+    return re.sub(r"(?<![\w`-])-(?=\d)", "−", text)
+
+
+def written(page: str, result: Result) -> str:
+    """The page with its generated part replaced."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{markdown(result)}\n{END}{after}"
+
+
+def main() -> None:
+    """The page and its picture."""
+    result = find_item("findings").run(Context())
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), result), encoding="utf-8")
+    (PAGE.parent / "images" / "findings.svg").write_text(result.figures["findings"].svg(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
