@@ -153,7 +153,9 @@ def _cell_table(cells: list[Cell], seeds: int, layers: int, comparable: bool) ->
         "their medians. Right: in how many seeds γ, with the norm folded in, has the sign of the outcome"
     )
     if comparable:
-        caption += "; ≠: not what docs/theory.md, section 5, documents (sign and ±0.6, or share of seeds), which is given"
+        caption += (
+            "; ≠: not what docs/theory.md, section 5, documents (sign and ±0.6, or share of seeds), which is given"
+        )
     table = Table(
         title=f"log10 HFC/LFC after {layers} iterations, {seeds} seeds", title_justify="left", caption=caption
     )

@@ -50,7 +50,7 @@ NO_RUN = Finding(
     "0 runs",
     "No run so far.",
     "unsmooth reproduce variants",
-    "`python -m unsmooth.training.runs --list study`, two to three minutes a run on one H200",
+    "the runs of the list `study` (zoo/README.md), two to three minutes each on one H200",
 )
 NO_RESULT = Finding("open", "0", "No saved result is here.", "unsmooth reproduce list", "the command with --out")
 
@@ -94,7 +94,7 @@ class Evidence:
     @cached_property
     def depths(self) -> dict[int, list[Record]]:
         """Runs on 10 % by the model's depth."""
-        from unsmooth.training.recipes import RECIPES
+        from unsmooth.training.tasks import RECIPES
 
         found: dict[int, list[Record]] = {12: [r for r in self.runs() if r["variant"] in VARIANTS]}
         for name in RECIPES:
@@ -113,7 +113,7 @@ class Evidence:
 
     def saved(self, item: str) -> dict[str, Any]:
         """A result of another item that was kept in zoo/results; empty where it is not there."""
-        from unsmooth.sources.load import zoo_folder
+        from unsmooth.sources.trained import zoo_folder
 
         path = zoo_folder() / "results" / f"{item}.json"
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

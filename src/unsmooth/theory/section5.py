@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unsmooth.theory.scenario import Form, Mode, Scenario, draw, scenarios
 
-# log10 HFC/LFC after 128 iterations as documented in docs/theory.md, in the order of _CELLS: means of 5 seeds, those of the
+# log10 HFC/LFC after 128 iterations, from docs/theory.md, in the order of _CELLS: means of 5 seeds, those of the
 # general form under a norm of 20. Negating H and γ together changes nothing under Pre-LN, so its columns mirror.
 _CELLS: tuple[tuple[Mode, int], ...] = (("sharpening", 1), ("sharpening", -1), ("smoothing", 1), ("smoothing", -1))
 _DOCUMENTED: dict[tuple[Form, str | None], tuple[float, ...]] = {
