@@ -10,7 +10,7 @@ from unsmooth.analysis import (
     load_measurement,
     measure,
 )
-from unsmooth.callbacks import Limit, SmoothingAlarm, watch
+from unsmooth.callbacks import Bound, SmoothingAlarm, watch
 from unsmooth.control import ControlMonitor, apply_fix, bake, parameter_groups, reparametrize
 from unsmooth.metrics import cosine_similarity, effective_rank, hfc_lfc_ratio
 from unsmooth.models import Family, register_family
@@ -20,10 +20,10 @@ from unsmooth.theory import dominance, layer_exponent, limit, simulate
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bound",
     "ControlMonitor",
     "Explanation",
     "Family",
-    "Limit",
     "Measurement",
     "Measurer",
     "SmoothingAlarm",

@@ -33,8 +33,8 @@ def alarm_at_four(reading: Reading) -> str | None:
     return "four" if reading.step == 4 else None
 
 
-def broken_at_four(values: Any, step: int) -> None:
-    if step == 4:
+def broken_at_four(reading: Reading) -> None:
+    if reading.step == 4:
         raise OSError("disk full")
 
 
@@ -51,7 +51,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "watched": {},
     "alarm": {"alarm": alarm_at_four},
-    "failing": {"log": broken_at_four},
+    "failing": {"alarm": broken_at_four},
 }
 
 
@@ -101,7 +101,7 @@ def test_only_the_first_process_reads_and_the_training_is_bit_equal(ranks: list[
 def test_an_alarm_stops_every_process(ranks: list[dict[str, Any]]) -> None:
     assert [found["alarm"]["said"] for found in ranks] == [
         "SmoothingAlarm: step 4: four",
-        "SmoothingAlarm: a limit was crossed at step 4: see the first process",
+        "SmoothingAlarm: a bound was crossed at step 4: see the first process",
     ]
 
 

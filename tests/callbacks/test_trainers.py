@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from unsmooth.callbacks import Limit, to_tensorboard, to_wandb
+from unsmooth.callbacks import Bound, to_tensorboard, to_wandb
 from unsmooth.errors import MissingExtraError
 
-LOW = Limit("max", "cosine_similarity", -2.0, "blocks.1.post")
+LOW = Bound("max", "cosine_similarity", -2.0, "blocks.1.post")
 
 
 def ids(batch: int = 2) -> dict[str, torch.Tensor]:
@@ -34,8 +35,8 @@ def hugging_face_training(folder: Path, callback: Any, steps: int, **options: An
     torch.manual_seed(0)
     rows = [{"input_ids": row, "labels": row} for row in ids(16)["input_ids"]]
     arguments = transformers.TrainingArguments(
-        str(folder), max_steps=steps, per_device_train_batch_size=2, report_to=[], use_cpu=True, save_strategy="no",
-        logging_strategy="no", disable_tqdm=True, dataloader_pin_memory=False, **options,
+        str(folder), max_steps=steps, per_device_train_batch_size=2, use_cpu=True, save_strategy="no",
+        logging_strategy="no", disable_tqdm=True, dataloader_pin_memory=False, **{"report_to": [], **options},
     )  # fmt: skip
     trainer = transformers.Trainer(
         language_model(), arguments, train_dataset=rows, callbacks=[callback] if callback else []
@@ -201,3 +202,33 @@ def fresh(name: str) -> None:
     finally:
         if kept is not None:
             sys.modules[module] = kept
+
+
+def test_padding_in_the_probe_is_said_once(tmp_path: Path) -> None:
+    from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+    probe = {**ids(), "attention_mask": torch.tensor([[1] * 7, [1] * 5 + [0] * 2])}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        hugging_face_training(tmp_path, SmoothingCallback(probe, every=1), 4)
+    assert len([w for w in said if "hold padding" in str(w.message)]) == 1
+
+
+def test_readings_reach_what_the_trainer_reports_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    integrations = pytest.importorskip("transformers.integrations.integration_utils")
+    from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+    seen: list[tuple[int, dict[str, float]]] = []
+
+    class Reporter(transformers.TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            seen.append((state.global_step, dict(logs)))
+
+    monkeypatch.setitem(integrations.INTEGRATION_TO_CALLBACK, "tensorboard", Reporter)
+    trainer = hugging_face_training(tmp_path, SmoothingCallback(ids(), every=2), 4, report_to=["tensorboard"])
+    name = "unsmooth/effective_rank/blocks.1.post"
+    rows = [(step, logs[name]) for step, logs in seen if name in logs]
+    assert [step for step, _ in rows] == [0, 2, 4]
+    assert [value for _, value in rows] == [row[name] for row in trainer.state.log_history if name in row]
+    assert all("epoch" not in logs for _, logs in seen if name in logs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from watched import probe, train, vit
 
 import unsmooth
-from unsmooth.callbacks import Limit, Reading, SmoothingAlarm, watch
+from unsmooth.callbacks import Bound, Reading, SmoothingAlarm, watch
 
 pytest.importorskip("timm")
 
@@ -175,7 +176,7 @@ def slow_measure(now: list[float], seconds: float) -> Callable[..., unsmooth.Mea
 
 def test_alarm_stops_with_the_numbers() -> None:
     model = vit()
-    limit = Limit("max", "cosine_similarity", -2.0, "blocks.1.post")
+    limit = Bound("max", "cosine_similarity", -2.0, "blocks.1.post")
     with (
         pytest.raises(
             SmoothingAlarm, match=r"step 0: cosine_similarity at blocks.1.post \(all tokens\) is .*≤ -2"
@@ -203,10 +204,10 @@ def test_alarm_stops_from_within_the_optimiser_and_leaves_no_hook() -> None:
 
 def test_alarm_warns() -> None:
     model = vit()
-    limits = [Limit("min", "effective_rank", 1e6, "blocks.0.post"), Limit("max", "hfc_lfc", 1e6)]
+    bounds = [Bound("min", "effective_rank", 1e6, "blocks.0.post"), Bound("max", "hfc_lfc", 1e6)]
     with (
         pytest.warns(UserWarning, match="step [02]: effective_rank at blocks.0.post") as said,
-        watch(model, probe(), every=2, alarm=limits, action="warn") as watcher,
+        watch(model, probe(), every=2, alarm=bounds, action="warn") as watcher,
     ):
         train(model, 3)
     assert [str(w.message).partition(":")[0] for w in said] == ["step 0", "step 2"]
@@ -222,7 +223,7 @@ def test_diverged_training_warns_and_goes_on_unless_an_alarm_was_asked_for() -> 
             torch.optim.SGD(model.head.parameters()).step()
     assert [r.step for r in watcher.history] == [0]
     with pytest.raises(SmoothingAlarm, match="step 0: nothing could be measured"):
-        watch(model, probe(), alarm=Limit("max", "hfc_lfc", 9.0)).__enter__()
+        watch(model, probe(), alarm=Bound("max", "hfc_lfc", 9.0)).__enter__()
 
 
 def test_autocast_of_the_training_does_not_reach_the_reading() -> None:
@@ -235,3 +236,28 @@ def test_autocast_of_the_training_does_not_reach_the_reading() -> None:
         train(model, 1)
     assert reading is not None
     assert reading.values() == before
+
+
+def test_a_log_that_fails_is_told_once_and_does_not_end_the_training() -> None:
+    model, calls = vit(), []
+
+    def log(values: Any, step: int) -> None:
+        calls.append(step)
+        raise OSError("no space left")
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with watch(model, probe(), 1, log, count="manual") as watcher:
+            for _ in range(3):
+                watcher.step()
+    assert calls == [0, 1, 2, 3]
+    assert [str(w.message).split(":")[0] for w in said] == ["log failed at step 0 (OSError"]
+    assert len(watcher.history) == 4
+
+
+def test_an_alarm_raised_by_log_still_stops() -> None:
+    def log(values: Any, step: int) -> None:
+        raise SmoothingAlarm("enough")
+
+    with pytest.raises(SmoothingAlarm, match="enough"):
+        watch(vit(), probe(), 1, log, count="manual").__enter__()

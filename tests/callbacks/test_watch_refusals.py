@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from watched import probe, vit
 
-from unsmooth.callbacks import Limit, watch
+from unsmooth.callbacks import Bound, watch
 from unsmooth.errors import OptionError, PointError, UnknownModelError, UnsmoothError
 
 pytest.importorskip("timm")
@@ -25,11 +25,11 @@ pytest.importorskip("timm")
         (
             {"alarm": "cosine"},
             OptionError,
-            "an alarm is a Limit, several of them, or a function of the reading; got 'c'",
+            "an alarm is a Bound, several of them, or a function of the reading; got 'c'",
         ),
-        ({"alarm": 3}, OptionError, "an alarm is a Limit"),
-        ({"alarm": Limit("max", "rankme", 1.0)}, OptionError, "unknown metric of this measurement 'rankme'"),
-        ({"alarm": Limit("max", "hfc_lfc", 1.0, "blocks.7.*")}, PointError, "no measured point matches 'blocks.7.*'"),
+        ({"alarm": 3}, OptionError, "an alarm is a Bound"),
+        ({"alarm": Bound("max", "rankme", 1.0)}, OptionError, "unknown metric of this measurement 'rankme'"),
+        ({"alarm": Bound("max", "hfc_lfc", 1.0, "blocks.7.*")}, PointError, "no measured point matches 'blocks.7.*'"),
         ({"metrics": "x"}, OptionError, "unknown metric"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`unsmooth check`: limits in CI."""
+"""`unsmooth check`: bounds in CI."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def test_within_is_exit_code_0(cli: Callable[..., Any], run_file: Path) -> None:
         "check", run_file, "--tokens", "all", "--max", f"cosine_similarity={high + 1e-6}@blocks.1.post",
         "--min", "effective_rank=1@blocks.*.post",
     )  # fmt: skip
-    assert done.stdout == "within 2 limits (3 samples)\n"
+    assert done.stdout == "within 2 bounds (3 samples)\n"
 
 
-def test_one_limit_and_one_sample_are_no_plural(cli: Callable[..., Any], run_file: Path, tmp_path: Path) -> None:
-    assert cli("check", run_file, "--min", "effective_rank=1").stdout == "within 1 limit (3 samples)\n"
+def test_one_bound_and_one_sample_are_no_plural(cli: Callable[..., Any], run_file: Path, tmp_path: Path) -> None:
+    assert cli("check", run_file, "--min", "effective_rank=1").stdout == "within 1 bound (3 samples)\n"
     measurement = unsmooth.load_measurement(run_file)
     for moments in measurement.cells.values():
         moments.count = 1
     path = dataclasses.replace(measurement, per_sample=None).save(tmp_path / "one.json")
-    assert cli("check", path, "--min", "effective_rank=1").stdout == "within 1 limit (1 sample)\n"
+    assert cli("check", path, "--min", "effective_rank=1").stdout == "within 1 bound (1 sample)\n"
 
 
 def test_crossed_is_exit_code_1_and_lists_what_crossed(cli: Callable[..., Any], run_file: Path) -> None:
@@ -57,7 +57,7 @@ def test_crossed_is_exit_code_1_and_lists_what_crossed(cli: Callable[..., Any], 
         "--min", "effective_rank=1e3@blocks.*.mlp", code=1,
     )  # fmt: skip
     lines = done.stdout.splitlines()
-    assert lines[0].startswith(f"crossed: cosine_similarity at blocks.1.post (all tokens) is {high:.4g}, limit ")
+    assert lines[0].startswith(f"crossed: cosine_similarity at blocks.1.post (all tokens) is {high:.4g}, bound ")
     assert [line.split()[3] for line in lines] == ["blocks.1.post", "blocks.0.mlp", "blocks.1.mlp"]
 
 
@@ -67,11 +67,11 @@ def test_policies_are_checked_all_or_as_asked(cli: Callable[..., Any], run_file:
     assert "(patches tokens)" in cli("check", run_file, *limit, "--tokens", "patches", code=1).stdout
 
 
-def test_json_lists_limits_and_crossings(cli: Callable[..., Any], run_file: Path) -> None:
+def test_json_lists_bounds_and_crossings(cli: Callable[..., Any], run_file: Path) -> None:
     limit = ("--min", "effective_rank=1e3@embed", "--tokens", "all")
     found = json.loads(cli("check", run_file, *limit, "--json", code=1).stdout)
     assert found["within"] is False
-    assert found["limits"] == [{"bound": "min", "metric": "effective_rank", "value": 1000.0, "points": "embed"}]
+    assert found["bounds"] == [{"side": "min", "metric": "effective_rank", "value": 1000.0, "points": "embed"}]
     assert found["crossed"][0]["value"] == value(run_file, "effective_rank", "embed")
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_a_number_crosses_and_is_valid_json(
     path = measurement.save(tmp_path / "nan.json")
     done = cli("check", path, "--max", "hfc_lfc=inf@embed", "--tokens", "all", "--json", code=1)
     found = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert (found["crossed"][0]["value"], found["limits"][0]["value"]) == ("nan", "inf")
+    assert (found["crossed"][0]["value"], found["bounds"][0]["value"]) == ("nan", "inf")
 
 
 def test_partial_runs_are_pointed_out(cli: Callable[..., Any], run_file: Path, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_partial_runs_are_pointed_out(cli: Callable[..., Any], run_file: Path, t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no limit was given"),
+        ([], "no bound was given"),
         (["--max", "cosine_similarity"], "expected METRIC=VALUE"),
         (["--max", "cosin=1"], "unknown metric 'cosin'"),
         (["--max", "rankme=1"], "unknown metric of this measurement 'rankme'"),

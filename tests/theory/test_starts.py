@@ -13,7 +13,7 @@ from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.theory import dominance
 from unsmooth.theory.phase import phase_grid
 from unsmooth.theory.scenario import Scenario, curve, log10_table, random_attention, random_h, scenarios
-from unsmooth.theory.section5 import Cell, section5_table
+from unsmooth.theory.section5 import TableCell, section5_table
 
 
 def test_the_grid_holds_the_mean_exponent_of_one_head_over_seeds() -> None:
@@ -105,7 +105,7 @@ def test_labels_say_what_differs() -> None:
 
 def test_a_documented_cell_is_met_by_sign_and_where_it_is_not_far_below_by_size() -> None:
     def agrees(mean: float, documented: float) -> bool:
-        return Cell(scenarios()[0], (mean,), (1.0,), (1.0,), documented).agrees
+        return TableCell(scenarios()[0], (mean,), (1.0,), (1.0,), documented).agrees
 
     assert agrees(1.0, 1.59)
     assert not agrees(1.0, 1.61)
@@ -115,9 +115,9 @@ def test_a_documented_cell_is_met_by_sign_and_where_it_is_not_far_below_by_size(
 
 
 def test_a_cell_of_two_heaps_is_met_by_the_share_of_seeds_and_says_where_each_heap_lies() -> None:
-    def cell(smooth: int) -> Cell:
+    def cell(smooth: int) -> TableCell:
         values = (*[-15.0] * smooth, *[1.5] * (20 - smooth))
-        return Cell(scenarios()[0], values, (1.0,) * 20, values, float("nan"), 0.3)
+        return TableCell(scenarios()[0], values, (1.0,) * 20, values, float("nan"), 0.3)
 
     assert [cell(n).agrees for n in (0, 1, 6, 11, 12)] == [False, True, True, True, False]
     assert (cell(6).smoothed, cell(6).bimodal, cell(6).heaps) == (0.3, True, (-15.0, 1.5))

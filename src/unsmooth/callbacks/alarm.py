@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from unsmooth.analysis import Measurement
-from unsmooth.callbacks.limits import Limit, crossings
+from unsmooth.callbacks.bounds import Bound, crossings
 from unsmooth.errors import OptionError, UnsmoothError
 
 
@@ -27,7 +27,7 @@ class Reading:
 
 
 class SmoothingAlarm(UnsmoothError):
-    """A limit was crossed while a model trained; `reading` holds the numbers on the process that measured."""
+    """A bound was crossed while a model trained; `reading` holds the numbers on the process that measured."""
 
     def __init__(self, message: str, reading: Reading | None = None) -> None:
         super().__init__(message)
@@ -35,16 +35,16 @@ class SmoothingAlarm(UnsmoothError):
 
 
 Judge = Callable[[Reading], str | None]
-Alarm = Limit | Iterable[Limit] | Judge
+Alarm = Bound | Iterable[Bound] | Judge
 
 
 def judge_of(alarm: Alarm | None) -> Judge | None:
-    """Limits as a function that says what is wrong with a reading, if anything; a function stays as it is."""
+    """Bounds as a function that says what is wrong with a reading, if anything; a function stays as it is."""
     if alarm is None or callable(alarm):
         return alarm
-    limits = tuple(alarm) if isinstance(alarm, Iterable) else (alarm,)
-    for limit in limits:
-        if not isinstance(limit, Limit):
-            raise OptionError(f"an alarm is a Limit, several of them, or a function of the reading; got {limit!r}")
-    # A limit on something that is not measured is an error of the first reading, not a silence: see `crossings`.
-    return lambda reading: "; ".join(map(str, crossings(reading.measurement, limits)))
+    bounds = tuple(alarm) if isinstance(alarm, Iterable) else (alarm,)
+    for bound in bounds:
+        if not isinstance(bound, Bound):
+            raise OptionError(f"an alarm is a Bound, several of them, or a function of the reading; got {bound!r}")
+    # A bound on something that is not measured is an error of the first reading, not a silence: see `crossings`.
+    return lambda reading: "; ".join(map(str, crossings(reading.measurement, bounds)))

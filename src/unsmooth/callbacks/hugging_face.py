@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,6 +12,7 @@ from unsmooth.errors import MissingExtraError
 
 try:
     from transformers import TrainerCallback
+    from transformers.integrations import get_reporting_integration_callbacks
 except ImportError as error:
     raise MissingExtraError.needed("transformers", "text", "the Trainer callback") from error
 
@@ -20,7 +22,9 @@ from unsmooth.callbacks.writers import Log
 
 
 class SmoothingCallback(TrainerCallback):
-    """`Trainer(..., callbacks=[SmoothingCallback(batch)])`: readings go to `state.log_history` and to `log`.
+    """`Trainer(..., callbacks=[SmoothingCallback(batch)])`: readings go where the Trainer's own numbers go.
+
+    That is `state.log_history`, and whatever `report_to` names (TensorBoard, Weights & Biases, …); and to `log`.
 
     Takes the arguments of `unsmooth.watch` but the model and `count`. An alarm with the action `stop` ends the
     training as the Trainer does it (`control.should_training_stop`), with a warning that says why.
@@ -32,9 +36,12 @@ class SmoothingCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """The first reading, before the first step."""
+        reporters = _reporters(self, args)
 
         def log(values: Mapping[str, float], step: int) -> None:
             state.log_history.append({**values, "step": step})
+            for reporter in reporters:
+                reporter.on_log(args, state, control, model=model, logs=dict(values))
             if self._log is not None:
                 self._log(values, step)
 
@@ -46,6 +53,21 @@ class SmoothingCallback(TrainerCallback):
         """A reading when it is time."""
         if self.watcher is not None:
             _stopping(control, partial(self.watcher.step, state.global_step))
+
+
+def _reporters(mine: TrainerCallback, args: Any) -> list[Any]:
+    """The Trainer's callbacks that `report_to` stands for.
+
+    A callback is given neither the Trainer nor its other callbacks; the handler that calls it has them.
+    """
+    kinds = tuple(get_reporting_integration_callbacks(args.report_to))
+    frame = sys._getframe(1)
+    while frame is not None:
+        callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
+        if isinstance(callbacks, list) and any(callback is mine for callback in callbacks):
+            return [callback for callback in callbacks if isinstance(callback, kinds)]
+        frame = frame.f_back  # type: ignore[assignment]
+    return []
 
 
 def _stopping(control: Any, look: Callable[[], object]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
@@ -16,8 +17,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from unsmooth.analysis import measure
 from unsmooth.callbacks.alarm import Alarm, Reading, SmoothingAlarm, judge_of
+from unsmooth.callbacks.preserve import plain, preserve_rng
 from unsmooth.callbacks.processes import Outcome, agree, first
-from unsmooth.callbacks.undisturbed import plain, undisturbed
 from unsmooth.callbacks.writers import Log
 from unsmooth.errors import FeatureError, OptionError, UnsmoothError
 
@@ -54,7 +55,7 @@ def watch(
         every: steps between two readings, kept to exactly. By default 500, or a multiple of it, so that all later
             readings together cost at most 2 % of the time.
         log: called as `log(values, step)` with a dict of means by name; `wandb.log` fits, see also `to_tensorboard`.
-        alarm: limits, or a function of the reading that returns a message when something is wrong.
+        alarm: bounds, or a function of the reading that returns a message when something is wrong.
         action: `stop` raises SmoothingAlarm (on every process); `warn` warns.
         count: `optimizer` counts the steps of torch optimisers that hold a parameter of the model; with several of
             them, of the busiest. `manual` leaves it to `step()`: for captured or compiled steps, or other optimisers.
@@ -102,6 +103,7 @@ class Watcher:
         self._settings = dict(settings)
         self._by_optimizer: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
         self._started = 0.0
+        self._said: set[str] = set()
         self._hook: Any = None
 
     def __enter__(self) -> Self:
@@ -173,15 +175,15 @@ class Watcher:
         if outcome is Outcome.FAILED:
             raise UnsmoothError(f"measuring failed on the first process at step {self.steps}: see its error")
         if outcome is Outcome.ALARM:
-            raise SmoothingAlarm(message or f"a limit was crossed at step {self.steps}: see the first process", reading)
+            raise SmoothingAlarm(message or f"a bound was crossed at step {self.steps}: see the first process", reading)
         if message:
             warnings.warn(message, stacklevel=4)
 
     def _measure(self) -> tuple[Reading | None, str]:
-        """Measure, log, and say what is beyond the limits."""
+        """Measure, log, and say what is beyond the bounds."""
         start = _clock(self.model)
         try:
-            with undisturbed(self.model):
+            with self._saying_once(), preserve_rng(self.model):
                 measurement = measure(self.model, [self._batch], degenerate="keep", **self._settings)
         except FeatureError as failure:
             # A training that diverges must not end in its watcher, unless an alarm was asked for.
@@ -192,10 +194,38 @@ class Watcher:
             return None, message
         reading = Reading(self.steps, measurement, _clock(self.model) - start)
         self.history.append(reading)
-        if self._log is not None:
-            self._log(reading.values(), reading.step)
+        self._write(reading)
         said = self._judge(reading) if self._judge is not None else None
         return reading, f"step {reading.step}: {said}" if said else ""
+
+    @contextmanager
+    def _saying_once(self) -> Iterator[None]:
+        """What measuring warns of (padding in the probe) is said at the first reading only."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for warning in caught:
+            self._once(str(warning.message), warning.category)
+
+    def _write(self, reading: Reading) -> None:
+        """Call `log`; a writer that fails (a full disk, a server that is away) must not end a training."""
+        if self._log is None:
+            return
+        try:
+            self._log(reading.values(), reading.step)
+        except SmoothingAlarm:
+            raise
+        except Exception as error:
+            self._once(
+                f"log failed at step {reading.step} ({type(error).__name__}: {error}): the training goes on, and the "
+                "reading is kept in `history`; this is said once",
+                key="log failed",
+            )
+
+    def _once(self, message: str, category: type[Warning] = UserWarning, key: str = "") -> None:
+        if (key or message) not in self._said:
+            self._said.add(key or message)
+            warnings.warn(message, category, stacklevel=7)
 
     def _affordable(self) -> bool:
         """At the default rate: whether another reading keeps the cost within the budget."""

@@ -1,4 +1,4 @@
-"""`unsmooth check RUN.json --max cosine_similarity=0.95@blocks.11.post`: limits on a measurement, for CI."""
+"""`unsmooth check RUN.json --max cosine_similarity=0.95@blocks.11.post`: bounds on a measurement, for CI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unsmooth.cli import options
 from unsmooth.errors import OptionError, UnsmoothError, visible
 
 if TYPE_CHECKING:
-    from unsmooth.callbacks import Crossing, Limit
+    from unsmooth.callbacks import Bound, Crossing
 
 Run = Annotated[Path, typer.Argument(metavar="RUN.json", help="A file that `unsmooth measure --out` wrote.")]
 Most = Annotated[
@@ -35,51 +35,51 @@ Tokens = Annotated[str | None, typer.Option(help="Token policies, with commas; a
 def command(
     run: Run, most: Most = None, least: Least = None, tokens: Tokens = None, as_json: options.Json = False
 ) -> None:
-    """Hold a measurement against limits. Exit code 0: within; 1: crossed; 2: a bad limit, file or point."""
+    """Hold a measurement against bounds. Exit code 0: within; 1: crossed; 2: a bad bound, file or point."""
     try:
-        crossed, limits, samples = _check(run, most or [], least or [], tokens)
+        crossed, bounds, samples = _check(run, most or [], least or [], tokens)
     except UnsmoothError as error:
         typer.echo(f"error: {visible(str(error))}", err=True)
         raise typer.Exit(2) from None
-    except Exception:  # a fault of ours: 1 would say that a limit was crossed
+    except Exception:  # a fault of ours: 1 would say that a bound was crossed
         traceback.print_exc()
         raise typer.Exit(2) from None
     from unsmooth.figures.text import counted
 
     if as_json:
-        typer.echo(json.dumps(_plain(crossed, limits, samples), indent=1))
+        typer.echo(json.dumps(_plain(crossed, bounds, samples), indent=1))
     else:
         for crossing in crossed:
             typer.echo(f"crossed: {crossing}")
         if not crossed:
-            typer.echo(f"within {counted(len(limits), 'limit')} ({counted(samples, 'sample')})")
+            typer.echo(f"within {counted(len(bounds), 'bound')} ({counted(samples, 'sample')})")
     if crossed:
         raise typer.Exit(1)
 
 
-def _check(run: Path, most: list[str], least: list[str], tokens: str | None) -> tuple[list[Crossing], list[Limit], int]:
+def _check(run: Path, most: list[str], least: list[str], tokens: str | None) -> tuple[list[Crossing], list[Bound], int]:
     from unsmooth.analysis import load_measurement
     from unsmooth.analysis.policies import resolve_policies
-    from unsmooth.callbacks import Limit, crossings
+    from unsmooth.callbacks import Bound, crossings
 
-    limits = [Limit.parse("max", text) for text in most] + [Limit.parse("min", text) for text in least]
-    if not limits:
-        raise OptionError("no limit was given: expected at least one --max or --min METRIC=VALUE[@POINTS]")
+    bounds = [Bound.parse("max", text) for text in most] + [Bound.parse("min", text) for text in least]
+    if not bounds:
+        raise OptionError("no bound was given: expected at least one --max or --min METRIC=VALUE[@POINTS]")
     measurement = load_measurement(run)
     if measurement.partial:
         typer.echo(f"note: {run} is partial, its measurement was interrupted", err=True)
     policies = None if tokens is None else resolve_policies(tokens)
-    return crossings(measurement, limits, policies), limits, measurement.samples
+    return crossings(measurement, bounds, policies), bounds, measurement.samples
 
 
-def _plain(crossed: list[Crossing], limits: list[Limit], samples: int) -> dict[str, object]:
+def _plain(crossed: list[Crossing], bounds: list[Bound], samples: int) -> dict[str, object]:
     return {
         "within": not crossed,
         "samples": samples,
-        "limits": [_limit(limit) for limit in limits],
+        "bounds": [_bound(bound) for bound in bounds],
         "crossed": [
             {
-                "limit": _limit(c.limit),
+                "bound": _bound(c.bound),
                 "point": c.cell.point,
                 "metric": c.cell.metric,
                 "tokens": c.cell.tokens,
@@ -90,6 +90,6 @@ def _plain(crossed: list[Crossing], limits: list[Limit], samples: int) -> dict[s
     }
 
 
-def _limit(limit: Limit) -> dict[str, object]:
-    value = limit.value if math.isfinite(limit.value) else str(limit.value)
-    return {"bound": limit.bound, "metric": limit.metric, "value": value, "points": limit.points}
+def _bound(bound: Bound) -> dict[str, object]:
+    value = bound.value if math.isfinite(bound.value) else str(bound.value)
+    return {"side": bound.side, "metric": bound.metric, "value": value, "points": bound.points}

@@ -17,7 +17,7 @@ from unsmooth.cli import options
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unsmooth.theory.section5 import Cell
+    from unsmooth.theory.section5 import TableCell
 
 Seeds = Annotated[int, typer.Option(min=1, help="Random layers to average over.")]
 Layers = Annotated[int, typer.Option(min=1, help="Iterations of the layer.")]
@@ -126,7 +126,7 @@ def _patches(path: Path) -> Tensor:
     return image_patches(path)
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: TableCell) -> dict[str, Any]:
     s = cell.scenario
     return {
         "form": s.form, "norm": s.norm or "none", "mode": s.mode, "sign": s.sign, "mean": cell.mean, "std": cell.std,
@@ -147,7 +147,7 @@ def _curve_table(found: dict[str, Any]) -> Table:
     return table
 
 
-def _cell_table(cells: list[Cell], seeds: int, layers: int, comparable: bool) -> Table:
+def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: bool) -> Table:
     caption = (
         "mean ± std over seeds; where some seeds collapse and others sharpen there is no mean: the seeds of each, with "
         "their medians. Right: in how many seeds γ, with the norm folded in, has the sign of the outcome"
@@ -170,7 +170,7 @@ def _cell_table(cells: list[Cell], seeds: int, layers: int, comparable: bool) ->
     return table
 
 
-def _text(cell: Cell, comparable: bool) -> str:
+def _text(cell: TableCell, comparable: bool) -> str:
     expected = f"{cell.documented:+.1f}" if cell.documented_share is None else f"{cell.documented_share:.0%} smooth"
     differs = f"\n≠ {expected}" if comparable and not cell.agrees else ""
     count, right = len(cell.values), f"\nright: {cell.right} of {len(cell.values)}"

@@ -4,7 +4,7 @@ from unsmooth.control.apply import control_of, reparametrize
 from unsmooth.control.baking import bake
 from unsmooth.control.fit import Fit
 from unsmooth.control.groups import parameter_groups
-from unsmooth.control.monitor import ControlMonitor, Reading
+from unsmooth.control.monitor import ControlMonitor, ControlReading
 from unsmooth.control.peers import PEERS, apply_fix
 from unsmooth.control.penalty import spectral_penalty
 from unsmooth.control.spectral import SpectralControl
@@ -13,8 +13,8 @@ from unsmooth.control.variant import Variant
 __all__ = [
     "PEERS",
     "ControlMonitor",
+    "ControlReading",
     "Fit",
-    "Reading",
     "SpectralControl",
     "Variant",
     "apply_fix",

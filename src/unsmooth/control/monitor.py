@@ -20,7 +20,7 @@ _POWER_STEPS = 16
 
 
 @dataclass(frozen=True)
-class Reading:
+class ControlReading:
     """One look at the control: per layer, on the device, nothing synchronised until a number is asked for.
 
     `condition` is that of Θ (which is V in the forms `eigen` and `split`; in `symmetric` V itself is orthogonal,
@@ -66,12 +66,12 @@ class ControlMonitor:
         return control_of(self._model)
 
     @torch.no_grad()
-    def read(self) -> Reading:
+    def read(self) -> ControlReading:
         """The state now."""
         control = self.control
         theta, psi = whole(control.theta), whole(control.psi)
         sizes = control.eigenvalues().abs()
-        return Reading(
+        return ControlReading(
             names=control.names,
             condition=_exact(theta) if self._exact else _estimate(theta),
             saturated=control.bound.saturated(psi, control.sign).float().mean(-1),

@@ -29,7 +29,7 @@ _COLLAPSED = -3.0  # log10 HFC/LFC: below, the value is where rounding or the it
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One cell: log10 HFC/LFC of every seed, γ of each with the norm folded in and of H alone, what is documented."""
 
     scenario: Scenario
@@ -92,7 +92,7 @@ def section5_table(
     tokens: int = 64,
     dim: int = 32,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
-) -> list[Cell]:
+) -> list[TableCell]:
     """All 20 cells; `track` wraps the seeds to show progress."""
     drawn: dict[Scenario, list[tuple[float, float, float]]] = {scenario: [] for scenario in scenarios()}
     for seed in track(list(seeds)):
@@ -105,5 +105,5 @@ def section5_table(
         s = scenario
         documented = _DOCUMENTED[s.form, s.norm][_CELLS.index((s.mode, s.sign))]
         values, exponents, bare = zip(*found, strict=True)
-        cells.append(Cell(s, values, exponents, bare, documented, _HEAPS.get((s.form, s.norm, s.mode))))
+        cells.append(TableCell(s, values, exponents, bare, documented, _HEAPS.get((s.form, s.norm, s.mode))))
     return cells

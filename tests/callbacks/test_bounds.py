@@ -8,7 +8,7 @@ import pytest
 from results import about_measured
 
 from unsmooth.analysis.measurement import Cell, Measurement
-from unsmooth.callbacks import Limit, crossings
+from unsmooth.callbacks import Bound, crossings
 from unsmooth.errors import OptionError, PointError
 from unsmooth.metrics.moments import Moments
 
@@ -40,21 +40,21 @@ RUN = measured(embed=0.1, blocks__0__attn=0.99, blocks__0__post=0.5, blocks__1__
     ],
 )
 def test_crossings(bound: str, text: str, tokens: list[str] | None, expected: list[str]) -> None:
-    found = crossings(RUN, [Limit.parse(bound, text)], tokens)
+    found = crossings(RUN, [Bound.parse(bound, text)], tokens)
     assert [c.cell.point for c in found] == expected
 
 
 def test_a_crossing_says_where_what_and_how_much() -> None:
-    (found,) = crossings(RUN, [Limit.parse("max", "cosine_similarity=0.6@blocks.1.post")], ["all"])
+    (found,) = crossings(RUN, [Bound.parse("max", "cosine_similarity=0.6@blocks.1.post")], ["all"])
     assert str(found) == (
-        "cosine_similarity at blocks.1.post (all tokens) is 0.7, limit cosine_similarity ≤ 0.6 at blocks.1.post"
+        "cosine_similarity at blocks.1.post (all tokens) is 0.7, bound cosine_similarity ≤ 0.6 at blocks.1.post"
     )
 
 
 @pytest.mark.parametrize("bound", ["max", "min"])
 def test_nan_keeps_to_no_limit(bound: str) -> None:
     run = measured(embed=math.nan)
-    assert len(crossings(run, [Limit(bound, "cosine_similarity", 0.5)], ["all"])) == 1
+    assert len(crossings(run, [Bound(bound, "cosine_similarity", 0.5)], ["all"])) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,25 +66,25 @@ def test_nan_keeps_to_no_limit(bound: str) -> None:
         ("max", "cosine_similarity=1@", "METRIC=VALUE@POINTS"),
         ("max", "cosin=1", "unknown metric 'cosin'"),
         ("max", "paper=1", "'paper' stands for 3 metrics"),
-        ("between", "cosine_similarity=1", "unknown bound of a limit 'between'"),
+        ("between", "cosine_similarity=1", "unknown side of a bound 'between'"),
     ],
 )
 def test_bad_limits_are_explained(bound: str, text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        Limit.parse(bound, text)
+        Bound.parse(bound, text)
 
 
 def test_nan_limits_and_unknown_metrics_are_refused() -> None:
     with pytest.raises(OptionError, match="must be a number, got nan"):
-        Limit("max", "hfc_lfc", math.nan)
+        Bound("max", "hfc_lfc", math.nan)
     with pytest.raises(OptionError, match="unknown metric 'x'"):
-        Limit("max", "x", 1.0)
+        Bound("max", "x", 1.0)
 
 
 def test_what_was_not_measured_is_an_error() -> None:
     with pytest.raises(OptionError, match="unknown metric of this measurement 'hfc_lfc'"):
-        crossings(RUN, [Limit("max", "hfc_lfc", 1.0)])
+        crossings(RUN, [Bound("max", "hfc_lfc", 1.0)])
     with pytest.raises(PointError, match="no measured point matches 'blocks.9.post': this measurement has embed, "):
-        crossings(RUN, [Limit("max", "cosine_similarity", 1.0, "blocks.9.post")])
+        crossings(RUN, [Bound("max", "cosine_similarity", 1.0, "blocks.9.post")])
     with pytest.raises(OptionError, match="unknown token policy of this measurement 'content'"):
-        crossings(RUN, [Limit("max", "cosine_similarity", 1.0)], ["content"])
+        crossings(RUN, [Bound("max", "cosine_similarity", 1.0)], ["content"])

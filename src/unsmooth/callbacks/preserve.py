@@ -36,7 +36,7 @@ def plain(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
+def preserve_rng(model: nn.Module) -> Iterator[None]:
     """Random states, autocast and in-place compilation as before on leaving; modes and hooks are the measurer's.
 
     Inside, autocast is off: features are measured in the dtype of the weights.
