@@ -228,10 +228,12 @@ def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
     error = float((difference / scale).amax())
     allowed = tolerance(y.dtype, 1)
     if error > allowed:
+        why = "Its row does not describe this module: check value, proj, heads and maps, and merge adapters (LoRA)"
+        if (fix := getattr(layer.attention, "fix", None)) is not None:
+            why = f"Its fix {type(fix).__name__} does more than mix values, which the theory does not describe: measure"
         raise WeightsError(
             f"{layer.name} of {layer.family.name}: Σ A_h (X W_V^h + b_v) W_proj^h + b_proj misses the attention's "
-            f"output by {error:.2e} of the summed terms, more than {allowed:.2e} for {y.dtype}. Its row does not "
-            "describe this module: check value, proj, heads and maps, and merge adapters (LoRA) into the weights"
+            f"output by {error:.2e} of the summed terms, more than {allowed:.2e} for {y.dtype}. {why}"
         )
     return error
 
