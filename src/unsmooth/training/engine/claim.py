@@ -17,6 +17,11 @@ def claimed(folder: Path) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file: expected a folder for the run; choose another --out")
     try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        said = f"safetensors cannot open files in {folder}, a name that is not UTF-8: choose another --out"
+        raise CheckpointError(said) from None
+    try:
         import fcntl
     except ImportError:  # Windows: nothing of the kind for folders
         yield
