@@ -12,6 +12,7 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from unsmooth.cli import options
@@ -125,39 +126,63 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
         return
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
-        shown, cells = narrow_table(table.title), table.cells()
-        widths = _widths([table.columns, *cells], console.width)
-        for number, column in enumerate(table.columns):  # what does not fit goes on below: a cut number is none
-            justify: JustifyMethod = "left" if number == 0 else "right"
-            shown.add_column(column, justify=justify, overflow="fold", width=widths[number])
-        for name, *row in cells:
-            shown.add_row(name if widths[0] is None else _broken(name, widths[0]), *row)
-        console.print(shown)
+        rows = [table.columns, *table.cells()]
+        for number, part in enumerate(_parts(rows, console.width)):
+            title = table.title if number == 0 else f"{table.title} (continued)"
+            console.print(_table(title, [[row[column] for column in part] for row in rows], console.width))
     for note in result.notes:
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)
 
 
-def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Widths of columns whose lines break between words; None, for rich to decide, where not even these find room.
+def _table(title: str, rows: Sequence[Sequence[str]], room: int) -> Table:
+    """Headings and cells; what does not fit goes on below, because a cut number is none."""
+    shown, widths = narrow_table(title), _widths(rows, room)
+    for number, heading in enumerate(rows[0]):
+        justify: JustifyMethod = "left" if number == 0 else "right"
+        shown.add_column(heading, justify=justify, overflow="fold", width=widths[number])
+    for name, *row in rows[1:]:
+        shown.add_row(_broken(name, widths[0]), *row)
+    return shown
 
-    The names in the first column may break after a hyphen, if they must.
+
+def _parts(rows: Sequence[Sequence[str]], room: int) -> list[list[int]]:
+    """Which columns stand in one table: all, or so many as fit without a broken word; each has the first column.
+
+    >>> _parts([["model", "published", "ours"], ["ViT-Ti", "28.67", "28.20"]], room=18)
+    [[0, 1], [0, 2]]
+    """
+    name, *others = _least(rows)
+    parts, left = [[0]], room - name - 2
+    for number, width in enumerate(others, start=1):
+        if width + 1 > left and len(parts[-1]) > 1:
+            parts.append([0])
+            left = room - name - 2
+        parts[-1].append(number)
+        left -= width + 1
+    return parts
+
+
+def _least(rows: Sequence[Sequence[str]]) -> list[int]:
+    """How narrow each column can be: its longest word; names in the first column may break after a hyphen."""
+    names, *others = zip(*rows, strict=True)
+    words = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in others]
+    return [max(cell_len(part.rstrip()) for cell in names for part in PART.findall(cell) or [""]), *words]
+
+
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Widths of columns whose lines break between words.
 
     >>> _widths([["model", "ours"], ["ViT-Ti (smoothing)", "28.04"]], room=80)
     [18, 5]
     >>> _widths([["model", "ours"], ["ViT-Ti (smoothing)", "28.04"]], room=20)
     [12, 5]
     """
-    room -= len(rows[0]) + 1  # one space before each column and one at the end
-    columns = list(zip(*rows, strict=True))
-    widths = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
-    if sum(widths) > room:
-        widths[0] = max(cell_len(part) for cell in columns[0] for part in PART.findall(cell) or [""])
-    if sum(widths) > room:
-        return [None] * len(widths)
-    for number, column in enumerate(columns):
+    widths = _least(rows)
+    room -= len(widths) + 1  # one space before each column and one at the end
+    for number, column in enumerate(zip(*rows, strict=True)):
         wanted = max(cell_len(cell) for cell in column) - widths[number]
-        widths[number] += min(wanted, room - sum(widths))
-    return [*widths]
+        widths[number] += min(wanted, max(0, room - sum(widths)))
+    return widths
 
 
 def _broken(name: str, width: int) -> str:
