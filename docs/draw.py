@@ -4,19 +4,18 @@
     python docs/draw.py           # only what comes from the records in zoo/
 
 RUNS is the folder with the files that the commands in gallery.md and disagree.md write (NAME.json and
-NAME.explained.json). Needs plotly and kaleido, and a Chromium.
+NAME.explained.json). Needs `unsmooth[report]`.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from unsmooth.analysis import load_explanation, load_measurement
-from unsmooth.figures.plotly_depth import depth_curves
-from unsmooth.figures.plotly_explain import norm_impact, phase_diagram, predicted_against_measured
+from unsmooth.figures import Drawing, agreement, depth, norm_impact, phase
 from unsmooth.paper import Context, find_item
+from unsmooth.theory.scenario import log10_curves
 
 IMAGES = Path(__file__).parent / "images"
 NAMES = {
@@ -42,19 +41,19 @@ def draw_records() -> None:
 def draw_runs(runs: Path) -> None:
     """Every image of real models."""
     measured = {key: load_measurement(runs / f"{key}.json") for key in NAMES}
-    save(depth_curves({NAMES[key]: measured[key] for key in FRONT}), "depth-curves")
+    save(depth({NAMES[key]: measured[key] for key in FRONT}), "depth-curves")
     for key, policies in SHOWN.items():
         for policy in policies:
-            save(depth_curves({NAMES[key]: measured[key]}, tokens=policy), f"depth-{key}-{policy}")
-    save(norm_impact(), "norm-impact")
-    save(phase_diagram(), "phase-diagram")
+            save(depth({NAMES[key]: measured[key]}, tokens=policy), f"depth-{key}-{policy}")
+    save(norm_impact(log10_curves(range(20))), "norm-impact")
+    save(phase(), "phase-diagram")
     for key in ("dinov2-s14", "mpnet-base"):
-        save(predicted_against_measured(load_explanation(runs / f"{key}.explained.json")), f"predicted-{key}")
+        save(agreement(load_explanation(runs / f"{key}.explained.json")), f"predicted-{key}")
 
 
-def save(figure: Any, name: str) -> None:
+def save(figure: Drawing, name: str) -> None:
     """As PNG, at twice the size for sharp screens."""
-    figure.write_image(IMAGES / f"{name}.png", scale=2)
+    figure.save(IMAGES / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from unsmooth.figures.browser import Browser
 from unsmooth.sources.files import write_atomically
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from chromium import Browser
 
 # name, colour scheme, first and last element that are seen, what to do before
 SHOTS = (

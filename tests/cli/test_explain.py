@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from unsmooth.analysis import load_explanation
 from unsmooth.cli.explain import command as explain_command
+from unsmooth.cli.report import command as report_command
+from unsmooth.cli.reproduce import command as reproduce_command
 from unsmooth.cli.simulate import command as simulate_command
-from unsmooth.errors import OptionError
+from unsmooth.errors import OptionError, OutputError
 
 TINY = ["timm:vit_tiny_patch16_224", "--random-init", "--model-option", "depth=1", "--model-option", "img_size=64"]
 
@@ -21,6 +23,8 @@ def app() -> typer.Typer:
     made = typer.Typer()
     made.command("explain")(explain_command)
     made.command("simulate")(simulate_command)
+    made.command("reproduce")(reproduce_command)
+    made.command("report")(report_command)
     return made
 
 
@@ -32,7 +36,7 @@ def invoke(app: typer.Typer, *arguments: object) -> str:
 
 def test_explain_prints_tables_and_writes_a_file_and_figures(app: typer.Typer, tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     out, figures = tmp_path / "e.json", tmp_path / "figures"
     text = invoke(
         app, "explain", *TINY, "--data", "bundled", "--limit", 2, "--spectra", 1, "--out", out, "--figures", figures
@@ -42,7 +46,21 @@ def test_explain_prints_tables_and_writes_a_file_and_figures(app: typer.Typer, t
     saved = load_explanation(out)
     assert saved.about.model.reference == TINY[0]
     assert saved.about.data.reference == "bundled"
-    assert sorted(p.name for p in figures.iterdir()) == ["agreement.html", "eigenvalues.html"]
+    names = {p.stem for p in figures.iterdir()}
+    assert {"agreement", "exponents", "heads-exponent", "histograms", "spectra-timm-vit_tiny_patch16_224"} <= names
+    assert {p.name for p in figures.iterdir()} == {f"{name}.{kind}" for name in names for kind in ("svg", "png", "pdf")}
+
+
+def test_a_folder_that_cannot_hold_figures_is_refused_before_the_work(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for verb in (
+        ["explain", *TINY, "--data", "bundled"],
+        ["reproduce", "fig1"],
+        ["report", *TINY, "--data", "bundled"],
+    ):
+        result = CliRunner().invoke(app, [*verb, "--figures", str(tmp_path / "file")])
+        assert isinstance(result.exception, OutputError), verb
+        assert "is a file: expected the name of a folder" in str(result.exception)
 
 
 def test_a_terminal_of_80_columns_shows_every_number_whole(app: typer.Typer) -> None:

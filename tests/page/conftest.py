@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from chromium import find_browser
 from page.person import EVIL, Person
 
 from unsmooth.analysis import Subject, analyse
-from unsmooth.figures.browser import find_browser
 from unsmooth.page import build_report
 from unsmooth.sources import LoadedModel, load_model, open_data
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unsmooth.figures.browser import Browser
+from chromium import Browser
 
 EVIL = "<script>window.hacked=1</script>\"'&amp;</style><img src=x onerror=window.hacked=2>"
 KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, "Tab": 9, "Enter": 13, " ": 32, "Escape": 27}
@@ -74,14 +74,19 @@ class Person(Browser):
         self.settle()
 
     def look(self, selector: str) -> str:
-        """What is drawn inside an element, pixels of canvases included; numbers that only name things left out."""
+        """What can be seen of the figures inside an element: their leaves, without the switches."""
         return str(self.evaluate(
             f"(() => {{ const root = document.querySelector({json.dumps(selector)});"
             "const figures = [...root.querySelectorAll('.figure-body')];"
-            "const text = (figures.length ? figures : [root]).map((f) => f.innerHTML).join();"
-            "const pixels = [...root.querySelectorAll('canvas')].map((c) => c.toDataURL()).join();"
-            r"return text.replace(/(clip|select|choice|slider)-\d+/g, '') + pixels; })()"
+            "return (figures.length ? figures : [root]).flatMap((f) => [...f.querySelectorAll('*')])"
+            ".filter((e) => !e.children.length && !e.closest('select') && e.getClientRects().length)"
+            r".map((e) => e.outerHTML.replace(/(clip|choice|slider)-\d+/g, '')).join(); })()"
         ))  # fmt: skip
+
+    def seen(self, selector: str) -> str:
+        """The text of all elements of this kind that can be seen."""
+        found = f"[...document.querySelectorAll({json.dumps(selector)})].filter((e) => e.getClientRects().length)"
+        return str(self.evaluate(f"{found}.map((e) => e.textContent).join(' ')"))
 
     def text(self, selector: str) -> str:
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)}).textContent"))

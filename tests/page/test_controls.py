@@ -47,8 +47,8 @@ def test_every_menu_changes_its_figures(person: Person, section: str) -> None:
     for menu in range(person.evaluate(f"document.querySelectorAll('#{section} select').length")):
         before = person.look(f"#{section}")
         person.evaluate(
-            f"(() => {{ const m = document.querySelectorAll('#{section} select')[{menu}]; m.selectedIndex = 1;"
-            "m.dispatchEvent(new Event('change')); })()"
+            f"(() => {{ const m = document.querySelectorAll('#{section} select')[{menu}];"
+            "m.selectedIndex = m.options.length - 1; m.dispatchEvent(new Event('input', {bubbles: true})); })()"
         )
         person.settle()
         assert person.look(f"#{section}") != before, menu
@@ -69,35 +69,37 @@ def test_the_layer_slider_moves_with_the_keyboard_and_plays(person: Person, sect
 
 
 def test_hovering_tells_layer_point_and_value(person: Person) -> None:
-    person.hover("#depth .panel svg")
+    person.hover("#depth .panel svg.chart")
     assert person.evaluate("document.querySelector('.tip').classList.contains('open')")
     said = person.text(".tip")
     model = "window.unsmooth.data.models[0]"
     value = person.evaluate(f"{model}.values.all.hfc_lfc.mean[{model}.points.indexOf('blocks.1.mid')]")
     assert "blocks.1.mid" in said
     assert f"{value:.4g}" in said
-    person.press("ArrowRight", "#depth .panel svg")
+    person.press("ArrowRight", "#depth .panel svg.chart")
     assert person.text(".tip") != said
     person.press("Escape")
     assert not person.evaluate("document.querySelector('.tip').classList.contains('open')")
 
 
 def test_the_legend_hides_a_model_everywhere_and_never_all(person: Person) -> None:
-    curves = "document.querySelectorAll('#depth .panel:first-child .curve').length"
+    seen = "[...document.querySelectorAll('{}')].filter((e) => e.getClientRects().length).length"
+    curves = seen.format("#depth .panel:first-child svg > [data-model]")
     assert person.evaluate(curves) == 2
     person.click("#legend label:nth-child(2)")
     assert person.evaluate(curves) == 1
-    assert person.evaluate("document.querySelectorAll('#spectra .panel').length") == 1
+    assert person.evaluate(seen.format("#spectra .panel")) == 1
+    assert person.evaluate(seen.format("#kinds-table tr[data-model]")) == 2  # attention and MLP of one model
     person.click("#legend label:nth-child(1)")
     assert person.evaluate(curves) == 1
 
 
 def test_layers_are_counted_in_whole_numbers(person: Person) -> None:
     ticks = person.evaluate(
-        "[...document.querySelectorAll('#depth svg.chart, #steps svg.chart, #exponents .panel:first-child svg.chart')]"
-        ".filter((c) => c.querySelector('.axis-label')?.textContent === 'layer')"
-        ".flatMap((c) => [...c.querySelectorAll('.axes text[text-anchor=middle]:not(.axis-label)')])"
-        ".map((t) => t.textContent)"
+        "[...document.querySelectorAll('#depth svg.chart, #steps svg.chart, #exponent-charts svg.chart')]"
+        ".filter((c) => c.getClientRects().length)"
+        ".flatMap((c) => [...c.querySelectorAll('text[text-anchor=middle][y]')])"
+        ".map((t) => t.textContent).filter((t) => !/layer/.test(t))"
     )
     assert len(ticks) > 6
     assert all(tick.isdigit() for tick in ticks), ticks
@@ -129,7 +131,8 @@ def test_printing_leaves_out_the_controls_and_is_light(person: Person) -> None:
         beyond = person.evaluate(
             "(() => { const main = document.querySelector('main'); main.style.width = '700px';"
             "const edge = main.getBoundingClientRect().right;"
-            "return [...main.querySelectorAll('svg.chart, canvas')]"
+            "return [...main.querySelectorAll('svg, img')]"
+            ".filter((e) => e.getClientRects().length && !e.closest('.scroll'))"
             ".map((e) => e.getBoundingClientRect().right - edge).filter((far) => far > 0.5); })()"
         )
         assert beyond == []
@@ -143,7 +146,9 @@ def test_every_control_can_be_reached_by_tab_and_has_a_name(person: Person) -> N
         ".filter((e) => !(e.labels && e.labels.length) && !e.textContent.trim()).length"
     )
     assert nameless == 0
-    assert person.evaluate("[...document.querySelectorAll('svg.chart')].every((e) => e.getAttribute('aria-label'))")
+    named = "(e) => e.getAttribute('aria-label') || e.getAttribute('aria-hidden')"
+    assert person.evaluate(f"[...document.querySelectorAll('svg.chart')].every({named})")
+    assert person.evaluate("[...document.querySelectorAll('[data-chart]')].every((e) => e.tabIndex === 0)")
     assert person.evaluate("document.querySelectorAll('[tabindex=\"-1\"]').length") == 0
 
 
@@ -163,3 +168,51 @@ def test_the_downloads_hold_what_was_measured(person: Person) -> None:
             assert [model["name"] for model in json.loads(text)] == ["plain", EVIL]
         else:
             assert text.startswith("point,metric,tokens,mean")
+
+
+def test_a_link_of_a_finding_sets_the_switches_of_its_figure(person: Person) -> None:
+    wanted = {"tokens": "no-outliers", "metric": "stable_rank", "model": EVIL, "reading": "chain"}
+    for figure in ("steps", "depth"):
+        view = json.dumps({k: v for k, v in wanted.items() if figure == "steps" or k in ("tokens", "metric")})
+        person.evaluate(
+            f"(() => {{ const a = document.createElement('a'); a.href = '#{figure}'; a.textContent = 'see';"
+            f"a.dataset.view = {json.dumps(view)}; a.id = 'to-{figure}';"
+            "document.querySelector('.findings').append(a); })()"
+        )
+    person.click("#to-steps")
+    value = "document.querySelector('#steps-{}').value"
+    assert person.evaluate(value.format("metric")) == "stable_rank"
+    assert person.evaluate(value.format("model")) == "1"
+    shown = "#steps-chart > [data-when]:not([hidden])"
+    assert person.evaluate(f"[...document.querySelectorAll('{shown}')].map((e) => e.dataset.when)") == [
+        "reading=chain tokens=no-outliers metric=stable_rank model=1"
+    ]
+    assert person.evaluate("Math.abs(document.querySelector('#steps').getBoundingClientRect().top) < 400")
+    person.click("#to-depth")
+    assert person.evaluate("document.querySelector('#depth-metric-2').value") == "stable_rank"
+    assert person.evaluate("document.querySelector('#depth-metric-0').value") == "hfc_lfc"
+    assert "no-outliers" in person.evaluate(
+        "document.querySelector('#depth [data-when]:not([hidden]) svg').getAttribute('aria-label')"
+    )
+    assert person.problems() == []
+
+
+def test_without_a_script_the_figures_are_there_and_the_switches_are_not(browser: Person, page: Path) -> None:
+    browser.send("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.resize(1280, 900)
+        browser.open(page)
+        tall = "document.querySelector('{}').getBoundingClientRect().height"
+        for figure in (
+            "#depth-charts",
+            "#steps-chart",
+            "#spectra-charts",
+            "#histogram-charts",
+            "#heads-charts",
+            "#token-views",
+        ):
+            assert browser.evaluate(tall.format(figure)) > 150, figure
+        assert browser.evaluate(tall.format(".toolbar")) == 0
+        assert browser.evaluate("document.querySelectorAll('#steps-chart > :not([hidden])').length") == 1
+    finally:
+        browser.send("Emulation.setScriptExecutionDisabled", {"value": False})

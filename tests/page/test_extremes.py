@@ -9,7 +9,7 @@ import torch
 from page.person import Person
 
 from unsmooth.analysis import Subject, analyse
-from unsmooth.figures.export import save_figures
+from unsmooth.figures import save_figures, subject_figures
 from unsmooth.page import build_report
 from unsmooth.page.data import shared_policies
 from unsmooth.page.findings import findings
@@ -32,9 +32,11 @@ def test_one_layer_is_seen_and_a_long_name_does_not_stick_out(browser: Person, t
     (tmp_path / "page.html").write_text(build_report(subjects), encoding="utf-8")
     browser.resize(1280, 900)
     browser.open(tmp_path / "page.html")
-    browser.until("document.querySelectorAll('#exponent-charts circle.curve').length === 8")  # four series, two models
+    browser.until("document.documentElement.dataset.ready === 'yes'")
+    dots = "document.querySelectorAll('#exponent-charts svg.wide path[stroke-linecap=round]').length"
+    assert browser.evaluate(dots) == 8  # four series, two models: no line has one point
     assert browser.evaluate("document.documentElement.scrollWidth") <= 1280
-    save_figures(subjects, tmp_path, ("svg",))
+    save_figures(subject_figures(subjects), tmp_path, ["svg"])
     assert "h0" in (tmp_path / "exponents.svg").read_text()
 
 
@@ -48,7 +50,7 @@ def test_an_attention_that_adds_nothing_agrees_with_no_prediction(tmp_path: Path
     assert math.isnan(subject.agreements["exponent"].accuracy)
     assert not any("attention’s steps" in finding.html() for finding in findings([subject]))
     assert "silent" in build_report([subject])
-    assert save_figures([subject], tmp_path, ("svg",))
+    assert save_figures(subject_figures([subject]), tmp_path, ["svg"])
 
 
 def test_features_that_are_zero_everywhere_still_give_a_page() -> None:

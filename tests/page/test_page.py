@@ -26,7 +26,8 @@ def test_it_names_no_address_and_loads_no_file(html: str) -> None:
     shell = re.sub(r'<script type="(application/json|text/plain)".*?</script>', "", html, flags=re.S)
     addresses = set(re.findall(r"https?://[^\s\"'<)]+", shell))
     assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
-    assert not re.search(r"<(link|script|img|iframe)[^>]+(src|href)=[\"'](?!data:)", shell)
+    assert not re.search(r"<(link|script|img|image|iframe)[^>]+(src|href)=[\"'](?!data:)", shell)
+    assert not re.search(r"<use[^>]+href=[\"'](?!#)", shell)
     assert "default-src 'none'" in shell
 
 
@@ -83,15 +84,15 @@ def test_every_term_leads_to_its_sentence(html: str) -> None:
 
 
 def test_the_first_look_lays_the_curves_of_all_models_over_each_other(html: str, subjects: list[Subject]) -> None:
-    overlays = re.findall(r'<svg class="overlay".*?</svg>', html, flags=re.S)
+    overlays = re.findall(r'<svg class="chart overlay".*?</svg>', html, flags=re.S)
     assert len(overlays) == 3  # HFC/LFC, cosine similarity, effective rank
     for overlay, metric in zip(overlays, ("hfc_lfc", "cosine_similarity", "effective_rank"), strict=True):
-        heights = [float(y) for y in re.findall(r'cy="([\d.]+)"', overlay)]
+        heights = [float(y) for y in re.findall(r'd="m[\d.]+ ([\d.]+)h0"', overlay)]
         last = [s.measurement.cells[Cell("blocks.2.post", metric, "all")].mean for s in subjects]
         assert len(heights) == len(subjects)
         assert (heights[0] < heights[1]) == (last[0] > last[1])  # higher values are drawn higher
-        assert {f"var(--model-{i})" for i in (0, 1)} <= set(re.findall(r"stroke:(var\(--model-\d\))", overlay))
-    assert html.index('class="overlay"') < html.index('class="findings"') < html.index('id="depth"')
+        assert {f"var(--model-{i})" for i in (0, 1)} <= set(re.findall(r'stroke="(var\(--model-\d\))"', overlay))
+    assert html.index('class="chart overlay"') < html.index('class="findings"') < html.index('id="depth"')
 
 
 def test_it_says_what_was_analysed_on_what(html: str) -> None:

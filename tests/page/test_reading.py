@@ -66,7 +66,7 @@ def test_a_link_to_the_steps_shows_its_model_without_outliers(browser: Person, t
 def test_the_words_of_a_finding_are_those_of_its_figure(person: Person) -> None:
     """`Most eigenvalues … are negative`: the figure that the link sets up says more than 60 %, zeros apart."""
     follow(person, "histograms")
-    shares = re.findall(r"(\d+) % negative(?: and (\d+) % zero)?", spaced(person.text("#histograms .figure-body")))
+    shares = re.findall(r"(\d+) % negative(?: and (\d+) % zero)?", spaced(person.seen("#histograms .reading")))
     said = re.findall(
         r"(Most|Nearly all|All|The) eigenvalues of H .*?(negative|positive|both sides)",
         spaced(str(person.evaluate("document.querySelector('.findings').textContent"))),
@@ -79,9 +79,9 @@ def test_the_words_of_a_finding_are_those_of_its_figure(person: Person) -> None:
 
 def test_a_narrow_screen_shows_shares_with_their_intervals(browser: Person, page: Path) -> None:
     browser.read(page, width=390, mobile=True)
-    shown = spaced(browser.text("#shares .figure-body"))
+    shown = spaced(browser.seen("#shares svg.narrow text"))
     assert len(re.findall(r"type \(2\) in \d+ % of 12 cases, 95 % interval \d+ % to \d+ %", shown)) == 2
-    boxes = "[...document.querySelectorAll('#shares .chart text')].map((t) => t.getBoundingClientRect().right)"
+    boxes = "[...document.querySelectorAll('#shares svg.narrow text')].map((t) => t.getBoundingClientRect().right)"
     assert max(browser.evaluate(boxes)) <= 390
 
 

@@ -58,5 +58,5 @@ def test_it_opens_in_under_3_seconds(big: Path, browser: Person) -> None:
         browser.until("document.documentElement.dataset.ready === 'yes'")
         taken.append(time.perf_counter() - start)
     assert min(taken) < 3, taken
-    assert browser.evaluate("document.querySelectorAll('#spectra .cloud path').length") > 0
+    assert browser.evaluate("document.querySelectorAll('#spectra [data-cloud] path').length") > 0
     assert browser.problems() == []

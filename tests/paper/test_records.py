@@ -145,8 +145,10 @@ def test_a_model_of_less_data_is_not_compared_with_the_posters_accuracies(tmp_pa
     assert any("points on 10,000 test images, ±6.9 on 200: smaller differences may be none" in n for n in result.notes)
 
 
-def test_figure_2_comes_from_the_records_and_marks_the_wrong_side(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
+def test_figure_2_comes_from_the_records_and_marks_the_wrong_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unsmooth.figures.runs_figure", lambda panels, *_: panels)
     higher = {name: [1.5 * v for v in values] for name, values in CURVES.items()}
     write(
         tmp_path,
@@ -163,10 +165,13 @@ def test_figure_2_comes_from_the_records_and_marks_the_wrong_side(tmp_path: Path
     assert rows["cosine_similarity", "ViT-Ti⁻ (sharpening)"][4] == "order differs from ViT-Ti"
     assert result.tables[0].title.endswith("trained on 10 % of the data")
     assert any("no model of the variant smoothing" in note for note in result.notes)
-    lines = result.figures["fig2"].data
-    assert len(lines) == 6
-    assert [list(line.y) for line in lines[:3]] == list(CURVES.values())
-    assert [list(line.y) for line in lines[3:]] == list(higher.values())
+    panels = list(result.figures["fig2"].values())
+    assert [[run.variant for run in panel] for panel in panels] == [["plain", "sharpening"]] * 3
+    for panel, plain, sharper in zip(panels, CURVES.values(), higher.values(), strict=True):
+        assert [(list(at), values) for at, values in panel.values()] == [
+            ([1, 2, 3], [plain, plain]),
+            ([1, 2, 3], [sharper]),
+        ]
     assert set(result.about) == {"plain-0.1-0", "plain-0.1-1", "sharpening-0.1-0"}
 
 
@@ -237,8 +242,8 @@ def logged(epoch: int, negative: list[float], ratio: float, accuracy: float) -> 
     }
 
 
-def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
+def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unsmooth.figures.runs_figure", lambda panels, *_: panels)
     rows = [logged(e, [0.5, 0.5 + e / 1000], 1 + e / 100, e / 1000) for e in range(25, 325, 25)]
     write(
         tmp_path,
@@ -254,10 +259,16 @@ def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path) -> None:
     assert [row[2] for row in plain] == [50, 300]
     assert plain[0][3:] == ["0.625 ± 0.141 (n=2)", "0.375 ± 0.141 (n=2)", "2.000 ± 0.707 (n=2)", "0.100 ± 0.071 (n=2)"]
     assert [row[2] for row in epochs.rows if row[1] != "ViT-Ti"] == [25, 50]
-    lines = {(line.name, line.yaxis): list(line.y) for line in found.figures["training"].data}
-    assert len(lines) == 2 * 4
-    assert lines["ViT-Ti, 10 %", "y4"] == pytest.approx([0.1, 0.35])  # accuracy
-    assert lines["ViT-Ti⁺ (smoothing), 10 %", "y"] == pytest.approx([0.5125, 0.525])  # H in [−1, 0)
+    drawn = {
+        (quantity, run.name): (list(epochs), values)
+        for quantity, runs in found.figures["training"].items()
+        for run, (epochs, values) in runs.items()
+    }
+    assert len(drawn) == 2 * 4
+    assert drawn["accuracy", "ViT-Ti, 10 %"] == ([50, 300], [[0.05, 0.3], [0.15, 0.4]])
+    epochs_, (values,) = drawn["H in [−1, 0)", "ViT-Ti⁺ (smoothing), 10 %"]
+    assert epochs_ == [25, 50]
+    assert values == pytest.approx([0.5125, 0.525])
     assert any("± is the standard deviation over seeds" in note for note in found.notes)
     assert layers.rows == [
         ["10 %", 0, "50 → 300", "0.600 ± 0.141 (n=2)", "0.500 ± 0.000 (n=2)", "-0.100", "0 of 2"],

@@ -24,6 +24,8 @@ from unsmooth.sources.files import write_result
 if TYPE_CHECKING:
     import pandas as pd
 
+    from unsmooth.figures import Drawing
+
 SCHEMA = "unsmooth.measurement/1"
 
 
@@ -156,11 +158,11 @@ class Measurement:
         titles = {name: row.title for name, row in METRICS.items()}
         return [(titles.get(m, m), tokens, found[0], found[-1]) for (m, tokens), found in stream.items()]
 
-    def plot(self, tokens: str | None = None) -> Any:
-        """The metrics along the depth as a figure that a notebook shows; `.save(path)` of it writes a file."""
-        from unsmooth.figures.plotly_depth import depth_curves
+    def plot(self, tokens: str | None = None) -> Drawing:
+        """The metrics along the depth, as a notebook shows it; `.save("x.pdf")` writes SVG, PNG or PDF."""
+        from unsmooth.figures import depth
 
-        return depth_curves({self.about.model.name: self}, tokens=tokens)
+        return depth({self.about.model.name: self}, tokens=tokens)
 
     def definition(self, metric: str, tokens: str) -> str:
         """The full definition of a number: metric, token set, aggregation."""

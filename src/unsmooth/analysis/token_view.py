@@ -62,19 +62,6 @@ class TokenView:
     labels: tuple[str, ...] | None = None
     picture: str | None = None  # a data address
 
-    def to_page(self) -> dict[str, Any]:
-        """What the page's script reads."""
-        return {
-            "points": self.points,
-            "size": self.size,
-            "cosine": base64.b64encode(self.cosine.tobytes()).decode(),
-            "distance": [[float(f"{v:.3g}") if math.isfinite(v) else None for v in row] for row in self.distance],
-            "prefix": self.prefix,
-            "grid": self.grid,
-            "labels": self.labels,
-            "picture": self.picture,
-        }
-
     def __repr__(self) -> str:
         return f"TokenView of {self.about.model.name}: {self.distance.shape[1]} tokens at {len(self.points)} points"
 

@@ -25,7 +25,7 @@ Spectra = Annotated[
 ]
 MaxProducts = Annotated[int, typer.Option(min=1, help="The longest Krylov search for a layer's exponent.")]
 Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step 1: norms and LayerScale left out.")]
-Figures = Annotated[Path | None, typer.Option(help="Write the figures as HTML files into this folder.")]
+Figures = Annotated[Path | None, typer.Option(help="Write the figures into this folder, as SVG, PNG and PDF.")]
 
 
 def command(
@@ -52,11 +52,14 @@ def command(
 ) -> None:
     """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
     from unsmooth.analysis.policies import resolve_policies
+    from unsmooth.figures import check_folder
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
     if out is not None:
         check_writable(out)
+    if figures is not None:
+        check_folder(figures)
     chosen = layer_list(layers)
     resolve_policies(tokens)
     loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
@@ -105,15 +108,10 @@ def run(
 
 
 def write_figures(found: Explanation, folder: Path) -> None:
-    """Eigenvalue distributions, and predicted against measured, as HTML that opens offline."""
-    from unsmooth.figures.plotly_explain import eigenvalue_distribution, predicted_against_measured
-    from unsmooth.sources.files import write_atomically
+    """Eigenvalues, exponents, predicted against measured, heads and types."""
+    from unsmooth.figures import explanation_figures, save_figures
 
-    for name, figure in (
-        ("eigenvalues", eigenvalue_distribution(found)),
-        ("agreement", predicted_against_measured(found)),
-    ):
-        write_atomically(folder / f"{name}.html", figure.to_html(include_plotlyjs=True))
+    save_figures(explanation_figures({found.about.model.name: found}), folder)
 
 
 def layer_list(text: str | None) -> list[int] | None:

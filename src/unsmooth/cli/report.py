@@ -22,9 +22,7 @@ Models = Annotated[
     typer.Argument(metavar="MODEL…", help="One or several: zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER, or a checkpoint."),
 ]
 Page = Annotated[Path, typer.Option("--out", help="Where the page is written.")]
-Figures = Annotated[
-    Path | None, typer.Option(help="Also write every figure here, as SVG and (where a Chromium is found) PNG.")
-]
+Figures = Annotated[Path | None, typer.Option(help="Also write every figure into this folder, as SVG, PNG and PDF.")]
 Names = Annotated[str | None, typer.Option(help="What the page calls the models, in their order, with commas.")]
 Metrics = Annotated[str | None, typer.Option(help="Presets and metric names, with commas; all by default.")]
 Tokens = Annotated[str | None, typer.Option(help="Token policies, with commas; all that fit the data by default.")]
@@ -62,12 +60,15 @@ def command(
     """Measure and explain models, and write one HTML page about them that opens without a network."""
     from unsmooth.analysis import Origin, analyse
     from unsmooth.cli.progress import track
+    from unsmooth.figures import check_folder
     from unsmooth.page import build_report
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable, write_result
 
     called = page_names(models, names)
     check_writable(out)
+    if figures is not None:
+        check_folder(figures)
     reading: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "column": column, "max_length": max_length,
                                "whole_records": whole_records}  # fmt: skip
     with nothing_half_done(out):
@@ -126,16 +127,10 @@ def _short_names(references: Sequence[str]) -> list[str]:
 
 
 def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path]:
-    """Every figure as a file; a note on stderr when PNG could not be made."""
-    if folder is None:
-        return []
-    from unsmooth.figures.browser import find_browser
-    from unsmooth.figures.export import save_figures
+    """Every figure as SVG, PNG and PDF."""
+    from unsmooth.figures import save_figures, subject_figures
 
-    formats = ("svg", "png") if find_browser() else ("svg",)
-    if "png" not in formats:
-        typer.echo("no Chromium was found, so the figures are SVG only (name a browser in UNSMOOTH_BROWSER)", err=True)
-    return save_figures(subjects, folder, formats)
+    return [] if folder is None else save_figures(subject_figures(subjects), folder)
 
 
 def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json: bool) -> None:

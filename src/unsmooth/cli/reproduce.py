@@ -18,7 +18,7 @@ from rich.text import Text
 from unsmooth.cli import options
 from unsmooth.cli.progress import track
 from unsmooth.cli.tables import narrow_table
-from unsmooth.errors import MissingExtraError, UnsmoothError
+from unsmooth.errors import UnsmoothError
 
 if TYPE_CHECKING:
     from unsmooth.paper import Context, Item, Result
@@ -39,7 +39,7 @@ Runs = Annotated[Path | None, typer.Option(help="A folder of training runs that 
 Recompute = Annotated[
     bool, typer.Option("--recompute", help="From the shipped models (and --data), not from the records of their runs.")
 ]
-Figures = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the figures there, as HTML.")]
+Figures = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the figures there, as SVG, PNG and PDF.")]
 Out = Annotated[Path | None, typer.Option(help="Write tables, label and notes to this JSON file.")]
 Seed = Annotated[int, typer.Option(help="Where random weights or inputs are needed.")]
 
@@ -62,6 +62,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Reproduce a figure or table, or say what it needs. Offline, what is there is used, and labelled."""
+    from unsmooth.figures import check_folder, save_figures
     from unsmooth.paper import Context, find_item, items
     from unsmooth.sources.files import check_writable, write_atomically
 
@@ -75,12 +76,14 @@ def command(
         return
     if out is not None:
         check_writable(out)
+    if figures is not None:
+        check_folder(figures)
     device = device if device == "auto" else str(options.device_named(device))
     context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed, recompute, track)
     results, failed = _run(wanted, context, keep_going=name == "all")
     if figures is not None:
         for result in results.values():
-            _draw(result, figures)
+            save_figures(result.figures, figures)
     found = {key: {"name": key, **result.to_json()} for key, result in results.items()}
     found |= {key: {"name": key, "error": why} for key, why in failed.items()}
     plain = list(found.values()) if name == "all" else found[name]
@@ -197,17 +200,3 @@ def _broken(name: str, width: int) -> str:
             lines.append("")
         lines[-1] += part
     return "\n".join(lines)
-
-
-def _draw(result: Result, folder: Path) -> None:
-    """Every figure as a file: SVG, or for plotly's one HTML page that opens offline."""
-    from unsmooth.figures.drawing import Drawing
-    from unsmooth.sources.files import write_atomically
-
-    for name, figure in result.figures.items():
-        if isinstance(figure, Drawing):
-            write_atomically(folder / f"{name}.svg", figure.svg())
-        elif figure is None:
-            raise MissingExtraError.needed("plotly", "report", f"drawing {name}")
-        else:
-            write_atomically(folder / f"{name}.html", figure.to_html(include_plotlyjs=True))

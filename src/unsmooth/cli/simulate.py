@@ -29,7 +29,7 @@ Form = Annotated[str | None, typer.Option(help="One cell only: symmetric or gene
 Norm = Annotated[str | None, typer.Option(help="With --form: none (as without it), pre or post.")]
 Mode = Annotated[str | None, typer.Option(help="With --form: sharpening (as without it) or smoothing.")]
 Sign = Annotated[int | None, typer.Option(help="With --form: sign of the LayerNorm weights, 1 (as without it) or -1.")]
-Figure = Annotated[Path | None, typer.Option(help="Write Figure 3 to this HTML file.")]
+Figure = Annotated[Path | None, typer.Option(help="Write Figure 3 to this file: .svg, .png or .pdf.")]
 
 
 def command(
@@ -78,11 +78,10 @@ def command(
 
         write_atomically(out, text + "\n")
     if figure is not None:
-        from unsmooth.figures.plotly_explain import norm_impact
-        from unsmooth.sources.files import write_atomically
+        from unsmooth.figures import norm_impact
+        from unsmooth.theory.scenario import log10_curves
 
-        drawn = norm_impact(seeds=range(seeds), layers=layers, x=start, tokens=tokens, dim=dim)
-        write_atomically(figure, drawn.to_html(include_plotlyjs=True))
+        norm_impact(log10_curves(range(seeds), layers, start, tokens, dim)).save(figure)
     if as_json:
         typer.echo(text)
         return

@@ -1,65 +1,80 @@
-"""Every figure of the page as a file for a paper: SVG always, PNG where a Chromium is found."""
+"""Every figure about some models as files for a paper: SVG, PNG and PDF."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from unsmooth.errors import OptionError
-from unsmooth.figures.depth import depth_figure, steps_figure
-from unsmooth.figures.drawing import Drawing
-from unsmooth.figures.heads import heads_figure, shares_figure
-from unsmooth.figures.phase import phase_figure
-from unsmooth.figures.spectra import agreement_figure, exponents_figure, histograms_figure, spectra_figure
-from unsmooth.figures.tokens import tokens_figure
-from unsmooth.page.data import page_data
-from unsmooth.sources.files import write_atomically
+from unsmooth.errors import OptionError, OutputError
+from unsmooth.figures.by_depth import depth
+from unsmooth.figures.by_head import heads, shares, type_shares
+from unsmooth.figures.by_step import steps
+from unsmooth.figures.by_token import tokens
+from unsmooth.figures.drawing import FORMATS, Drawing
+from unsmooth.figures.eigenvalues import histograms, spectra
+from unsmooth.figures.prediction import agreement, exponents
+from unsmooth.metrics.registry import by_panel
+from unsmooth.sources.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
+    from unsmooth.analysis import Explanation
     from unsmooth.analysis.subject import Subject
 
-FORMATS = ("svg", "png")
+
+def subject_figures(subjects: Sequence[Subject]) -> Iterator[tuple[str, Drawing]]:
+    """What the page shows of some models, by the names of the files."""
+    named = {subject.name: subject.measurement for subject in subjects}
+    have = [measurement.about.settings.metrics for measurement in named.values()]
+    shared = by_panel(set.intersection(*map(set, have)))
+    yield "depth", depth(named, metrics=[names[0] for names in shared.values()])
+    for subject, name in zip(subjects, file_names([s.name for s in subjects]), strict=True):
+        yield f"steps-{name}", steps(subject.measurement, name=subject.name)
+        if subject.tokens is not None:
+            yield f"tokens-{name}", tokens(subject.tokens, name=subject.name)
+    yield from explanation_figures({s.name: s.explanation for s in subjects if s.explanation is not None})
 
 
-def save_figures(subjects: Sequence[Subject], folder: str | Path, formats: Sequence[str] = ("svg",)) -> list[Path]:
-    """Write every figure into a folder and return the files; PNG needs a Chromium."""
-    for name in formats:
-        if name not in FORMATS:
-            raise OptionError.unknown("figure format", name, FORMATS)
-    drawings = dict(figures(subjects))
-    written = []
-    if "svg" in formats:
-        written += [write_atomically(Path(folder) / f"{name}.svg", d.svg()) for name, d in drawings.items()]
-    if "png" in formats:
-        written += [
-            write_atomically(Path(folder) / f"{name}.png", image) for name, image in _photographed(drawings).items()
-        ]
-    return written
+def explanation_figures(explanations: Mapping[str, Explanation]) -> Iterator[tuple[str, Drawing]]:
+    """What explanations alone tell, by the names of the files."""
+    if not explanations:
+        return
+    for (name, explanation), file in zip(explanations.items(), file_names(list(explanations)), strict=True):
+        yield f"spectra-{file}", spectra(explanation, name=name)
+    yield "histograms", histograms(explanations)
+    yield "exponents", exponents(explanations)
+    yield "agreement", agreement(explanations)
+    yield "heads-exponent", heads(explanations, "exponent")
+    yield "heads-entropy", heads(explanations, "entropy")
+    if all(type_shares(explanation) for explanation in explanations.values()):
+        yield "shares", shares(explanations)
 
 
-def figures(subjects: Sequence[Subject]) -> Iterator[tuple[str, Drawing]]:
-    """Every figure by its file's name, from the same numbers that the page draws."""
-    data = page_data(subjects)
-    models: list[dict[str, Any]] = data["models"]
-    yield "depth", depth_figure(data)
-    for model, name in zip(models, file_names([m["name"] for m in models]), strict=True):
-        yield f"steps-{name}", steps_figure(model, data)
-        if model["explain"]:
-            yield f"spectra-{name}", spectra_figure(model)
-        if model["tokens"]:
-            yield f"tokens-{name}", tokens_figure(model)
-    explained = [(i, model) for i, model in enumerate(models) if model["explain"]]
-    if explained:
-        yield "histograms", histograms_figure(explained)
-        yield "exponents", exponents_figure(explained)
-        yield "agreement", agreement_figure(explained)
-        yield "heads-exponent", heads_figure(explained, "exponent")
-        yield "heads-entropy", heads_figure(explained, "entropy")
-        if all(model["explain"]["types"] for _, model in explained):
-            yield "shares", shares_figure(explained)
-        yield "phase", phase_figure()
+def save_figures(
+    drawings: Mapping[str, Drawing] | Iterator[tuple[str, Drawing]], folder: str | Path,
+    formats: Sequence[str] = FORMATS,
+) -> list[Path]:  # fmt: skip
+    """Write drawings into a folder, each in every format, and return the files."""
+    for kind in formats:
+        if kind not in FORMATS:
+            raise OptionError.unknown("figure format", kind, FORMATS)
+    return [
+        write_atomically(Path(folder) / f"{name}.{kind}", drawing.render(kind))
+        for name, drawing in dict(drawings).items()
+        for kind in formats
+    ]
+
+
+def check_folder(folder: str | Path, formats: Sequence[str] = FORMATS) -> None:
+    """An error now, before hours of work, where `save_figures` would fail in the end: no such place, or no extra."""
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise OutputError(f"{folder} is a file: expected the name of a folder for the figures")
+    check_writable(Path(folder) / "figure.svg")
+    if set(formats) - {"svg"}:
+        from unsmooth.figures.printing import require_matplotlib
+
+        require_matplotlib("PNG and PDF")
 
 
 def file_names(names: Sequence[str]) -> list[str]:
@@ -77,23 +92,3 @@ def file_names(names: Sequence[str]) -> list[str]:
             candidate = f"{base}-{number}"
         found.append(candidate)
     return found
-
-
-def _photographed(drawings: dict[str, Drawing]) -> dict[str, bytes]:
-    """Each drawing at twice its size in pixels."""
-    from unsmooth.figures.browser import Browser
-
-    found = {}
-    with Browser() as browser:
-        browser.send("Page.setDocumentContent", {"frameId": _frame(browser), "html": "<body style='margin:0'></body>"})
-        for name, drawing in drawings.items():
-            browser.resize(round(drawing.width), round(drawing.height), scale=2)
-            html = f"<!doctype html><body style='margin:0;overflow:hidden'>{drawing.svg()}</body>"
-            browser.send("Page.setDocumentContent", {"frameId": _frame(browser), "html": html})
-            browser.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 30)))")
-            found[name] = browser.screenshot()
-    return found
-
-
-def _frame(browser: Any) -> str:
-    return str(browser.send("Page.getFrameTree")["frameTree"]["frame"]["id"])

@@ -54,3 +54,36 @@ def counted(count: int, what: str) -> str:
     ('1 sample', '8 samples')
     """
     return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def tick_text(value: float) -> str:
+    """A number on an axis, short at any size.
+
+    >>> tick_text(-2.5), tick_text(1e-7), tick_text(200000.0)
+    ('−2.5', '1e−7', '2e5')
+    """
+    if value and not 1e-4 <= abs(value) < 1e5:
+        mantissa, _, power = f"{value:.3e}".partition("e")
+        return f"{float(mantissa):g}e{int(power)}".replace("-", "−")
+    return f"{value:.4g}".replace("-", "−")
+
+
+def power_text(power: float) -> str:
+    """A power of ten on a logarithmic axis.
+
+    >>> power_text(-12), power_text(2), power_text(0.30103)
+    ('10⁻¹²', '100', '2')
+    """
+    if abs(power) <= 3 or power % 1:
+        return tick_text(float(f"{10.0**power:.3g}"))
+    return "10" + str(round(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def short(name: str, width: float, size: float = 12.0) -> str:
+    """A name that fits so many pixels.
+
+    >>> short("a-very-long-name", 60)
+    'a-very-…'
+    """
+    most = max(4, int(width / (0.6 * size)))
+    return name if len(name) <= most else name[: most - 1] + "…"

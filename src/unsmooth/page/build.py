@@ -12,6 +12,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import OptionError
+from unsmooth.figures.by_depth import line_key
+from unsmooth.figures.palette import style_sheet
+from unsmooth.page.charts import chart
 from unsmooth.page.data import page_data, shared_metrics, shared_policies
 from unsmooth.page.encode import csv_name, packed, script_json
 from unsmooth.page.findings import findings
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
 
 STYLES = ("page.css", "chart.css", "forms.css", "print.css")
 SCRIPTS = (
-    "dom.js", "numbers.js", "colour.js", "tip.js", "chart.js", "controls.js", "models.js", "depth.js", "steps.js",
-    "spectra.js", "histograms.js", "shares.js", "exponents.js", "heads.js", "tokens.js", "simulate.js",
+    "dom.js", "numbers.js", "tip.js", "hover.js", "switches.js", "chart.js", "controls.js", "simulate.js",
     "playground.js", "page.js",
 )  # fmt: skip
 
@@ -47,10 +49,10 @@ def build_report(subjects: Sequence[Subject], *, title: str | None = None, comma
     headline = title or _headline(subjects)
     return "".join(
         [
-            _head(headline, allowed),
+            page_head(headline, allowed),
             _masthead(headline, subjects, sections),
             '<main id="content">',
-            *(_section(section, number) for number, section in enumerate(sections, 1)),
+            *(_section(section, number, subjects) for number, section in enumerate(sections, 1)),
             _provenance_section(subjects, command),
             "</main><footer>Made with unsmooth. This page holds its data and makes no request.</footer>",
             f'<script type="application/json" id="data">{script_json(page_data(subjects))}</script>',
@@ -88,9 +90,11 @@ def _headline(subjects: Sequence[Subject]) -> str:
     return f"{listed(names) if len(names) <= 4 else f'{len(names)} models'}: how smooth are their features?"
 
 
-def _head(title: str, script_hash: str) -> str:
-    policy = f"default-src 'none'; script-src 'sha256-{script_hash}'; style-src 'unsafe-inline'; img-src data:"
-    styles = "\n".join(asset(name) for name in STYLES)
+def page_head(title: str, script_hash: str = "") -> str:
+    """The beginning of a page in our look; no script may run but the one of this hash, and nothing is asked for."""
+    allowed = f"'sha256-{script_hash}'" if script_hash else "'none'"
+    policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"
+    styles = style_sheet() + "\n".join(asset(name) for name in STYLES)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -109,16 +113,29 @@ def _masthead(title: str, subjects: Sequence[Subject], sections: Sequence[Sectio
         f'<div class="brand"><b>unsmooth</b> report</div><h1>{escape(title)}</h1><p class="subject">{escape(about)}</p>'
         f'{glance_table(subjects)}<div class="findings">{said}</div>{glossary()}</header>'
         f'<div class="bar"><div><nav aria-label="Sections">{links}<a href="#provenance">Provenance</a></nav>'
-        '<button type="button" id="theme">Dark</button><div id="legend"></div></div></div>'
-        '<noscript><p class="masthead">The figures are drawn by a script, which is switched off.</p></noscript>'
+        '<button type="button" id="theme">Dark</button>'
+        f'<div id="legend">{_legend(subjects)}</div></div></div>'
+        "<noscript><style>.toolbar, #theme, #legend input { display: none }</style></noscript>"
     )
 
 
-def _section(section: Section, number: int) -> str:
+def _legend(subjects: Sequence[Subject]) -> str:
+    """One for the whole page, which stays in view: which models are shown."""
+    if len(subjects) < 2:
+        return ""
+    entries = "".join(
+        f'<label title="{escape(subject.name)}"><input type="checkbox" data-shows="{index}" checked autocomplete="off">'
+        f"{line_key(index).html('sample')}<span>{escape(subject.name)}</span></label>"
+        for index, subject in enumerate(subjects)
+    )
+    return f'<div class="legend" role="group" aria-label="Models shown">{entries}</div>'
+
+
+def _section(section: Section, number: int, subjects: Sequence[Subject]) -> str:
     return (
         f'<section id="{section.name}" aria-labelledby="{section.name}-title"><h2 id="{section.name}-title">'
         f'<span class="number">{number}</span>{linked(escape(section.title))}</h2>'
-        f'<p class="lede">{linked(section.prose)}</p><div class="live"></div></section>'
+        f'<p class="lede">{linked(section.prose)}</p>{chart(section.name, subjects)}</section>'
     )
 
 

@@ -9,31 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from unsmooth.analysis.comparison import compare
 from unsmooth.analysis.pairing import Pairing, pair
+from unsmooth.figures import difference
 from unsmooth.metrics.registry import metric_named
-from unsmooth.page.words import signed_text
+from unsmooth.page.build import page_head
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from unsmooth.analysis import Measurement
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --up: #d55e00; --down: #0072b2;
-  --paper: #fff }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --up: #ff9d4d;
-  --down: #6cb6ff; --paper: #0d1117 } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.15rem; margin-top: 2.5rem }
-p, small, dd { color: var(--soft); overflow-wrap: anywhere } li { overflow-wrap: anywhere }
-svg { width: 100%; height: auto; display: block } svg text { fill: var(--soft); font-size: 11px }
-.scroll { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem }
-th, td { padding: .2rem .8rem .2rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
-th:first-child, td:first-child { text-align: left }
-.differs { font-weight: 600 } .axis { stroke: var(--line) } .bar { stroke: var(--soft); stroke-width: 1.5 }
-.up { fill: var(--up) } .down { fill: var(--down) } .same { fill: var(--paper); stroke: var(--soft) }
-@media print { body { margin: 0; max-width: none } h2, svg { break-inside: avoid } }
-"""
 
 
 def comparison_page(a: Measurement, b: Measurement, names: tuple[str, str], points: Sequence[str] | None = None) -> str:
@@ -47,27 +30,29 @@ def comparison_page(a: Measurement, b: Measurement, names: tuple[str, str], poin
     first, second = map(escape, names)
     pairing = pair(a, b, names)
     said = [pairing.interval, *left_out(frame, pairing), "Smoothing is described here, not judged"]
-    parts = [
-        f"<h1>{second} against {first}</h1>",
-        f"<p>Differences are {second} − {first}. {escape('. '.join(said))}.</p>",
-        _provenance(a, first),
-        _provenance(b, second),
-    ]
-    for (metric, tokens), rows in frame.groupby(["metric", "tokens"], sort=False):
-        title = metric_named(str(metric)).title
-        parts += [
-            f"<h2>{escape(title)}, {escape(str(tokens))} tokens</h2>",
-            f"<p>{escape(finding(rows, names))}</p>",
-            _figure(rows, title),
-            _table(rows, names),
-            f"<small>{escape(rows['definition'].iloc[0])}</small>",
-        ]
-    body = "\n".join(parts)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{second} against {first}</title><style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+    head = (
+        '<header class="masthead"><div class="brand"><b>unsmooth</b> compare</div>'
+        f"<h1>{second} against {first}</h1>"
+        f'<p class="subject">Differences are {second} − {first}. {escape(". ".join(said))}.</p>'
+        f"{_provenance(a, first)}{_provenance(b, second)}{_key(first, second)}</header>"
     )
+    sections = [
+        f"<section><h2>{escape(metric_named(str(metric)).title)}, {escape(str(tokens))} tokens</h2>"
+        f'<p class="lede">{escape(finding(rows, names))}</p>{_figure(rows, str(metric))}{_table(rows, names)}'
+        f'<p class="reading">{escape(rows["definition"].iloc[0])}</p></section>'
+        for (metric, tokens), rows in frame.groupby(["metric", "tokens"], sort=False)
+    ]
+    return "".join([page_head(f"{names[1]} against {names[0]}"), head, "<main>", *sections, "</main></body></html>\n"])
+
+
+def _key(first: str, second: str) -> str:
+    entries = (
+        ("background:var(--smooth)", f"{second} is smoother"),
+        ("background:var(--sharp)", f"{first} is smoother"),
+        ("box-shadow:inset 0 0 0 2px var(--soft)", "hollow: the interval of the difference holds zero"),
+    )
+    spans = "".join(f'<span><i class="swatch" style="{style}"></i>{said}</span>' for style, said in entries)
+    return f'<p class="key">{spans}</p>'
 
 
 def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
@@ -114,7 +99,7 @@ def _provenance(measurement: Measurement, name: str) -> str:
     if measurement.partial:
         facts["partial"] = "yes: its measurement was interrupted"
     said = " · ".join(f"{key}: {escape(str(value))}" for key, value in facts.items())
-    return f"<p><strong>{name}</strong><br><small>{said}</small></p>"
+    return f'<p class="caption"><b>{name}</b><br>{said}</p>'
 
 
 def _table(rows: pd.DataFrame, names: tuple[str, str]) -> str:
@@ -135,36 +120,9 @@ def _interval(row: dict[Any, Any]) -> str:
     return f"{row['low']:+.4g} … {row['high']:+.4g}" if math.isfinite(row["high"]) else "no interval"
 
 
-def _figure(rows: pd.DataFrame, title: str, width: int = 900, height: int = 220) -> str:
-    """Differences along the forward pass, with their intervals; hollow where the interval holds zero."""
-    drawn = [row for row in rows.to_dict("records") if math.isfinite(row["difference"])]
-    if not drawn:
-        return "<p>No finite difference to draw.</p>"
-    edges = [v for row in drawn for v in (row["low"], row["high"], row["difference"], 0.0) if math.isfinite(v)]
-    top, bottom = max(edges), min(edges)
-
-    def y(value: float) -> float:
-        return 15 + (height - 40) * (top - value) / ((top - bottom) or 1.0)
-
-    def x(number: int) -> float:
-        return 80 + (width - 90) * (number + 0.5) / len(drawn)
-
-    marks = [f'<line class="axis" x1="70" x2="{width}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>']
-    ends = [v for v in dict.fromkeys((top, bottom)) if abs(y(v) - y(0)) > 14]  # no label on top of that of zero
-    for value in (*ends, 0.0):
-        marks.append(f'<text x="64" y="{y(value) + 4:.1f}" text-anchor="end">{signed_text(value)}</text>')
-    for number, row in enumerate(drawn):
-        middle = row["difference"]
-        low, high = (v if math.isfinite(v) else middle for v in (row["low"], row["high"]))
-        kind = "same" if not row["differs"] else "up" if middle > 0 else "down"
-        said = escape(f"{row['point']}: {middle:+.4g} ({_interval(row)})")
-        marks.append(
-            f'<g><title>{said}</title><line class="bar" x1="{x(number):.1f}" x2="{x(number):.1f}" y1="{y(low):.1f}" '
-            f'y2="{y(high):.1f}"/><circle class="{kind}" cx="{x(number):.1f}" cy="{y(middle):.1f}" r="4"/></g>'
-        )
-    anchors = {0: "start", len(drawn) - 1: "end"} if len(drawn) > 1 else {0: "middle"}
-    for number, anchor in anchors.items():
-        point = escape(drawn[number]["point"])
-        marks.append(f'<text x="{x(number):.1f}" y="{height - 5}" text-anchor="{anchor}">{point}</text>')
-    label = escape(f"Difference in {title} along the forward pass")
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(marks)}</svg>'
+def _figure(rows: pd.DataFrame, metric: str) -> str:
+    """As wide as the page, and a narrow one for small screens."""
+    wide, narrow = difference(rows, metric), difference(rows, metric, wide=346)
+    if wide is None or narrow is None:
+        return '<p class="absent">No finite difference to draw.</p>'
+    return f'<div class="figure-body">{wide.html("wide")}{narrow.html("narrow")}</div>'

@@ -1,4 +1,4 @@
-"""What the page's script reads: every model's numbers in columns, and what the numbers mean."""
+"""What the page's script reads, to say more about what is drawn: every model's numbers in columns."""
 
 from __future__ import annotations
 
@@ -6,37 +6,30 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.analysis import Measurement
+from unsmooth.analysis.changes import BLOCK_STEPS, READINGS
 from unsmooth.analysis.measurement import Cell
 from unsmooth.analysis.policies import COUNT_PADDING, PADDED
-from unsmooth.metrics.registry import METRICS, by_panel
-from unsmooth.page.encode import number, numbers
-from unsmooth.page.explained import explained
+from unsmooth.figures.by_head import head_tables
+from unsmooth.figures.palette import DIVERGING
+from unsmooth.figures.prediction import SERIES, rates_by_layer, rows_of
+from unsmooth.metrics.registry import by_panel, metric_named
+from unsmooth.page.encode import numbers
 from unsmooth.page.outliers import first_policy
 
 if TYPE_CHECKING:
+    from unsmooth.analysis import Explanation
     from unsmooth.analysis.subject import Subject
 
 
 def page_data(subjects: Sequence[Subject]) -> dict[str, Any]:
-    """Everything the script draws from."""
-    measured = shared_metrics(subjects)
-    policies = shared_policies(subjects)
-    definitions = subjects[0].measurement.about.definitions
+    """Everything that hovering tells, and the colours of the playground."""
+    measured, policies = shared_metrics(subjects), shared_policies(subjects)
     return {
-        "schema": "unsmooth.page/1",
+        "schema": "unsmooth.page/2",
         "models": [_model(subject, measured, policies) for subject in subjects],
-        "tokens": policies,
-        "policies": {name: definitions.tokens[name] for name in policies},
-        "readings": definitions.changes,
-        "metrics": {
-            name: {
-                "title": METRICS[name].title,
-                "definition": definitions.metrics[name],
-                "smoother": METRICS[name].sign,
-            }
-            for name in measured
-        },
-        "families": [{"metrics": names, "reading": panel.caption} for panel, names in by_panel(measured).items()],
+        "metrics": {name: metric_named(name).title for name in measured},
+        "series": {series.name: series.title for series in SERIES},
+        "diverging": DIVERGING,
     }
 
 
@@ -67,15 +60,13 @@ def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) ->
     return {
         "name": subject.name,
         "layers": about.layers,
-        "placement": about.placement,
-        "samples": measurement.samples,
         "points": points,
         "values": {
             policy: {metric: _column(measurement, points, metric, policy) for metric in metrics} for policy in policies
         },
-        "changes": _changes(measurement, metrics, policies),
-        "explain": explained(subject),
-        "tokens": None if subject.tokens is None else subject.tokens.to_page(),
+        "steps": {reading: BLOCK_STEPS[reading, about.placement] for reading in READINGS},
+        "explain": None if subject.explanation is None else _explained(subject.explanation),
+        "distance": _distance(subject),
     }
 
 
@@ -84,17 +75,19 @@ def _column(measurement: Measurement, points: Sequence[str], metric: str, policy
     return {"mean": numbers(m.mean for m in moments), "std": numbers((m.std for m in moments), 3)}
 
 
-def _changes(measurement: Measurement, metrics: Sequence[str], policies: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for change, moments in measurement.changes.items():
-        if change.metric not in metrics or change.tokens not in policies:
-            continue
-        low, high = moments.interval
-        kinds = found.setdefault(change.reading, {}).setdefault(change.tokens, {})
-        kinds.setdefault(change.kind, {})[change.metric] = {
-            "mean": number(moments.mean),
-            "std": number(moments.std, 3),
-            "low": number(low),
-            "high": number(high),
-        }
-    return found
+def _explained(explanation: Explanation) -> dict[str, Any]:
+    frame = explanation.frame()
+    rows = rows_of(frame)
+    places = {name: [int(v) for v in rows.pop(name)] for name in ("layer", "input")}
+    return {
+        "layers": sorted({int(layer) for layer in frame["layer"]}),
+        "exponents": {name: numbers(mean, 4) for name, (mean, _) in rates_by_layer(frame).items()},
+        "rows": places | {name: numbers(values, 4) for name, values in rows.items()},
+        "heads": {view: [numbers(row, 4) for row in table] for view, table in head_tables(explanation).items()},
+    }
+
+
+def _distance(subject: Subject) -> list[list[float | None]] | None:
+    """Of tokens that are words, which say it when they are pointed at; patches are too small for that."""
+    view = subject.tokens
+    return None if view is None or view.grid else [numbers(row, 3) for row in view.distance.tolist()]

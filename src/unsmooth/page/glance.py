@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from unsmooth.analysis import Measurement
-from unsmooth.figures.drawing import DASHES
+from unsmooth.figures.by_depth import depth_of, line_key, sparkline, stream
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
@@ -24,8 +23,6 @@ TOKENS = {
     "content": "tokens but special ones and padding",
     "no-outliers": "tokens but outliers",
 }
-_WIDTH, _HEIGHT = 230, 96
-Curve = list[tuple[float, float]]
 
 
 def glance_table(subjects: Sequence[Subject]) -> str:
@@ -33,8 +30,7 @@ def glance_table(subjects: Sequence[Subject]) -> str:
     metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
     titles = "".join(f'<th scope="col">{linked(escape(METRICS[metric].title))}</th>' for metric in metrics)
     curves = "".join(
-        f'<td data-label="{escape(METRICS[metric].title)}">'
-        f"{_overlay([_curve(s.measurement, metric, policy) for s in subjects])}</td>"
+        f'<td data-label="{escape(METRICS[metric].title)}">{_overlay(subjects, metric, policy)}</td>'
         for metric in metrics
     )
     rows = []
@@ -75,49 +71,11 @@ def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, does
     return ", then ".join(clauses) + (f" (by {METRICS[metrics[0]].title})" if differ else "")
 
 
-def _curve(measurement: Measurement, metric: str, policy: str) -> Curve:
-    """(layers passed, value) at the input and after every layer."""
-    return [
-        (0.0 if cell.point == "blocks.0.pre" else int(cell.point.split(".")[1]) + 1.0, moments.mean)
-        for cell, moments in measurement.cells.items()
-        if cell.metric == metric and cell.tokens == policy and cell.point.endswith((".post", "blocks.0.pre"))
-    ]
-
-
-def _overlay(curves: Sequence[Curve]) -> str:
-    known = [(x, y) for curve in curves for x, y in curve if math.isfinite(y)]
-    if not known:
-        return ""
-    low, high = min(y for _, y in known), max(y for _, y in known)
-    deepest, span = max(1.0, *(x for x, _ in known)), high - low or 1.0
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return 4 + x / deepest * (_WIDTH - 12), _HEIGHT - 8 - (y - low) / span * (_HEIGHT - 16)
-
-    marks = []
-    for index, curve in enumerate(curves):
-        points = [place(x, y) for x, y in curve if math.isfinite(y)]
-        if points:
-            path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-            x, y = points[-1]
-            marks.append(
-                f'<path d="{path}" style="stroke:{_colour(index)}" stroke-dasharray="{DASHES[index % 6]}"/>'
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill:{_colour(index)}"/>'
-            )
-    base = f'<path class="base" d="M4 {_HEIGHT - 1}H{_WIDTH - 8}"/>'
-    return (
-        f'<svg class="overlay" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" aria-hidden="true">'
-        f"{base}{''.join(marks)}</svg>"
-    )
+def _overlay(subjects: Sequence[Subject], metric: str, policy: str) -> str:
+    curves = [stream(subject.measurement, metric, policy) for subject in subjects]
+    return sparkline(curves, [depth_of(subject.measurement) for subject in subjects]).html("overlay")
 
 
 def _sample(index: int) -> str:
     """A piece of the model's line, as in the curves."""
-    return (
-        f'<svg class="line-sample" width="26" height="10" aria-hidden="true"><path d="M0 5H26" '
-        f'style="stroke:{_colour(index)}" stroke-dasharray="{DASHES[index % 6]}"/></svg>'
-    )
-
-
-def _colour(index: int) -> str:
-    return f"var(--model-{index % 6})"
+    return line_key(index).html("sample")

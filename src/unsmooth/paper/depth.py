@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from unsmooth.errors import MissingExtraError, OptionError
+from unsmooth.errors import OptionError
 from unsmooth.figures.text import counted
 from unsmooth.paper.item import Context, Table, Value
 
@@ -70,16 +70,6 @@ def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
             begin, middle, end = (measurement.cells[Cell(point, metric, policy)].mean for point in points)
             rows.append([name, layers, METRICS[metric].title, begin, middle, end, f"{end - begin:+.4g}"])
     return Table(title, ["model", "layers", "metric", "input", "halfway", "end", "change"], rows)
-
-
-def curves(measurements: dict[str, Measurement]) -> Any:
-    """The figure; None where plotly is not installed, because the table is still worth having."""
-    from unsmooth.figures.plotly_depth import depth_curves
-
-    try:
-        return depth_curves(measurements)
-    except MissingExtraError:
-        return None
 
 
 def about(measurements: dict[str, Measurement]) -> dict[str, object]:

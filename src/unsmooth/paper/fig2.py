@@ -8,9 +8,8 @@ from typing import Any
 
 from unsmooth.errors import DataError
 from unsmooth.paper.changes import FORMS, variant_of
-from unsmooth.paper.depth import about, curves, data_names, ends_table, measured_models, shipped_models
+from unsmooth.paper.depth import about, data_names, ends_table, measured_models, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
-from unsmooth.paper.record_curves import Curves, record_curves
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
 
 CLAIM = (
@@ -36,18 +35,29 @@ def from_records(records: list[dict[str, Any]], notes: list[str]) -> Result:
     if not records:
         raise DataError("no record of a plain, sharpening or smoothing run with features: `unsmooth train cifar100 …`")
     shares = sorted({r["fraction"] for r in records}, reverse=True)
-    groups: dict[tuple[str, float], Curves] = {}
+    from unsmooth.figures import Run, runs_figure
+    from unsmooth.metrics.registry import METRICS
+
+    groups: dict[Run, dict[str, list[list[float]]]] = {}
     for record in sorted(records, key=lambda r: (-r["fraction"], VARIANTS.index(r["variant"]))):
         for metric in LESS_SMOOTH:
-            curves_ = groups.setdefault((record["variant"], record["fraction"]), {}).setdefault(metric, [])
-            curves_.append(_smoothing(record)[metric])
+            run = Run(
+                record["variant"], record["fraction"], f"{TITLES[record['variant']]}, {percent(record['fraction'])}"
+            )
+            groups.setdefault(run, {}).setdefault(metric, []).append(_smoothing(record)[metric])
+    panels = {
+        METRICS[metric].title: {
+            run: (range(1, len(found[metric][0]) + 1), found[metric]) for run, found in groups.items()
+        }
+        for metric in LESS_SMOOTH
+    }
     tables = [table_of(share, [r for r in records if r["fraction"] == share]) for share in shares]
     images = sorted({r["recipe"]["metric_images"] for r in records})
     return Result(
         label=f"Figure 2's CIFAR-100 column from the records of {len(records)} runs of ours: features of "
         f"{' or '.join(map(str, images))} test images at the end of training",
         tables=tables,
-        figures={"fig2": record_curves(groups)},
+        figures={"fig2": runs_figure(panels, "depth: i is the output of layer i − 1", "Figure 2, CIFAR-100")},
         notes=[CLAIM, FORMS, *missing(r["variant"] for r in records), *notes],
         about=provenance(records),
     )
@@ -90,10 +100,12 @@ def _measured(context: Context) -> Result:
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
     measurements = measured_models(replace(context, models=chosen))
     kind = "models that you named" if named else "the models that ship with unsmooth (their names say on what share)"
+    from unsmooth.figures import depth
+
     return Result(
         label=f"Figure 2's CIFAR-100 column with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],
-        figures={"fig2": curves(measurements)},
+        figures={"fig2": depth(measurements)},
         notes=[CLAIM, FORMS, *missing((variant_of(name) or "").partition("-")[0] for name in measurements)],
         about=about(measurements),
     )

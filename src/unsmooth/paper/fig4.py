@@ -7,7 +7,6 @@ from dataclasses import replace
 from unsmooth.paper.depth import (
     PUBLISHED,
     about,
-    curves,
     data_names,
     ends_table,
     measured_models,
@@ -35,10 +34,12 @@ def run(context: Context) -> Result:
     else:
         measurements = {"ViT-Ti, random weights": random_model(context)}
         kind = "one untrained model, because no weights are here: not the published ones"
+    from unsmooth.figures import depth
+
     return Result(
         label=f"Figure 4's form with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],
-        figures={"fig4": curves(measurements)},
+        figures={"fig4": depth(measurements)},
         notes=[
             "the paper says: ImageNet models approach their oversmoothing values with depth, ViT-Ti on CIFAR-100 moves "
             "away from them, Crammed BERT oscillates; it prints curves, not numbers"

@@ -225,32 +225,23 @@ def distribution(layers: Sequence[Tensor]) -> Distribution:
 
 def drawing(found: dict[str, Spectra]) -> Drawing:
     """One panel for each model, vision first: a histogram of the bare H, coloured by sign."""
-    from unsmooth.figures.drawing import INK, SHARP, SMOOTH, ZERO, Drawing, Panel
+    from unsmooth.figures.axes import swatches
+    from unsmooth.figures.drawing import grid
+    from unsmooth.figures.eigenvalues import counts_panel
 
-    ordered = sorted(found.items(), key=lambda item: item[1]["kind"] != "vision")
-    across = min(3, len(ordered))
-    picture = Drawing(30 + 320 * across, 60 + 225 * math.ceil(len(ordered) / across))
-    for number, (name, spectra) in enumerate(ordered):
-        most = spectra["bare"]["most"]
-        counts = spectra["bare"]["histogram"]
-        high = 1.1 * max(counts) / sum(counts)
-        panel = Panel(picture, 65 + 320 * (number % across), 44 + 225 * (number // across), 250, 140, (-most, most),
-                      (0.0, high))  # fmt: skip
-        panel.axes(f"{name} ({spectra['kind']})", "Re λ", percent=True)
-        width = 2 * most / BINS
-        for place, count in enumerate(counts):
-            left, right = panel.x(place * width - most), panel.x((place + 1) * width - most)
-            top = panel.y(count / sum(counts))
-            colour = SHARP if place < BINS // 2 else SMOOTH if place > BINS // 2 else ZERO
-            picture.rect(left + 0.3, top, right - left - 0.6, panel.y(0) - top, colour)
-        negative = spectra["bare"]["negative"], spectra["folded"]["negative"]
-        picture.text(panel.left + 6, panel.top + 12, f"Re λ < 0: {negative[0]:.0%}", size=10.5, colour=SHARP)
-        picture.text(panel.left + 6, panel.top + 26, f"folded: {negative[1]:.0%}", size=10.5, colour=INK)
-    y = picture.height - 12
-    for x, colour, said in ((65, SHARP, "left of zero"), (165, SMOOTH, "right of zero"), (275, ZERO, "around zero")):
-        picture.rect(x, y - 9, 11, 11, colour)
-        picture.text(x + 16, y, said)
-    picture.text(385, y, "bars: bare H = Σ W_V W_proj, without exact zeros; what lies outside is in the end bars")
+    panels = []
+    for name, spectra in sorted(found.items(), key=lambda item: item[1]["kind"] != "vision"):
+        bare, folded = spectra["bare"], spectra["folded"]
+        panel = counts_panel(bare["histogram"], bare["most"], title=f"{name} ({spectra['kind']})", tall=240)
+        panel.text(56, 40, f"Re λ < 0: {bare['negative']:.0%}", colour="sharp")
+        panel.text(56, 54, f"folded: {folded['negative']:.0%}", colour="ink")
+        panels.append(panel)
+    picture = grid(panels, across=min(3, len(panels)), bottom=44)
+    picture.label = "Real parts of the eigenvalues of H in trained models"
+    sides = (("sharp", "left of zero"), ("smooth", "right of zero"), ("zero", "around zero"))
+    swatches(picture, 48, picture.height - 24, sides)
+    said = "bars: bare H = Σ W_V W_proj, without exact zeros; what lies outside is in the end bars"
+    picture.text(48, picture.height - 6, said, size=11 if len(panels) > 1 else 8)
     return picture
 
 

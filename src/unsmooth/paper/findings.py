@@ -640,7 +640,9 @@ def _nothing(ask: Answer) -> Finding:
 
 def drawing(e: Evidence) -> Drawing:
     """Every variant's accuracy on 10 % minus plain's: a dot for each seed, the mean with its interval."""
-    from unsmooth.figures.drawing import INK, LINE, SHARP, SMOOTH, SOFT, Drawing, Panel, ticks
+    from unsmooth.figures.axes import Panel, ticks
+    from unsmooth.figures.drawing import Drawing
+    from unsmooth.figures.trained import RUN_COLOURS
 
     found = e.accuracy() | e.starts
     plain = found.pop("plain", {})
@@ -652,16 +654,16 @@ def drawing(e: Evidence) -> Drawing:
     low, high = min(values) - 0.4, max(values) + 0.4
     picture = Drawing(900, 90 + 20 * len(comparisons))
     panel = Panel(picture, 300, 34, 570, 20 * max(1, len(comparisons)), (low, high), (0.0, 1.0))
-    picture.text(300, 20, "accuracy on 10 % of CIFAR-100 minus plain's, points", size=12, weight="bold", colour=INK)
+    picture.text(300, 20, "accuracy on 10 % of CIFAR-100 minus plain's, points", size=12, bold=True, colour="ink")
     bottom = panel.top + panel.height
     for tick in ticks(low, high, 8):
-        picture.line([(panel.x(tick), panel.top), (panel.x(tick), bottom)], SOFT if tick == 0 else LINE)
+        picture.line([(panel.x(tick), panel.top), (panel.x(tick), bottom)], "soft" if tick == 0 else "line")
         picture.text(panel.x(tick), bottom + 14, f"{tick:+g}".replace("-", "−"), anchor="middle", size=10)
     for number, c in enumerate(comparisons):
         y = panel.top + 20 * number + 10
-        colour = SMOOTH if c.name.startswith("smoothing") else SHARP if c.name.startswith("sharpening") else INK
-        picture.text(292, y + 4, f"{c.name} (n = {c.difference.pairs})", anchor="end", colour=INK,
-                     weight="bold" if c.differs else "normal")  # fmt: skip
+        colour = RUN_COLOURS.get(c.name.partition("-")[0], "ink")
+        picture.text(292, y + 4, f"{c.name} (n = {c.difference.pairs})", anchor="end", colour="ink",
+                     bold=c.differs)  # fmt: skip
         picture.dots([(panel.x(gap), y) for gap in gaps[c.name]], colour, 5, 0.45)
         ends = (c.difference.low, c.difference.high)
         if c.difference.pairs > 2:

@@ -15,9 +15,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from unsmooth.errors import OptionError
+
+if TYPE_CHECKING:
+    from unsmooth.figures import Drawing
 
 Source = Literal["paper", "poster", "ours"]
 Value = str | float | int | None
@@ -78,7 +81,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Result:
-    """What an item gives: tables, figures (plotly, by name; None where plotly is not installed), an honest label.
+    """What an item gives: tables, figures by name, an honest label.
 
     `label` says what the numbers are: the published setting, or what stood in for it ("shipped CIFAR-100 models
     instead of ImageNet ones"). `notes` are further sentences; `about` is provenance (models, data, versions, seeds).
@@ -86,7 +89,7 @@ class Result:
 
     label: str
     tables: Sequence[Table] = ()
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Drawing] = field(default_factory=dict)
     notes: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 

@@ -20,7 +20,8 @@ from torch.nn.functional import gelu, layer_norm
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 
 if TYPE_CHECKING:
-    from unsmooth.figures.drawing import Drawing, Panel
+    from unsmooth.figures.axes import Panel
+    from unsmooth.figures.drawing import Drawing
     from unsmooth.theory.scenario import Mode
 
 TOKENS, DIM, HEADS, LAYERS, SEEDS = 64, 32, 4, 128, 20
@@ -282,11 +283,12 @@ def _spread(values: Sequence[float]) -> str:
 
 def drawing(draws: Sequence[Draw]) -> Drawing:
     """Above, log10 HFC/LFC at the end, a tick where the theory's layer ends; below, how often a verdict is right."""
-    from unsmooth.figures.drawing import INK, SHARP, SMOOTH, SOFT, Drawing, Panel
+    from unsmooth.figures.axes import Panel
+    from unsmooth.figures.drawing import Drawing
 
     groups = _grouped(draws)
     rungs = list(dict.fromkeys(rung for rung, _ in groups))
-    colours = {"sharpening": SHARP, "smoothing": SMOOTH}
+    colours = {"sharpening": "sharp", "smoothing": "smooth"}
     picture = Drawing(1020, 606)
     top = Panel(picture, 70, 40, 920, 290, (-0.5, len(rungs) - 0.5), (-16.0, 16.0))
     low = Panel(picture, 70, 385, 920, 110, (-0.5, len(rungs) - 0.5), (0.0, 1.0))
@@ -300,32 +302,32 @@ def drawing(draws: Sequence[Draw]) -> Drawing:
         )
         for place, draw in zip(places, group, strict=True):
             across = [(top.x(place) + side, top.y(draw.predicted)) for side in (-4, 4)]
-            picture.line(across, INK, 1.2)
+            picture.line(across, "ink", 1.2)
         for offset, right, opacity in zip((-0.07, 0.07), _right(group), (1.0, 0.4), strict=True):
             left, width = low.x(centre + offset - 0.06), low.x(0.12) - low.x(0)
             picture.rect(left, low.y(right), width, low.y(0) - low.y(right), colours[mode], opacity)
     for number, rung in enumerate(rungs):
         for line, words in enumerate(_two_lines(rung)):
-            picture.text(low.x(number), 515 + 13 * line, words, anchor="middle", size=10.5, colour=INK)
-    for row, (colour, said) in enumerate(((SHARP, "H held below zero (sharpening)"), (SMOOTH, "above (smoothing)"))):
+            picture.text(low.x(number), 515 + 13 * line, words, anchor="middle", size=10.5, colour="ink")
+    for row, (colour, said) in enumerate(
+        (("sharp", "H held below zero (sharpening)"), ("smooth", "above (smoothing)"))
+    ):
         picture.dots([(75 + 215 * row, 566)], colour, 8, 1)
         picture.text(85 + 215 * row, 570, said)
-    picture.line([(420, 566), (428, 566)], INK, 1.2)
+    picture.line([(420, 566), (428, 566)], "ink", 1.2)
     picture.text(436, 570, "predicted by the theory's linear layer; dots: measured, one for each layer")
     for x, opacity, said in ((70, 1.0, "Corollary 3: the sign of H's eigenvalues alone"),
                              (390, 0.4, "the exponent γ of the folded layer")):  # fmt: skip
-        picture.rect(x, 583, 12, 12, SOFT, opacity)
+        picture.rect(x, 583, 12, 12, "soft", opacity)
         picture.text(x + 18, 593, said)
     return picture
 
 
 def _frame(panel: Panel, title: str, ticks: Sequence[float], said: Callable[[float], str]) -> None:
-    from unsmooth.figures.drawing import INK, LINE
-
     d = panel.drawing
-    d.text(panel.left, panel.top - 12, title, size=12, colour=INK, weight="bold")
+    d.text(panel.left, panel.top - 12, title, size=12, colour="ink", bold=True)
     for tick in ticks:
-        d.line([(panel.left, panel.y(tick)), (panel.left + panel.width, panel.y(tick))], LINE)
+        d.line([(panel.left, panel.y(tick)), (panel.left + panel.width, panel.y(tick))], "line")
         d.text(panel.left - 6, panel.y(tick) + 3.5, said(tick), anchor="end", size=10)
 
 

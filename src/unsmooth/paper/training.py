@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import DataError
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.paper.item import Context, Item, Result, Table, Value
-from unsmooth.paper.record_curves import line_styles
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
+
+if TYPE_CHECKING:
+    from unsmooth.figures import Drawing
 
 Row = dict[str, Any]  # one logged epoch of a run
 LINES = 6  # epochs of a run that the table shows
@@ -118,37 +120,16 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _figure(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Any:
-    """One panel per quantity, one line per kind of run; None where plotly is not installed."""
-    try:
-        import plotly.graph_objects as go
-        from plotly.subplots import make_subplots
-    except ImportError:
-        return None
+def _figure(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Drawing:
+    """One panel for each quantity, one line for each kind of run."""
+    from unsmooth.figures import Run, runs_figure
 
-    style = line_styles(share for share, _ in groups)
-    figure = make_subplots(rows=1, cols=len(QUANTITIES), subplot_titles=list(QUANTITIES))
+    panels: dict[str, dict[Run, tuple[list[int], list[list[float]]]]] = {title: {} for title in QUANTITIES}
     for (share, variant), records in groups.items():
-        name, epochs = f"{TITLES[variant]}, {percent(share)}", _common_epochs(records)
-        for column, quantity in enumerate(QUANTITIES.values(), 1):
-            at = [Summary.of([quantity(_rows(record)[epoch]) for record in records]) for epoch in epochs]
-            figure.add_trace(
-                go.Scatter(
-                    x=epochs, y=[s.mean for s in at if s], error_y={"array": [s.std or 0.0 for s in at if s]},
-                    name=name, legendgroup=name, showlegend=column == 1, mode="lines+markers",
-                    line=style(variant, share),
-                ),
-                row=1, col=column,
-            )  # fmt: skip
-    figure.update_xaxes(title_text="epoch")
-    figure.update_layout(
-        template="plotly_white",
-        height=320,
-        width=1100,
-        margin={"t": 40, "b": 40},
-        legend={"orientation": "h", "y": -0.25},
-    )
-    return figure
+        run, epochs = Run(variant, share, f"{TITLES[variant]}, {percent(share)}"), _common_epochs(records)
+        for title, quantity in QUANTITIES.items():
+            panels[title][run] = epochs, [[quantity(_rows(r)[epoch]) for epoch in epochs] for r in records]
+    return runs_figure(panels, "epoch", "How H's eigenvalues and the features move in training")
 
 
 ITEM = Item(

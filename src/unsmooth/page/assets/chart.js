@@ -1,9 +1,9 @@
-// A plot area with axes, redrawn whole whenever its figure's state or width changes.
+// The playground's plot area with axes, redrawn whole whenever its state or width changes.
 // Marks may reach `bleed` pixels out of the plot: half a marker, not a whole region.
 function frame({ width, height, x, y, title, label, margin = {}, bleed = 5 }) {
   const m = { top: title ? 26 : 10, right: 12, bottom: x.label ? 40 : 24, left: y.label ? 56 : 42, ...margin };
   const [inner, tall] = [Math.max(40, width - m.left - m.right), Math.max(40, height - m.top - m.bottom)];
-  const make = (axis, span, count) => (axis.log ? logScale : linearScale)(axis.domain, span, axis.count || count, axis.label === "layer"); // layers are whole
+  const make = (axis, span, count) => linearScale(axis.domain, span, axis.count || count);
   const sx = make(x, [m.left, m.left + inner], Math.max(3, Math.round(inner / 70)));
   const sy = make(y, [m.top + tall, m.top], Math.max(3, Math.round(tall / 45)));
   const svg = s("svg", { class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label || title || "" });
@@ -47,11 +47,6 @@ function path(points) {
   }
   return parts.join("");
 }
-
-const band = (upper, lower) => {
-  const drawn = path([...upper, ...lower.slice().reverse()].filter(([, y]) => known(y)));
-  return drawn ? `${drawn}Z` : "";
-};
 
 // Runs `draw(width)` now, when the width changes and when asked to.
 function responsive(box, draw) {

@@ -29,4 +29,3 @@ const fresh = (prefix) => `${prefix}-${++serial}`;
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
-const narrow = () => window.innerWidth < 620;

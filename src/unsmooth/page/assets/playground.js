@@ -3,6 +3,15 @@ const LAYERS = 128;
 const GRID = { across: 19, down: 9, centre: [-1.5, 1.5], temperature: [0.1, 10] };
 const SMALL = { n: 24, d: 12, layers: 48, seed: 7 };
 
+const css = (rgb) => `rgb(${rgb.join(",")})`;
+
+// Blue smooths, orange sharpens: the palette's colours, from the page's data.
+function diverging(value) {
+  const at = clamp(0.5 + value / 2, 0, 1) * (data.diverging.length - 1);
+  const low = Math.min(Math.floor(at), data.diverging.length - 2);
+  return data.diverging[low].map((channel, i) => Math.round(channel + (data.diverging[low + 1][i] - channel) * (at - low)));
+}
+
 function playgroundSection(root) {
   const state = { low: -1, high: 0, temperature: 1, norm: "none", sign: 1, form: "symmetric", seed: 1 };
   const curves = h("div", { class: "figure-body", id: "play-curve" });
@@ -60,7 +69,7 @@ function playCurve(state, width, verdict) {
     s("line", { class: "axis dashed", x1: plot.left, x2: plot.right, y1: y(logs[0]), y2: y(logs[0]) }),
     s("path", { class: `curve thick stroke-${kind}`, d: path(logs.map((value, i) => [x(i), y(value)])) }),
   ]);
-  walkable(chart, curve.map((value, i) => ({ x: x(i), y: y(logs[i]), head: `after ${i} layers`, rows: [{ name: "HFC/LFC", value: show(value) }] })));
+  walkable(chart, () => curve.map((value, i) => ({ x: x(i), y: y(logs[i]), head: `after ${i} layers`, rows: [{ name: "HFC/LFC", value: show(value) }] })));
   verdict.className = `verdict ${kind}`;
   verdict.textContent = `After ${LAYERS} layers HFC/LFC went from ${show(curve[0])} to ${show(curve[LAYERS])}: ${{ sharp: "it sharpens", smooth: "it smooths", unclear: "hardly any change" }[kind]}.`;
   return chart.svg;
@@ -100,7 +109,7 @@ function phaseDiagram(state, width, moved, done) {
   const [wide, tall] = [plot.width / GRID.across + 0.6, plot.height / GRID.down + 0.6];
   const most = 0.06;
   for (const { centre, temperature, rate } of cells) {
-    marks.append(s("rect", { x: x(centre) - wide / 2, y: y(Math.log10(temperature)) - tall / 2, width: wide, height: tall, fill: css(diverging(Math.sign(rate) * Math.sqrt(Math.min(1, Math.abs(rate) / most)), 1)) }));
+    marks.append(s("rect", { x: x(centre) - wide / 2, y: y(Math.log10(temperature)) - tall / 2, width: wide, height: tall, fill: css(diverging(Math.sign(rate) * Math.sqrt(Math.min(1, Math.abs(rate) / most)))) }));
   }
   const centre = (state.low + state.high) / 2;
   const handle = s("circle", { class: "handle", cx: x(clamp(centre, ...GRID.centre)), cy: y(Math.log10(state.temperature)), r: 9, tabindex: 0, role: "slider", "aria-label": "centre of the eigenvalue range and temperature", "aria-valuetext": `centre ${show(centre)}, temperature ${show(state.temperature, 2)}`, "aria-valuenow": centre.toFixed(2) });
@@ -124,5 +133,5 @@ function phaseDiagram(state, width, moved, done) {
     find("#play-phase .handle").focus();
   });
   svg.append(handle);
-  return [colourBar(DIVERGING, "smooths", "sharpens"), svg];
+  return [h("div", { class: "colour-bar" }, h("span", {}, "smooths"), h("i", { class: "ramp-diverging" }), h("span", {}, "sharpens")), svg];
 }

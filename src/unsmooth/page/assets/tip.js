@@ -15,16 +15,16 @@ function showTip(x, y, head, rows) {
 
 function hideTip() { tip.classList.remove("open"); }
 
-// Stops are {x, y, head, rows} in the SVG's own coordinates. Pointer and arrow keys both move over them.
-function walkable(chart, stops, { both = false, onmove } = {}) {
+// `find` gives stops {x, y, head, rows} in the SVG's own coordinates. Pointer and arrow keys both move over them.
+function walkable(chart, find, { both = false } = {}) {
   const { svg, plot } = chart;
-  if (!stops.length) return chart;
   const line = s("line", { class: "crosshair", y1: plot.top, y2: plot.bottom, visibility: "hidden" });
   const dot = s("circle", { class: "crosshair", r: 6, fill: "none", visibility: "hidden" });
   append(svg, [line, dot]);
   let at = -1;
   const leave = () => { [line, dot].forEach((mark) => mark.setAttribute("visibility", "hidden")); hideTip(); };
-  const go = (index, fromKeys) => {
+  const go = (stops, index) => {
+    if (!stops.length) return;
     at = index;
     const stop = stops[index];
     const mark = both ? dot : line;
@@ -33,7 +33,6 @@ function walkable(chart, stops, { both = false, onmove } = {}) {
     const box = svg.getBoundingClientRect();
     const scale = box.width / svg.viewBox.baseVal.width || 1;
     showTip(box.left + stop.x * scale, box.top + (both ? stop.y : (plot.top + plot.bottom) / 2) * scale, stop.head, stop.rows);
-    if (onmove) onmove(index, fromKeys);
   };
   assign(svg, {
     tabindex: 0,
@@ -43,17 +42,19 @@ function walkable(chart, stops, { both = false, onmove } = {}) {
       const [px, py] = [(event.clientX - box.left) / scale, (event.clientY - box.top) / scale];
       if (px < plot.left - 12 || px > plot.right + 12) return leave();
       const far = (stop) => Math.abs(stop.x - px) + (both ? Math.abs(stop.y - py) : 0);
-      go(stops.reduce((best, stop, i) => (far(stop) < far(stops[best]) ? i : best), 0));
+      const stops = find();
+      go(stops, stops.reduce((best, stop, i) => (far(stop) < far(stops[best]) ? i : best), 0));
     },
     onpointerleave: leave,
     onblur: leave,
     onkeydown: (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1, ArrowUp: 1, ArrowDown: -1 }[event.key];
       if (event.key === "Escape") return leave();
-      if (event.key === "Home" || event.key === "End") { event.preventDefault(); return go(event.key === "Home" ? 0 : stops.length - 1, true); }
+      if (event.key === "Home" || event.key === "End") { event.preventDefault(); const stops = find(); return go(stops, event.key === "Home" ? 0 : stops.length - 1); }
       if (!step) return;
       event.preventDefault();
-      go(clamp(at + step, 0, stops.length - 1), true);
+      const stops = find();
+      go(stops, clamp(at + step, 0, stops.length - 1));
     },
   });
   return chart;

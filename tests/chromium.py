@@ -1,4 +1,4 @@
-"""A headless Chromium over a pipe: for PNG figures and for the tests that use the page as a person would.
+"""A headless Chromium over a pipe: for the tests that use the page as a person would, and for screenshots.
 
 Chromium reads commands from file descriptor 3 and answers on 4 (`--remote-debugging-pipe`), each message a JSON
 text that ends with a zero byte. So no driver and no port is needed.
