@@ -31,7 +31,7 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     names: dict[str, object] = {"__name__": "page"}
     for line, code in blocks(page):
         # Empty lines in front, so that an error names the line of the page.
-        exec(compile("\n" * line + code, str(page), "exec"), names)
+        exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), names)
 
 
 def test_there_is_code_and_every_fence_is_named_and_closed() -> None:

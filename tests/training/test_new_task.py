@@ -114,7 +114,7 @@ def test_two_processes_train_a_stream_as_one_does(shards: Path, tmp_path: Path) 
     for name, value in one.items():
         if "in_proj_bias" not in name:  # softmax does not see the keys' bias: AdamW moves it by rounding alone
             torch.testing.assert_close(two[name], value, rtol=1e-2, atol=1e-3, msg=name)
-    logs = [read_log(tmp_path / name, "step") for name in ("one", "two")]
+    logs = [read_log(tmp_path / name) for name in ("one", "two")]
     for read in (lambda row: row["train_loss"], lambda row: row["test"]["loss"]):
         assert [read(row) for row in logs[1]] == pytest.approx([read(row) for row in logs[0]], rel=1e-4)
 

@@ -13,10 +13,9 @@ from typing import Any
 from unsmooth.errors import DataError
 from unsmooth.metrics.differences import welch_interval
 from unsmooth.paper.item import Context, Value
+from unsmooth.training.engine.record import FAILURE_SCHEMA, SCHEMA
 
 Run = tuple[int, int]  # the draw of the images and the seed
-RECORD_SCHEMA = "unsmooth-record/1"
-FAILURE_SCHEMA = "unsmooth-failure/1"
 VARIANTS = ("plain", "smoothing", "sharpening")
 TITLES = {"plain": "ViT-Ti", "smoothing": "ViT-Ti⁺ (smoothing)", "sharpening": "ViT-Ti⁻ (sharpening)"}
 OTHER_VARIANT = "of a variant that the table does not have"
@@ -77,7 +76,7 @@ def load_records(
     for name, content in json_files(records_folder(context), "*.json", notes):
         if content.get("schema") == FAILURE_SCHEMA and whole(content, FAILURE, name, notes):
             notes.append(f"the run {content['run']} broke: {content['failed']}")
-        if content.get("schema") != RECORD_SCHEMA or not whole(content, RECORD, name, notes):
+        if content.get("schema") != SCHEMA or not whole(content, RECORD, name, notes):
             continue
         if content["recipe"].get("name") != recipe:
             continue

@@ -19,7 +19,7 @@ class Journal:
 
     def __init__(self, folder: Path, first: int = 0, tensorboard: bool = True, unit: str = "epoch") -> None:
         self.path, self.unit = folder / LOG, unit
-        self.rows = [row for row in read_log(folder, unit) if row[unit] <= first]
+        self.rows = [row for row in read_log(folder) if row.get(unit, first) <= first]
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
@@ -47,7 +47,7 @@ class Journal:
                 self._writer.close()
 
 
-def read_log(folder: Path, unit: str = "epoch") -> list[dict[str, Any]]:
+def read_log(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's log, up to the first line that is none: a kill or a full disk cut it short."""
     path = folder / LOG
     if not path.exists():
@@ -58,7 +58,7 @@ def read_log(folder: Path, unit: str = "epoch") -> list[dict[str, Any]]:
             row = json.loads(line)
         except json.JSONDecodeError:
             break
-        if not (isinstance(row, dict) and isinstance(row.get(unit), int)):
+        if not (isinstance(row, dict) and isinstance(row.get("epoch", row.get("step")), int)):
             break
         rows.append(row)
     return rows

@@ -141,7 +141,7 @@ def test_two_processes_train_as_one_does(folder: Path, tiny: TextRecipe) -> None
     (folder / "script.py").write_text(SCRIPT)
     done = launched(str(folder / "script.py"), json.dumps(tiny.as_dict()), str(folder / "texts"), str(folder / "two"))
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = read_log(folder / "two", "step")
+    rows = read_log(folder / "two")
     for here, there in zip(one.rows, rows, strict=True):
         assert there["train_loss"] == pytest.approx(here["train_loss"], rel=1e-4)
         assert there["test"]["loss"] == pytest.approx(here["test"]["loss"], rel=1e-4)
