@@ -6,7 +6,7 @@ DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 MODELS ?= .models
 
-.PHONY: demo test test-anywhere lint bench docs models clean
+.PHONY: demo test test-anywhere fuzz lint bench docs models clean
 
 demo: $(DEMO)
 	$(BIN)/unsmooth demo
@@ -17,6 +17,10 @@ test: $(DEV)
 # The numerical tests as other machines would run them: slow; see tests/anywhere.py.
 test-anywhere: $(DEV)
 	$(BIN)/python tests/anywhere.py
+
+# Damaged files, odd tensors and command lines for some minutes, from a seed; see tests/fuzz and docs/robustness.md.
+fuzz: $(DEV)
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m fuzz --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from small_models import bert, images, vit
 from torch import nn
 
 import unsmooth
+from unsmooth.analysis import Explainer, Measurer
 from unsmooth.errors import (
     CompiledModelError,
     DataError,
@@ -140,3 +142,39 @@ def test_what_is_not_a_number_is_a_word_in_the_file_and_comes_back(tmp_path: Pat
     again = unsmooth.load_measurement(tmp_path / "run.json")
     pd.testing.assert_frame_equal(again.frame(), measured.frame())
     assert again.frame()["mean"].isna().any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"points": []}, "no point was asked for: expected at least one"),
+        ({"points": 3}, "expected names or patterns of points, 'residual' or 'all', got 3"),
+        ({"metrics": []}, "no metric was asked for"),
+        ({"metrics": 3}, "unknown metric 3"),
+        ({"tokens": []}, r"unknown token policy \[\]"),
+        ({"tokens": None}, "unknown token policy None"),
+    ],
+)
+def test_an_option_that_is_no_list_of_names_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsmoothError, match=message):
+        unsmooth.measure(vit(), images(), **options)
+
+
+@pytest.mark.parametrize("make", [Measurer, Explainer])
+def test_batches_outside_the_with_are_refused_not_left_out(make: Any) -> None:
+    listener, batch = make(vit()), images()[0]
+    with pytest.raises(UnsmoothError, match=f"{make.__name__} listens inside its `with` only"):
+        listener.update(batch)
+    with listener:
+        listener.update(batch)
+    with pytest.raises(UnsmoothError, match="inside its `with` only"):
+        listener.update(batch)
+    with listener:  # again: the same counts go on
+        listener.update(batch)
+    assert listener.result().samples == 4 if make is Measurer else listener.result().inputs == 4
+
+
+@pytest.mark.parametrize("layers", [[], "all", 3, [0.5], ["0"], [7], [None]])
+def test_layers_that_are_no_numbers_are_refused(layers: Any) -> None:
+    with pytest.raises(UnsmoothError, match="layers must be"):
+        unsmooth.explain(vit(), images(), layers=layers)

@@ -16,7 +16,7 @@ from unsmooth.analysis.facts import LayerFacts, check_finite, layer_facts
 from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies, token_mask
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
-from unsmooth.analysis.walk import walk
+from unsmooth.analysis.walk import require_hooks, walk
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
 from unsmooth.models.forward import each_batch, evaluating, lengthened, padding_of, pictures_follow, to_model
@@ -107,7 +107,7 @@ class Explainer:
         self._pending: dict[int, dict[str, Tensor]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
         self._listening = False  # to the forward passes of `update`, no others
-        self._stack = ExitStack()
+        self._stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -122,7 +122,8 @@ class Explainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pending.clear()
-        self._stack.__exit__(kind, error, trace)
+        hooks, self._stack = require_hooks(self, self._stack), None
+        hooks.__exit__(kind, error, trace)
 
     def facts(self, index: int) -> LayerFacts:
         """The data-free part of a layer, computed when it is first needed."""
@@ -148,6 +149,7 @@ class Explainer:
 
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
+        require_hooks(self, self._stack)
         self.abandon()
         self._listening = True
         self._mask = _kept(inputs, self.view)
@@ -253,8 +255,10 @@ class Explainer:
 
 
 def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    if layers is not None and (isinstance(layers, str) or not isinstance(layers, Iterable)):
+        raise OptionError(f"layers must be a list of numbers from 0 to {count - 1}, got {layers!r}")
     chosen = tuple(range(count)) if layers is None else tuple(dict.fromkeys(layers))
-    if not chosen or any(not 0 <= i < count for i in chosen):
+    if not chosen or any(not isinstance(i, int) or not 0 <= i < count for i in chosen):
         raise OptionError(f"layers must be between 0 and {count - 1}, got {list(chosen)}")
     return chosen
 
@@ -278,7 +282,7 @@ def _first(batch: Any, v: ModelView) -> Any:
         return (_first(batch[0], v),)
     if isinstance(batch, Mapping):
         return {name: x[:1] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
-    return batch[:1]
+    return batch[:1] if batch.dim() else batch
 
 
 def _kept(batch: Any, v: ModelView) -> Tensor | None:

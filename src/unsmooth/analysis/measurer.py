@@ -21,7 +21,7 @@ from unsmooth.analysis.measurement import Cell, Change, Measurement, MeasureSett
 from unsmooth.analysis.per_sample import Recorder
 from unsmooth.analysis.policies import COUNT_PADDING, PADDED, POLICIES, TokenKinds, resolve_policies, token_mask
 from unsmooth.analysis.special import SpecialTokens
-from unsmooth.analysis.walk import walk
+from unsmooth.analysis.walk import require_hooks, walk
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator
@@ -105,7 +105,7 @@ class Measurer:
         self._recorder = Recorder()
         self._extremes: dict[str, Extreme] = {}
         self._farthest: dict[str, Tensor] = {}
-        self._stack = ExitStack()
+        self._stack: ExitStack | None = None
         self._listening = False  # to the forward passes of `update`, no others
         self._kinds = TokenKinds()
         self._same_as: dict[str, str] = {}
@@ -122,7 +122,8 @@ class Measurer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._previous = None
-        self._stack.__exit__(kind, error, trace)
+        hooks, self._stack = require_hooks(self, self._stack), None
+        hooks.__exit__(kind, error, trace)
 
     def update(self, batch: Any) -> None:
         """One forward pass, and its samples added to every accumulator (all of them, or none)."""
@@ -130,6 +131,7 @@ class Measurer:
 
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
+        require_hooks(self, self._stack)
         v = self.view
         self._kinds = TokenKinds.of_batch(
             inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures

@@ -37,6 +37,8 @@ def resolve_policies(tokens: str | Sequence[str]) -> tuple[str, ...]:
     >>> resolve_policies("all, patches")
     ('all', 'patches')
     """
+    if not isinstance(tokens, str | Sequence):
+        raise OptionError.unknown("token policy", tokens, POLICIES)
     names = [name.strip() for name in tokens.split(",")] if isinstance(tokens, str) else list(tokens)
     for name in names:
         if name not in POLICIES:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from torch import nn
 
+from unsmooth.errors import UnsmoothError
 from unsmooth.models.forward import call, to_model
 
 
@@ -36,3 +38,11 @@ def walk(model: nn.Module, batch: Any, listeners: Sequence[Listener]) -> None:
         for listener in listeners:
             listener.abandon()
         raise
+
+
+def require_hooks(listener: Listener, hooks: ExitStack | None) -> ExitStack:
+    """The hooks of a listener that was entered; an error outside its `with`, where a forward pass would be missed."""
+    if hooks is None:
+        name = type(listener).__name__
+        raise UnsmoothError(f"{name} listens inside its `with` only: with {name}(model) as m: m.update(batch)")
+    return hooks

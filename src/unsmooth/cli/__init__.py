@@ -65,7 +65,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
-    except UnsmoothError as error:
+    except (UnsmoothError, OSError) as error:  # OSError: what is forbidden, too long a name, a device that fails
         said = escape(visible(str(error)))
         Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {said}", soft_wrap=True)
         sys.exit(1)

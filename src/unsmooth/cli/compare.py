@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -210,7 +211,7 @@ def _is_measurement(reference: str) -> bool:
             f"{reference} is a page, which cannot be compared: expected two files that `unsmooth measure --out` wrote, "
             f"or models with --data. To write a page about the difference: --out {reference}"
         )
-    if path.suffix != ".json" and path.is_file():
+    if path.suffix != ".json" and os.path.isfile(path):
         raise OptionError(f"{reference} is no measurement: expected a .json file that `unsmooth measure --out` wrote")
     return path.suffix == ".json"
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unsmooth.errors import FeatureError
+from unsmooth.metrics.dense import require_dense
 from unsmooth.metrics.spectrum import EigenProblem, eigen_problem, gram
 from unsmooth.metrics.tolerance import tolerance
 
@@ -227,14 +228,18 @@ def inverse_or_zero(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def check_shapes(x: Tensor, mask: Tensor | None) -> None:
-    """Raise FeatureError unless x is (..., tokens, dim), floating, and the mask fits it."""
+    """Raise FeatureError unless x is (..., tokens, dim), dense, floating, not empty, and the mask fits it."""
+    require_dense(x, "features")
     if x.ndim < 2 or not x.is_floating_point():
         raise FeatureError(
             f"expected floating-point features of shape (..., tokens, dim), got {x.dtype} of shape "
             f"{tuple(x.shape)}: pass hidden states, tokens before the last axis"
         )
+    if 0 in x.shape[-2:]:
+        raise FeatureError(f"expected at least one token and one feature, got shape {tuple(x.shape)}")
     if mask is None:
         return
+    require_dense(mask, "mask")
     if mask.dtype != torch.bool:
         raise FeatureError(f"expected a bool mask (True = kept), got {mask.dtype}: pass mask.bool()")
     if not fits(mask.shape, x.shape[:-1]):

@@ -203,6 +203,8 @@ def resolve(metrics: str | Metric | Iterable[str | Metric] = "paper") -> tuple[M
     """
     if isinstance(metrics, Metric):
         return (metrics,)
+    if not isinstance(metrics, Iterable):
+        raise OptionError.unknown("metric", metrics, [*PRESETS, *METRICS])
     asked: Iterable[str | Metric] = metrics.split(",") if isinstance(metrics, str) else metrics
     rows = [row for item in asked for row in _rows(item)]
     if not rows:

@@ -12,6 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from unsmooth.errors import DataError, FeatureError, ForwardError, UnsmoothError
+from unsmooth.metrics.dense import require_dense
 from unsmooth.models.sound import SOUND, padding_of_sound
 from unsmooth.models.storage import home
 
@@ -143,6 +144,7 @@ def to_model(batch: Any, model: nn.Module) -> Any:
     Of a dict, tensors and options (`is_causal=True`); texts and lists that come beside them are left out.
     """
     if isinstance(batch, Tensor):
+        require_dense(batch, "a batch")
         device, dtype = home(model)
         if batch.dim() and len(batch) == 0:
             raise FeatureError(f"a batch of shape {tuple(batch.shape)} holds no samples: leave empty batches out")

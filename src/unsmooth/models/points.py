@@ -33,7 +33,11 @@ def select_points(v: ModelView, which: str | Iterable[str] = "residual") -> tupl
     "residual" is every distinct state of the residual stream (embed, then mid and post of each block);
     "all" is every point; names and patterns ("blocks.*.attn") choose among them.
     """
+    if not isinstance(which, Iterable):
+        raise PointError(f"expected names or patterns of points, 'residual' or 'all', got {which!r}")
     wanted = (which,) if isinstance(which, str) else tuple(which)
+    if not wanted:
+        raise PointError("no point was asked for: expected at least one, for example 'residual'")
     chosen: set[str] = set()
     for pattern in wanted:
         if pattern == "all":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -52,7 +53,7 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
         return _hugging_face(reference, name, weights, random_init, options)
     if weights is not None or random_init or options:
         raise OptionError(f"{reference}: weights, random_init and options are for timm: and hf: models only")
-    if (colon and scheme == "zoo") or Path(reference).exists():
+    if (colon and scheme == "zoo") or os.path.exists(reference):
         if is_text(folder := trained_folder(reference)):
             return _hugging_face(reference, str(folder), None, False, {})
         model, config = load_trained(reference)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,14 @@ from torch import nn
 from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError, UnsmoothError
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.taps import find
+from unsmooth.sources.files import read_object
 from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, Modality
 from unsmooth.sources.parts import modality_of, split_part, take_part
 from unsmooth.sources.state_files import load_state, read_state
 
 _INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 _TEXT = "The quick brown fox jumps over 13 lazy dogs; C=O."
+LARGEST_SIDE = 1 << 14
 _TIMM_FILES = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay")
 #: Of a pair of towers, the one that is loaded unless a part is named.
 _VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
@@ -56,9 +59,9 @@ def load_hf(
 
 
 def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
-    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+    if os.path.isdir(name) and not os.path.isfile(os.path.join(name, "config.json")):
         raise CheckpointError(f"{name} has no config.json: expected a folder that save_pretrained wrote")
-    if (Path(name) / "adapter_config.json").is_file():  # transformers would fetch the model that it names
+    if os.path.isfile(os.path.join(name, "adapter_config.json")):  # transformers would fetch the model that it names
         raise CheckpointError(
             f"{name} holds an adapter beside or instead of a model: merge it into the weights (merge_and_unload), and "
             "save the model in a folder of its own"
@@ -101,7 +104,7 @@ def _refuse_other_sources(name: str, found: Any, place: str = "config.json") -> 
 
 def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelError:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if Path(name).is_dir():
+    if os.path.isdir(name):
         return CheckpointError(f"{name} cannot be read as a Hugging Face model: {first}")
     if name.startswith((".", "/", "~")):
         return CheckpointError(f"no folder at {name}: expected one that save_pretrained wrote")
@@ -190,15 +193,25 @@ def _image_input(name: str, config: Any) -> ImageInput:
     size, cut = found.get("size"), found.get("crop_size")
     scaled = _side(size) or _side(find(config, ("image_size", "vision_config.image_size"))) or 224
     final = (_side(cut) if found.get("do_center_crop") else None) or scaled
-    plain = found.get("do_normalize") is False
+    if not all(0 < side <= LARGEST_SIDE for side in (scaled, final)):
+        raise CheckpointError(f"{name} asks for images of {scaled} and {final} pixels: expected 1 to {LARGEST_SIDE}")
+    plain, resample = found.get("do_normalize") is False, found.get("resample", 3)
     return ImageInput(
         size=int(final),
-        mean=(0.0, 0.0, 0.0) if plain else tuple(found.get("image_mean") or IMAGENET_MEAN),
-        std=(1.0, 1.0, 1.0) if plain else tuple(found.get("image_std") or IMAGENET_STD),
-        interpolation=_INTERPOLATION.get(found.get("resample", 3), "bicubic"),
+        mean=(0.0, 0.0, 0.0) if plain else _three(found.get("image_mean") or IMAGENET_MEAN, f"{name}: image_mean"),
+        std=(1.0, 1.0, 1.0) if plain else _three(found.get("image_std") or IMAGENET_STD, f"{name}: image_std", least=0),
+        interpolation=_INTERPOLATION.get(resample, "bicubic") if isinstance(resample, int) else "bicubic",
         crop=min(1.0, final / scaled),
         squash=_squashes(found),
     )
+
+
+def _three(values: Any, what: str, least: float = -math.inf) -> tuple[float, ...]:
+    """One number per colour."""
+    numbers = values if isinstance(values, list | tuple) else ()
+    if len(numbers) != 3 or not all(isinstance(v, int | float) and least < v < math.inf for v in numbers):
+        raise CheckpointError(f"{what}: expected three numbers{' above 0' if least == 0 else ''}, got {values!r}")
+    return tuple(map(float, numbers))
 
 
 def _squashes(preprocessor: Mapping[str, Any]) -> bool:
@@ -214,7 +227,7 @@ def _side(size: Any) -> int | None:
     if isinstance(size, Mapping):
         size = size.get("shortest_edge") or size.get("height")
     if isinstance(size, list | tuple):
-        size = min(size)
+        size = min((side for side in size if isinstance(side, int)), default=None)
     return int(size) if isinstance(size, int) else None
 
 
@@ -225,7 +238,7 @@ def _preprocessor(name: str) -> dict[str, Any]:
         path = cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
     except OSError:
         path = None
-    return dict(json.loads(Path(path).read_text())) if path else {}
+    return read_object(path, "the preprocessing of a Hugging Face model") if path else {}
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
+import os
 from typing import Any
 
 from torch import nn
@@ -27,7 +27,7 @@ def split_part(name: str) -> tuple[str, str]:
     >>> split_part("openai/clip-vit-base-patch32#text_model"), split_part("gpt2")
     (('openai/clip-vit-base-patch32', 'text_model'), ('gpt2', ''))
     """
-    if Path(name).exists():
+    if os.path.exists(name):
         return name, ""
     whole, _, part = name.partition("#")
     return whole, part

@@ -63,10 +63,10 @@ def trained_folder(reference: str | Path) -> Path:
         return _zoo_model(name)
     if colon and scheme in ("timm", "hf"):
         raise OptionError(f"{reference} was not trained here: {WANTED}")
-    folder = Path(reference).parent if Path(reference).is_file() else Path(reference)
-    if (folder / CONFIG).is_file():
+    folder = Path(reference).parent if os.path.isfile(reference) else Path(reference)
+    if os.path.isfile(folder / CONFIG):
         return folder
-    if any((folder / name).is_file() for name in CHECKPOINTS):
+    if any(os.path.isfile(folder / name) for name in CHECKPOINTS):
         raise CheckpointError(f"the run in {folder} is not finished: run its command again, it goes on by itself")
     raise CheckpointError(f"no model at {str(reference)!r}, for there is no file {folder / CONFIG}: {WANTED}")
 

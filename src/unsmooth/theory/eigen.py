@@ -9,6 +9,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from unsmooth.errors import WeightsError
+from unsmooth.metrics.dense import require_real
 from unsmooth.theory.stochastic import check_row_stochastic, quotient
 
 
@@ -28,6 +29,7 @@ class Eigen:
 
 def eigen_of_h(h: Float[Tensor, "dim dim"]) -> Eigen:
     """H's eigenpairs in complex128."""
+    require_real(h, "h")
     if h.ndim != 2 or h.shape[0] != h.shape[1]:
         raise WeightsError(f"h must be (dim, dim), got shape {tuple(h.shape)}")
     if not bool(torch.isfinite(h).all()):
@@ -44,6 +46,7 @@ def eigen_of_attention(a: Float[Tensor, "token token"]) -> Eigen:
 
     With `A U = U [[1, r], [0, C]]` and `C y = λ y`, the vector `U [α; y]`, `α = r·y / (λ − 1)`, belongs to λ.
     """
+    require_real(a, "a")
     if a.ndim != 2:
         raise WeightsError(f"a must be one (tokens, tokens) matrix, got shape {tuple(a.shape)}")
     check_row_stochastic(a)

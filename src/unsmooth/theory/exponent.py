@@ -11,6 +11,7 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
+from unsmooth.metrics.dense import require_real
 from unsmooth.theory.krylov import Enough, Ritz, Score, dominating
 from unsmooth.theory.operator import (
     HeadMaps,
@@ -78,6 +79,9 @@ def layer_exponent(
         raise OptionError.unknown("which", which, ["modulus", "rightmost"])
     if after is not None and which == "rightmost":
         raise OptionError("a map after the sum leaves no small step: take which='modulus', or no `after`")
+    require_real(attention, "attention")
+    for part in weights if isinstance(weights, tuple | list) else (weights,):
+        require_real(part, "weights")
     maps = arrange(weights, twin=after is None)
     batch = attention.shape[:-3]
     flat, kept = _flatten(attention, maps, mask)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.errors import FeatureError, WeightsError
+from unsmooth.metrics.dense import require_real
 from unsmooth.theory.dominance import Dominance, dominance, pair_eigenvalues
 
 
@@ -31,6 +32,7 @@ def limit(
 
 def limit_of(found: Dominance, x0: Float[Tensor, "token dim"], layers: int = 0) -> Float[Tensor, "token dim"]:
     """The same, from a `Dominance` already computed."""
+    require_real(x0, "x0")
     shape = (len(found.a.values), len(found.h.values))
     if x0.shape != shape:
         raise FeatureError(f"x0 must be (tokens, dim) = {shape} to fit a and h, got {tuple(x0.shape)}")

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
+from unsmooth.metrics.dense import require_real
 
 Placement = Literal["pre", "post"]
 Attention = Float[Tensor, "*heads token token"] | Callable[[Tensor], Tensor]
@@ -58,6 +59,7 @@ def simulate(
     (a bias). `feed_forward` is a second sub-layer.
     """
     step = _step(a, w)
+    _check(x, a, w)
     if norm not in (None, "pre", "post"):
         raise OptionError.unknown("norm", norm, [None, "pre", "post"])
     if layers < 1:
@@ -83,6 +85,8 @@ def simulate(
         state = sublayer(state, attend, residual)
         if feed_forward is not None:
             state = sublayer(state, feed_forward, True)
+        if state.shape != x.shape:
+            raise WeightsError(f"a and w make {tuple(state.shape)} of x's shape {tuple(x.shape)}: give x their batch")
         if homogeneous:
             size = state.norm(dim=(-2, -1))
             size = torch.where(size > 0, size, 1)
@@ -107,6 +111,28 @@ def mean_cosine(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch"]
     length = x.norm(dim=-1, keepdim=True)
     units = x / torch.where(length > 0, length, 1)
     return (units.sum(-2).square().sum(-1) - (length[..., 0] > 0).sum(-1)) / (n * (n - 1))
+
+
+def _check(x: Tensor, a: Attention, w: Tensor | Pair) -> None:
+    """Errors that name the argument, before the first layer fails inside a product."""
+    pair = isinstance(w, tuple | list)
+    if pair and len(w) != 2:
+        raise WeightsError(f"w must be (dim, dim), (heads, dim, dim) or (w_v, w_proj), got {len(w)} parts")
+    parts: list[tuple[str, object]] = [("x", x), *([("w_v", w[0]), ("w_proj", w[1])] if pair else [("w", w)])]
+    if isinstance(a, Tensor) or not callable(a):
+        parts.append(("a", a))
+    for name, part in parts:
+        require_real(part, name)
+        assert isinstance(part, Tensor)
+        if part.ndim < 2 or part.dtype != x.dtype:
+            came = f"{part.dtype} of shape {tuple(part.shape)}"
+            raise WeightsError(f"{name} must be matrices of the dtype that x has ({x.dtype}), got {came}")
+    tokens, dim = x.shape[-2:]
+    if isinstance(a, Tensor) and a.shape[-2:] != (tokens, tokens):
+        raise WeightsError(f"a must be (…, {tokens}, {tokens}) for {tokens} tokens, got shape {tuple(a.shape)}")
+    ends = (w.shape[-2], w.shape[-1]) if isinstance(w, Tensor) else (w[0].shape[-2], w[1].shape[-1])
+    if ends != (dim, dim):
+        raise WeightsError(f"w must lead from {dim} features to {dim}, as x has, got from {ends[0]} to {ends[1]}")
 
 
 def _step(a: Attention, w: Tensor | Pair) -> Callable[[Tensor], Tensor]:
