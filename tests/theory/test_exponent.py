@@ -230,3 +230,46 @@ def test_what_does_not_fit_is_refused() -> None:
         layer_exponent(attention, (w_v, w_proj), which="largest")  # type: ignore[arg-type]
     with pytest.raises(WeightsError, match="rows must sum to 1"):
         layer_exponent(attention * 0.5, (w_v, w_proj))
+
+
+def nearly_causal(seed: int, leak: float, n: int = 24, dim: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each token looks at itself, the one before, and by `leak` at all: nearly one Jordan block, and not causal."""
+    g = torch.Generator().manual_seed(seed)
+    own = 0.3 + 0.4 * torch.rand(n, generator=g, dtype=torch.float64)
+    a = torch.diag(own) + torch.diag(1 - own[1:], -1)
+    a[0, 0] = 1
+    a = ((1 - leak) * a + leak / n).float().double()
+    w = torch.randn(1, dim, dim, generator=g, dtype=torch.float64) / dim**0.5
+    return (a / a.sum(-1, keepdim=True))[None], w.float().double()
+
+
+@pytest.mark.parametrize("leak", [1e-3, 1e-6])
+@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_search_far_from_normal_is_right_or_says_that_it_is_not(seed: int, leak: float, dtype: torch.dtype) -> None:
+    """A residual of 2e-4 meant an error of 0.08 nats here, and was called converged."""
+    a, w = nearly_causal(seed, leak)
+    _, high = dense_layer_growth(a, w)
+    found = layer_exponent(a.to(dtype), w.to(dtype))
+    error = abs(math.log(high) - float(found.rho_hfc.log()))
+    assert error < 2e-3 or not bool(found.converged)
+    assert error < 0.03
+
+
+def random_non_normal(seed: int, n: int = 16, dim: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    scores = 3 * torch.randn(1, n, n, generator=g, dtype=torch.float64)
+    a = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -12).softmax(-1)
+    v, upper = (torch.randn(dim, dim, generator=g, dtype=torch.float64) for _ in range(2))
+    h = torch.linalg.solve(v.mT, (v * torch.linspace(-1, 1, dim, dtype=torch.float64)).mT).mT
+    return a, (h + 3 * upper.triu(1))[None]
+
+
+@pytest.mark.parametrize("seed", [0, 5, 6, 7, 14])
+def test_the_accuracy_asked_for_is_kept_by_non_normal_weights(seed: int) -> None:
+    """Seed 7 was off by 2.4 % of γ and seed 6 by 4.7 % where 1 % was asked for."""
+    a, w = random_non_normal(seed)
+    low, high = dense_layer_growth(a, w)
+    found = layer_exponent(a.float(), w.float(), accuracy=0.01)
+    assert bool(found.converged)
+    assert float(found.exponent) == pytest.approx(math.log(high / low), rel=0.015)

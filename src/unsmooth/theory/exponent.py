@@ -28,6 +28,7 @@ from unsmooth.theory.stochastic import check_row_stochastic
 Which = Literal["modulus", "rightmost"]
 Linear = Callable[[Float[Tensor, "*rows dim"]], Float[Tensor, "*rows dim"]]
 _DENSE_UP_TO = 384  # below this, all eigenvalues of a d×d matrix cost less than a Krylov search
+_FAR_FROM_NORMAL = 30.0  # the condition of an eigenvalue above which float32 may not be enough; models have 1 to 3
 _BASIS_BYTES = {"cpu": 2**28, "cuda": 2**33}
 
 
@@ -40,8 +41,10 @@ class LayerExponent:
     exponent  γ = log ρ_H − log ρ_L in nats per layer ("rightmost": the difference, per unit of step)
     converged False where the Krylov search met its limit before its tolerance; the values are then estimates
 
-    The tolerance on the residual `‖Ty − θy‖` is `tol` times the size of T, or `tol/30` nats per layer where T is
-    small; tol is √eps of the dtype (float32: 3e-4, so 1e-5 nats) unless given.
+    The error is the residual `‖Ty − θy‖` times the eigenvalue's condition number, which is large for maps far from
+    normal; where float32 is not enough for those, the search is repeated in float64. Its tolerance is `tol` times the
+    size of T, or `tol/30` nats per layer where T is small; tol is √eps of the dtype (float32: 3e-4, so 1e-5 nats)
+    unless given.
     """
 
     rho_lfc: Float[Tensor, "*batch"]
@@ -97,7 +100,8 @@ def layer_exponent(
         chunk_mask = None if kept is None else kept[rows]
         enough = _enough(which, steps[rows], low[rows], tol / 30, accuracy)
         search = _Search(_score(which, steps[rows]), subspace, tol, max_products, enough)
-        parts.append(_hfc(flat[rows], maps, chunk_mask, search, None if whole is None else whole.rows(rows)))
+        followed = None if whole is None else whole.rows(rows)
+        parts.append(_hfc_wide_enough(flat[rows], maps, chunk_mask, search, followed))
     theta = torch.cat([part.value for part in parts])
     high = _with_null_space(theta, steps, which, maps)
     exponent = high - low if which == "rightmost" else high.log() - low.log()
@@ -189,6 +193,26 @@ class _Search:
     tol: float
     max_products: int
     enough: Enough
+
+
+def _hfc_wide_enough(
+    attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search, whole: _Whole | None
+) -> Ritz:
+    """`_hfc`, and once more in float64 where the map is too far from normal for float32 to tell its eigenvalues."""
+    found = _hfc(attention, maps, mask, search, whole)
+    rough = ~found.converged & (found.condition > _FAR_FROM_NORMAL)
+    if attention.dtype == torch.float64 or not bool(rough.any()):
+        return found
+    wide = HeadMaps(maps.inner.double(), None if maps.outer is None else maps.outer.double(), maps.heads, maps.dim)
+    again = _hfc(
+        attention.double() / attention.double().sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny),
+        wide, mask, search, None if whole is None else _Whole(whole.after, whole.steps.double()),
+    )  # fmt: skip
+    chosen = {
+        name: torch.where(rough, getattr(again, name), getattr(found, name))
+        for name in ("value", "residual", "norm", "condition", "converged")
+    }
+    return Ritz(**chosen, products=found.products + again.products)
 
 
 def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search, whole: _Whole | None) -> Ritz:

@@ -24,11 +24,15 @@ _CHECK_EVERY = 8  # products between two looks at the Ritz values
 
 @dataclass(frozen=True)
 class Ritz:
-    """One eigenvalue per map, its residual `‖Ty − θy‖`, the size of T seen, and whether it met the tolerance."""
+    """One eigenvalue per map, its residual `‖Ty − θy‖`, the size of T seen, and whether it met the tolerance.
+
+    `condition` is what the residual of a non-normal map is multiplied by to give the eigenvalue's error.
+    """
 
     value: Complex[Tensor, " batch"]
     residual: Float[Tensor, " batch"]
     norm: Float[Tensor, " batch"]
+    condition: Float[Tensor, " batch"]
     converged: Bool[Tensor, " batch"]
     products: int
 
@@ -46,7 +50,8 @@ def dominating(
 ) -> Ritz:
     """For each map the eigenvalue with the largest `score`; `apply(v, rows)` gets the maps still at work.
 
-    A residual below `tol` of the map's size is converged, or one below `enough(value, rows)` where that is given.
+    An eigenvalue is converged when its error, the residual times its condition number in the space searched, is below
+    `tol` of the map's size, or below `enough(value, rows)` where that is given.
     `project` is the projection on the invariant space that the search must not leave, also not by rounding.
     """
     total = start.shape[0]
@@ -54,10 +59,11 @@ def dominating(
         torch.zeros(total, dtype=torch.complex128),
         torch.full((total,), torch.inf, dtype=torch.float64),
         torch.zeros(total, dtype=torch.float64),
+        torch.ones(total, dtype=torch.float64),
         torch.zeros(total, dtype=torch.bool),
         0,
     )
-    active = torch.arange(total)
+    active, stopped = torch.arange(total), torch.zeros(total, dtype=torch.bool)
     basis, projected, dead = _first(start, subspace)
     filled, products = 0, 0
     while True:
@@ -69,8 +75,8 @@ def dominating(
         theta, vectors = _ritz(h, gone)
         ranked = torch.where(_lives_in(vectors, gone), -torch.inf, score(theta, active))
         order = ranked.argsort(dim=-1, descending=True, stable=True)
-        _note(found, active, h, theta, vectors, order[:, 0], tol, enough)
-        going = ~found.converged[active]
+        _note(found, active, h, theta, vectors, order[:, 0], tol, torch.finfo(start.dtype).eps, enough, stopped)
+        going = ~stopped[active]
         if not bool(going.any()) or products >= max_products:
             return replace(found, products=products)
         if filled == subspace:
@@ -88,22 +94,31 @@ def _note(
     vectors: Tensor,
     best: Tensor,
     tol: float,
+    eps: float,
     enough: Enough | None,
+    stopped: Bool[Tensor, " all"],
 ) -> None:
     """Write down the best Ritz value of each active map, and whether it will do."""
     each = torch.arange(len(active))
     value, vector = theta[each, best], vectors[each, :, best]
     residual = (h[:, -1].to(vector.dtype) * vector).sum(-1).abs()
     norm = h[:, :-1].norm(dim=(-2, -1)) / h.shape[-1] ** 0.5
+    # A residual moves an eigenvalue by its condition number 1/|y·x| times as much. What is seen of that number in the
+    # space searched is less than the whole map's, which rounding meets: there its square stands for it.
+    condition = torch.linalg.inv_ex(vectors).inverse[each, best].norm(dim=-1)
+    error = condition * residual + condition.square() * eps * norm
     allowed = tol * torch.maximum(norm, value.abs())
     if enough is not None:
         allowed = torch.maximum(allowed, enough(value, active))
-    done = found.converged[active]
+    done = stopped[active]
     # a map that is done keeps its value while others of its batch go on to the end of the cycle
     found.value[active] = torch.where(done, found.value[active], value)
     found.residual[active] = torch.where(done, found.residual[active], residual)
     found.norm[active] = norm
-    found.converged[active] = done | (residual <= allowed)
+    found.condition[active] = torch.where(done, found.condition[active], condition)
+    found.converged[active] = torch.where(done, found.converged[active], error <= allowed)
+    # a residual that is all rounding does not get smaller, whatever is left of the error
+    stopped[active] = done | (error <= allowed) | (residual <= eps * norm)
 
 
 def _first(start: Tensor, subspace: int) -> tuple[Tensor, Tensor, Tensor]:
