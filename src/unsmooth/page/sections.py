@@ -28,8 +28,10 @@ SECTIONS = (
         "steps", "Sub-layers", "What each sub-layer does",
         "Every bar is one sub-layer’s step, starting where the one before ended. <em>Residual</em> compares the stream "
         "before and after a sub-layer; <em>chain</em> follows each module from its own input, so that the "
-        "normalisation’s share is seen too. A block that adds attention and MLP in one sum (GPT-NeoX, Phi, Falcon) has "
-        "no stream between them, and one bar for both; what its attention does alone is among the exponents below.",
+        "normalisation’s share is seen too. In a post-norm model the normalisation works on the stream itself, so both "
+        "readings show it apart from the attention or MLP before it. A block that adds attention and MLP in one sum "
+        "(GPT-NeoX, Phi, Falcon) has no stream between them, and one bar for both; what its attention does alone is "
+        "among the exponents below.",
     ),
     Section(
         "spectra", "Spectra", "Eigenvalues of H",
