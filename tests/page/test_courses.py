@@ -207,7 +207,7 @@ def test_headline_default_view_verdict_and_glance_are_without_outliers() -> None
     assert "tokens but outliers" in html
     everything = plain(html)
     assert "sharpens" not in everything.partition("The words of this page")[0]
-    assert [f.parts[-1].view["tokens"] for f in findings([subject]) if f.about == "outliers"] == ["all"]  # type: ignore[union-attr]
+    assert [f.parts[-2].view["tokens"] for f in findings([subject]) if f.about == "outliers"] == ["all"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("factor", "first"), [(1.24, "all"), (1.26, "no-outliers"), (1 / 1.26, "no-outliers")])

@@ -48,6 +48,7 @@ class Link:
 
     section: str
     view: Mapping[str, str] = field(default_factory=dict)
+    label: str = "{}"  # of which the figure's name is a part
 
 
 Part = str | Link
@@ -69,7 +70,7 @@ def _link(link: Link, figures: Mapping[str, str]) -> str:
     if link.section not in figures:
         return ""
     view = f' data-view="{escape(json.dumps(link.view, ensure_ascii=False))}"' if link.view else ""
-    return f' <a class="figure-link" href="#{link.section}"{view}>{figures[link.section]}</a>'
+    return f' <a class="figure-link" href="#{link.section}"{view}>{link.label.format(figures[link.section])}</a>'
 
 
 def findings(subjects: Subjects) -> list[Finding]:
@@ -91,14 +92,15 @@ def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) ->
     measurement, metric = subject.measurement, metrics[0]
     stretches = course(measurement, metric, policy)
     parts: list[Part] = [
-        f"{named(subject.name)} {_course_text(measurement, metric, policy, stretches)}.",
+        f"{named(subject.name)} {_course_text(measurement, metric, policy, stretches)}",
         Link("depth", {"tokens": policy, "metric": metric}),
+        ".",
     ]
     if others := _others(measurement, metrics, policy, ways(stretches)):
         parts.append(f" {others}.")
     if made := _made(measurement, metric, policy, stretches):
         chosen = {"tokens": policy, "metric": metric, "reading": "residual", "model": str(index)}
-        parts += [f" {made}.", Link("steps", chosen)]
+        parts += [f" {made}", Link("steps", chosen), "."]
     clauses = theory_found(subject)
     for number, (text, section, view) in enumerate(clauses):
         start = f" {text[0].upper()}{text[1:]}" if number == 0 else f"; {text}"
@@ -222,8 +224,9 @@ def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[P
         return (f"{opening} What it carries is not known, as tokens without outliers were not measured.",)
     titles = listed([METRICS[name].title for name in metrics])
     return (
-        f"{opening} Such tokens carry {titles}, so what is said here leaves them out; with them:",
-        Link("depth", {"tokens": base, "metric": next(iter(metrics))}),
+        f"{opening} Such tokens carry {titles}, so what is said here leaves them out",
+        Link("depth", {"tokens": base, "metric": next(iter(metrics))}, "with them: {}"),
+        ".",
     )
 
 
@@ -258,7 +261,7 @@ def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...
         clear = abs(far - near) > half
         said += f"; the gap between {'these two' if not between else 'first and last'} is "
         said += "larger than what samples leave open" if clear else "no larger than what samples leave open"
-    return (f"{said}.", Link("depth", {"tokens": policy, "metric": metric}))
+    return (said, Link("depth", {"tokens": policy, "metric": metric}), ".")
 
 
 def margin(a: Subject, b: Subject, metric: str, policy: str) -> float:
