@@ -1,4 +1,8 @@
-"""Short cuts of a ViT's training step, taken where they apply; nothing outside this folder knows how they work."""
+"""Short cuts of a ViT's training step, taken where they apply; nothing outside this folder knows how they work.
+
+What they are worth on one H200, recipe cifar100, plain: 5.69 ms a step with them, 7.50 without, both compiled and
+captured (1.318×; `benchmarks.train_step --device cuda --fast`). They stay while that is at least 1.15×.
+"""
 
 from __future__ import annotations
 
