@@ -12,7 +12,10 @@ from unsmooth.analysis.token_view import TokenView
 
 MEASURED = "measured_ratio"
 # The page's names for the columns of an explanation that predict the measured one.
-PREDICTORS = {"exponent": "exponent", "small_step": "small_step", "frozen": "frozen_ratio"}
+PREDICTORS = {
+    "exponent": "exponent", "with_constant": "exponent_constant", "small_step": "small_step",
+    "frozen": "frozen_ratio", "without_constant": "without_constant",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

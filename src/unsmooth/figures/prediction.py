@@ -36,10 +36,14 @@ MEASURED = Series(
 PREDICTIONS = (
     Series("exponent", "exponent", "exponent γ", "log ρ_H − log ρ_L: the rate if this layer were repeated for ever",
            "series-1", "7 3"),
+    Series("with_constant", "exponent_constant", "γ with the constant",
+           "log ρ_H − log max(ρ_L, 1): γ counts what every token gets, norm bias, b_v and b_proj", "series-1", "2 4"),
     Series("small_step", "small_step", "small-step exponent",
            "γ for a vanishing step, which pre-norm layers approach as the stream grows", "series-2", "9 3 2 3"),
     Series("frozen", "frozen_ratio", "exact linear step",
            "the same change with the normalisation's statistics frozen: one step, no limit", "series-3", "2 2.5"),
+    Series("without_constant", "without_constant", "step without the constant",
+           "the exact step if norm bias, b_v and b_proj were 0", "series-3", "10 4"),
 )  # fmt: skip
 SERIES = (MEASURED, *PREDICTIONS)
 # What is compared with what on paper: predicted, measured, in words
@@ -110,10 +114,11 @@ def exponents(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
         exponents_panel(explanation.frame(), title=name or "Predicted and measured exponents", wide=wide, tall=290)
         for name, explanation in named.items()
     ]
-    figure = grid(panels, across=min(3, len(panels)), bottom=42)
+    figure = grid(panels, across=min(3, len(panels)), bottom=8 + 17 * math.ceil(len(SERIES) / 2))
     figure.label = "Predicted and measured exponents by layer; above zero attention sharpens, below it smooths"
+    lines = math.ceil(len(SERIES) / 2)
     for i, series in enumerate(SERIES):
-        line_sample(figure, 60 + 170 * (i % 2), figure.height - 22 + 17 * (i // 2), series.colour, series.dash,
+        line_sample(figure, 60 + 170 * (i % 2), figure.height + 12 - 17 * (lines - i // 2), series.colour, series.dash,
                     series.title)  # fmt: skip
     return figure
 
@@ -145,7 +150,8 @@ def agreement_note(found: Agreement) -> str:
     interval = f" [{low}, {high}]" if math.isfinite(found.spearman_low) else ""
     return (
         f"Same sign in {percent_text(found.accuracy)} of {found.count} (always guessing the more frequent sign: "
-        f"{percent_text(found.majority)}); rank correlation {number_text(found.spearman, 2)}{interval}."
+        f"{percent_text(found.majority)}); rank correlation {number_text(found.spearman, 2)}{interval}"
+        + (", layers and inputs drawn anew." if interval else ".")
     )
 
 
