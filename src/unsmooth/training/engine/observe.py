@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from unsmooth.metrics.definitions import cosine_similarity, effective_rank, hfc_lfc_ratio
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.models import view
+from unsmooth.models.hooks import hook_points
 from unsmooth.theory.spectrum import layer_spectrum
 
 METRICS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -37,27 +38,19 @@ def observe(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Any]:
 @torch.no_grad()
 def smoothing_by_depth(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, list[float]]:
     """The three metrics of Definitions 1–3 after every block (Frobenius norm, all tokens), mean over samples."""
-    layers = view(model).layers
-    values: dict[str, list[list[Float[Tensor, sample]]]] = {name: [[] for _ in layers] for name in METRICS}
+    v = view(model)
+    points = [f"blocks.{index}.post" for index in range(len(v.layers))]
+    values: dict[str, dict[str, list[Float[Tensor, sample]]]] = {m: {point: [] for point in points} for m in METRICS}
 
-    def reduce(index: int, x: Float[Tensor, "sample token dim"]) -> None:
+    def reduce(point: str, x: Float[Tensor, "sample token dim"]) -> None:
         for name, metric in METRICS.items():
-            values[name][index].append(metric(x.float()))
+            values[name][point].append(metric(x.float()))
 
-    hooks = [
-        layer.block.register_forward_hook(
-            lambda _module, _inputs, out, index=index: reduce(index, out if isinstance(out, Tensor) else out[0])
-        )
-        for index, layer in enumerate(layers)
-    ]
-    try:
+    with hook_points(v, points, reduce):
         seen = [len(batch) for batch in inputs if model(batch) is not None]
-    finally:
-        for hook in hooks:
-            hook.remove()
     if not seen:
         return {}
-    return {name: [round(float(torch.cat(parts).mean()), 6) for parts in found] for name, found in values.items()}
+    return {m: [round(float(torch.cat(p).mean()), 6) for p in found.values()] for m, found in values.items()}
 
 
 @torch.no_grad()

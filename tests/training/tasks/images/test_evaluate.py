@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from reference import expected_calibration_error
 from torch import nn
 
+from unsmooth.errors import CheckpointError
+from unsmooth.training import Evaluation, TrainingRecord
 from unsmooth.training.tasks.images import evaluation
 from unsmooth.training.tasks.images.corruptions import apply, corrupt
 from unsmooth.training.tasks.images.data import load_images
@@ -112,3 +115,33 @@ def test_batches_do_not_change_the_scores_and_the_mode_is_kept(tiny_data: Path, 
     assert model.training
     logits_of(model.eval(), pixels, tiny_recipe)
     assert not model.training
+
+
+RECORDS = Path(__file__).parents[4] / "zoo" / "records"
+
+
+@pytest.mark.parametrize("path", sorted(RECORDS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_record_of_the_zoo_is_read_and_written_as_it_is(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if path.stem.endswith(".corruptions"):
+        assert Evaluation.load(path).to_json() == content
+        return
+    if content["schema"] != "unsmooth-record/1":
+        pytest.skip("a file of another kind")
+    record = TrainingRecord.load(path)
+    written = record.to_json()
+    assert {key: written[key] for key in content} == content
+    assert set(written) - set(content) <= {"subset", "weights", "data_hash", "speed"}  # what older records do not know
+    assert record.rows[-1]["epoch"] == content["epochs"][-1]["epoch"]
+
+
+def test_an_evaluation_is_read_as_it_was_written_and_other_files_are_refused(tmp_path: Path) -> None:
+    path = next(RECORDS.glob("*.corruptions.json"))
+    found = Evaluation.load(path)
+    found.save(tmp_path / "found.json")
+    assert Evaluation.load(tmp_path / "found.json") == found
+    content = json.loads(path.read_text())
+    for broken in ({**content, "clean": 3}, {k: v for k, v in content.items() if k != "clean"}, {}):
+        (tmp_path / "broken.json").write_text(json.dumps(broken))
+        with pytest.raises(CheckpointError, match="is no evaluation that `unsmooth evaluate --out` wrote"):
+            Evaluation.load(tmp_path / "broken.json")
