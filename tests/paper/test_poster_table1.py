@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,10 @@ def test_a_head_whose_largest_value_is_one_whatever_attention_does_is_a_tie(litt
     weights = load_file(file)
     weights["blocks.1.attn.proj.weight"].zero_()  # H = 0: attention of one layer in two adds nothing
     save_file(weights, file, {"format": "pt"})
+    config = json.loads((file.parent / "config.json").read_text(encoding="utf-8"))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    changed = {key: digest if isinstance(value, str) and len(value) == 64 else value for key, value in config.items()}
+    (file.parent / "config.json").write_text(json.dumps(changed), encoding="utf-8")
     row = next(row for row in find_item("poster-table1").run(Context(limit=1)).tables[0].rows if "plain" in str(row[0]))
     assert row[6] == 50.0
     assert row[1] + row[3] == 50.0

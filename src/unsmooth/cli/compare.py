@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from unsmooth.analysis import Measurement
 
-_SIDE = "A file that `unsmooth measure --out` wrote, or a model as `measure` takes it (with --data)."
+_SIDE = (
+    "A file that `unsmooth measure --out` wrote, a model as `measure` takes it (with --data), or a pattern in quotes "
+    "for the records of several seeds."
+)
 First = Annotated[str, typer.Argument(metavar="A", help=_SIDE)]
 Second = Annotated[str, typer.Argument(metavar="B", help=_SIDE)]
 DataPath = Annotated[str | None, typer.Option("--data", help="What to measure models on, as for `unsmooth measure`.")]
@@ -50,12 +53,22 @@ def command(
     out: Page = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show B − A for every number that both hold, with its 95 % interval, paired where both saw the same inputs."""
+    """Show B − A for every number that both hold, with its 95 % interval, paired where both saw the same inputs.
+
+    Records of training runs ('runs/*-plain-seed*', in quotes) are compared over seeds.
+    """
     from unsmooth.analysis import compare, load_measurement
+    from unsmooth.cli.reproduce import show_result
+    from unsmooth.paper.seeds import over_seeds
     from unsmooth.sources.files import check_writable, write_result
 
     if out is not None:
         check_writable(out)
+    if seeds := over_seeds(first, second):
+        if out is not None:
+            raise OptionError("records of training runs are compared in a table: leave --out away, or take --json")
+        show_result(seeds, as_json)
+        return
 
     models = [reference for reference in (first, second) if not _is_measurement(reference)]
     if models and data is None:

@@ -127,6 +127,15 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
     if result is None:
         console.print(f"not run: {why}", style="red", markup=False, highlight=False)
         return
+    show_result(result, console=console)
+
+
+def show_result(result: Result, as_json: bool = False, console: Console | None = None) -> None:
+    """Label, tables and notes; or everything as JSON."""
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), indent=1))
+        return
+    console = console or Console()
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
         rows = [table.columns, *table.cells()]

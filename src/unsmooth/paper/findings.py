@@ -658,10 +658,11 @@ def drawing(e: Evidence) -> Drawing:
     bottom = panel.top + panel.height
     for tick in ticks(low, high, 8):
         picture.line([(panel.x(tick), panel.top), (panel.x(tick), bottom)], "soft" if tick == 0 else "line")
-        picture.text(panel.x(tick), bottom + 14, f"{tick:+g}".replace("-", "−"), anchor="middle", size=10)
+        said = f"{tick:+g}".replace("-", "−") if tick else "0"
+        picture.text(panel.x(tick), bottom + 14, said, anchor="middle", size=10)
     for number, c in enumerate(comparisons):
         y = panel.top + 20 * number + 10
-        colour = RUN_COLOURS.get(c.name.partition("-")[0], "ink")
+        colour = RUN_COLOURS.get(re.split("[-@,]", c.name)[0], "ink")
         picture.text(292, y + 4, f"{c.name} (n = {c.difference.pairs})", anchor="end", colour="ink",
                      bold=c.differs)  # fmt: skip
         picture.dots([(panel.x(gap), y) for gap in gaps[c.name]], colour, 5, 0.45)
