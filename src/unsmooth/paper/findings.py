@@ -50,7 +50,7 @@ NO_RUN = Finding(
     "0 runs",
     "No run so far.",
     "unsmooth reproduce variants",
-    "the runs of the list `study` (zoo/README.md), two to three minutes each on one H200",
+    "`unsmooth train --list study --data PATH`, two to three minutes a run on one H200",
 )
 NO_RESULT = Finding("open", "0", "No saved result is here.", "unsmooth reproduce list", "the command with --out")
 

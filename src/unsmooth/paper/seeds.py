@@ -11,7 +11,8 @@ from typing import Any
 from unsmooth.errors import DataError
 from unsmooth.metrics.differences import compare_seeds, holm, p_text
 from unsmooth.paper.item import Result, Table, Value
-from unsmooth.paper.records import RECORD, RECORD_SCHEMA, Run, Summary, provenance, whole
+from unsmooth.paper.records import RECORD, Run, Summary, provenance, whole
+from unsmooth.training.engine.record import SCHEMA
 
 Record = dict[str, Any]
 
@@ -41,7 +42,7 @@ def find_records(pattern: str) -> list[Record]:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return []
-        if not isinstance(content, dict) or content.get("schema") != RECORD_SCHEMA:
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             return []
         notes: list[str] = []
         if not whole(content, RECORD, path.name, notes):
