@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from unsmooth.cli import app
 from unsmooth.control import PEERS
 from unsmooth.errors import OptionError, WeightsError
-from unsmooth.training import Run, TrainingError, TrainingRecord, lists
+from unsmooth.training import RECIPES, Run, TrainingError, TrainingRecord, lists
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 
 
@@ -60,11 +60,11 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
     assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"
 
 
-def test_every_list_that_the_help_names_is_there() -> None:
-    from unsmooth.cli.train import ListName
+def test_the_help_names_every_list_and_every_recipe() -> None:
+    from unsmooth.cli.train import ListName, RecipeName
 
-    said = ListName.__metadata__[0].help
-    assert all(f"{name}" in said for name in lists.list_names())
+    assert all(f" {name}" in ListName.__metadata__[0].help for name in lists.list_names())
+    assert all(f" {name}" in RecipeName.__metadata__[0].help for name in RECIPES)
 
 
 @pytest.fixture

@@ -23,13 +23,18 @@ if TYPE_CHECKING:
 RecipeName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RECIPE]",
-        help="cifar100, cifar100-fast (patch 4, to try things), cifar100-depth6, -24, -36.",
+        metavar="RECIPE",
+        help="Images: cifar100, cifar100-fast (patch 4, to try things), cifar100-depth6, cifar100-depth24, "
+        "cifar100-depth36. Text: crammed-bert, small-text.",
     ),
 ]
 DataPath = Annotated[
     str,
-    typer.Option("--data", help="HF-layout parquet, torchvision's CIFAR-100 folder, class folders, or hub:NAME."),
+    typer.Option(
+        "--data",
+        help="Images: HF-layout parquet, torchvision's CIFAR-100 folder, class folders, or hub:NAME. Texts: .txt, "
+        ".jsonl, parquet or hub:NAME, several with commas.",
+    ),
 ]
 ListName = Annotated[
     str | None,
@@ -43,13 +48,15 @@ ListName = Annotated[
 Variant = Annotated[
     list[str] | None,
     typer.Option(
+        metavar="NAME",
         help="plain; sharpening or smoothing (the poster's symmetric form); sharpening-eigen, smoothing-split, …; "
         "@first-half and the like for some layers only, sharpening@:6+smoothing@6: for both; or a published fix "
-        "(attnscale, contranorm, …). With --list repeatable."
+        "(attnscale, contranorm, …). With --list repeatable.",
     ),
 ]
 Seed = Annotated[
-    list[int] | None, typer.Option(help="Initialisation, data order and augmentation. With --list repeatable.")
+    list[int] | None,
+    typer.Option(metavar="NUMBER", help="Initialisation, data order and augmentation. With --list repeatable."),
 ]
 Fraction = Annotated[float, typer.Option(help="Share of every class to train on; smaller subsets lie inside larger.")]
 Subset = Annotated[int, typer.Option(help="Which images --fraction takes: each number draws others of every class.")]
