@@ -334,3 +334,14 @@ def test_smoothing_is_never_judged() -> None:
     for known, _, _ in CASES.values():
         text = " ".join(plain(finding.html()) for finding in findings([known.subject()]))
         assert not re.search(r"\b(bad|poor|suffers?|problem|harmful|unfortunately|healthy|degrad|worse)", text)
+
+
+def test_where_layers_were_left_out_no_single_one_is_named() -> None:
+    subject = Known("m", only([4.0, 3.9, 3.8, 1.5, 1.4, 1.3, 1.2])).subject()
+    assert "most in layer 2" in said([subject])["model"][0]
+    for cell in [c for c in subject.measurement.cells if c.point.split(".")[1] in "12"]:
+        del subject.measurement.cells[cell]
+    (text,) = said([subject])["model"]
+    assert "most in" not in text
+    assert "in every layer" not in text
+    assert text.startswith("m smooths its features from its first layer to its last (HFC/LFC 4 → 1.2)")

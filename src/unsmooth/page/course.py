@@ -67,7 +67,7 @@ def course(measurement: Measurement, metric: str, policy: str) -> tuple[Stretch,
     places = _turns(curve.means)
     while (hole := _unclear(curve, places)) is not None:
         places = [place for place in places if place not in hole]
-    return tuple(curve.stretch(i, j) for i, j in pairwise(places)) or (curve.stretch(0, 0),)
+    return tuple(curve.stretch(i, j) for i, j in pairwise(places))
 
 
 def ways(stretches: Sequence[Stretch]) -> tuple[int, ...]:
@@ -85,17 +85,15 @@ class Curve:
     """A metric along the residual stream at the depths that were measured: before the first layer, after each."""
 
     def __init__(self, measurement: Measurement, metric: str, policy: str) -> None:
-        self.measurement, self.metric, self.policy = measurement, metric, policy
+        self.measurement, self.metric = measurement, metric
         points = [cell.point for cell in measurement.cells if cell.metric == metric and cell.tokens == policy]
-        start = [next((p for p in ("blocks.0.pre", "embed") if p in points), points[0])]
-        found = {-1: start[0]}  # the last layer passed -> point
-        for layer in range(measurement.about.model.layers):
-            if f"blocks.{layer}.post" in points and f"blocks.{layer}.post" != start[0]:
-                found[layer] = f"blocks.{layer}.post"
-        if len(found) == 1 and points[-1] != start[0]:  # no output of a layer was measured
-            found[measurement.about.model.layers - 1] = points[-1]
-        known = {layer: Cell(point, metric, policy) for layer, point in found.items()}
-        finite = {k: cell for k, cell in known.items() if math.isfinite(measurement.cells[cell].mean)}
+        layers = range(measurement.about.model.layers)
+        found = {-1: next((p for p in ("blocks.0.pre", "embed") if p in points), "")}  # the last layer passed -> point
+        found |= {layer: f"blocks.{layer}.post" for layer in layers if f"blocks.{layer}.post" in points}
+        known = {layer: Cell(point, metric, policy) for layer, point in found.items() if point}
+        if len(known) < 2:  # what was measured stands for the ends
+            known = {-1: Cell(points[0], metric, policy), layers[-1]: Cell(points[-1], metric, policy)}
+        finite = {layer: cell for layer, cell in known.items() if math.isfinite(measurement.cells[cell].mean)}
         finite = finite if len(finite) > 1 else known
         self.layers, self.cells = list(finite), list(finite.values())
         self.means = [measurement.cells[cell].mean for cell in self.cells]
@@ -107,8 +105,9 @@ class Curve:
         heading = math.copysign(1.0, self.means[j] - self.means[i])
         steps = {self.layers[k]: (self.means[k] - self.means[k - 1]) * heading for k in range(i + 1, j + 1)}
         ordered = sorted(steps, key=lambda layer: -steps[layer])
-        alone = bool(steps) and all(steps[ordered[0]] >= STANDS_OUT * steps[other] for other in ordered[1:2])
-        strongest = ordered[0] if alone else None
+        whole = self.layers[j] - self.layers[i] == j - i  # else a step may be that of several layers
+        alone = whole and all(steps[ordered[0]] >= STANDS_OUT * steps[other] for other in ordered[1:2])
+        strongest = ordered[0] if alone and ordered else None
         return Stretch(self.layers[i] + 1, self.layers[j], self.means[i], self.means[j], direction * sign, strongest)
 
     def direction(self, i: int, j: int) -> int:
