@@ -20,6 +20,7 @@ Enough = Callable[[Complex[Tensor, " batch"], Int[Tensor, " batch"]], Float[Tens
 Score = Callable[[Complex[Tensor, "batch ritz"], Int[Tensor, " batch"]], Float[Tensor, "batch ritz"]]
 
 _CHECK_EVERY = 8  # products between two looks at the Ritz values
+_NEARLY_NORMAL = 3.0  # condition of an eigenvalue below which its residual is taken for its error, which is smaller
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def _note(
     # A residual moves an eigenvalue by its condition number 1/|y·x| times as much. What is seen of that number in the
     # space searched is less than the whole map's, which rounding meets: there its square stands for it.
     condition = torch.linalg.inv_ex(vectors).inverse[each, best].norm(dim=-1)
+    condition = torch.where(condition < _NEARLY_NORMAL, 1, condition)
     error = condition * residual + condition.square() * eps * norm
     allowed = tol * torch.maximum(norm, value.abs())
     if enough is not None:
