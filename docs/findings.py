@@ -21,9 +21,10 @@ def markdown(result: Result) -> str:
     lines = [f"*{result.label}.*", "", "| question | status | n |", "|---|---|---|"]
     lines += [f"| [{f['question']}](#{number}) | {f['status']} | {f['n']} |" for number, f in enumerate(found, 1)]
     for number, f in enumerate(found, 1):
-        lines += ["", f"### {number}. {f['question']} {{#{number}}}", f"**{f['status'].capitalize()}**, {f['n']}; "
-                  f"asked by {f['asked by']}. {_typeset(f['answer'])}", ""]  # fmt: skip
-        last = f"Command: `{f['command'].replace('; ', '`, `')}`."
+        lines += ["", f"### {number}. {f['question']} {{#{number}}}"]
+        lines += [f"**{f['status'].capitalize()}**, {f['n']}. {_typeset(f['answer'])}", ""]
+        asked = "asked here" if f["asked by"] == "ours" else f"from: {f['asked by']}"
+        last = f"Command: `{f['command'].replace('; ', '`, `')}`; {asked}."
         lines.append(last + (f" What would settle it: {f['settle']}." if f["settle"] else ""))
     return "\n".join(lines)
 

@@ -468,6 +468,18 @@ def mechanism(e: Evidence) -> Finding | None:
     )  # fmt: skip
 
 
+@question("Does control act alike in language models?", "paper, Figure 2 (The Pile); summary, question 7")
+def language(e: Evidence) -> Finding | None:
+    """Nobody trained one in three variants yet."""
+    return Finding(
+        "open",
+        "0 runs",
+        "No language model of ours was trained plain, sharpening and smoothing; the paper reports a limited effect.",
+        "unsmooth reproduce fig2",
+        "a small masked language model in all three variants (`unsmooth train`)",
+    )
+
+
 @question(
     "Are eigenvalues negative in vision models and symmetric in language models?",
     "paper, Figure 5; summary, question 7",
