@@ -234,7 +234,7 @@ def check_makers(known: Known, text: str, claims: Sequence[Claim], metric: str, 
         whole = sum(v for v in toward.values() if v > 0)
         expected = {who for who, v in toward.items() if v > 0 and v >= whole / 4}
         against = {who for who, v in toward.items() if v < 0 and -v >= whole / 4}
-        said, _, opposed = clause.partition(", against ")
+        said, _, opposed = clause.partition(", while ")
         named = {who for who in ("attention", "the MLP", "the normalisation") if who in said.partition("comes from")[2]}
         assert named == expected, (clause, toward)
         assert {who for who in ("attention", "the MLP", "the normalisation") if who in opposed} == against, clause

@@ -93,14 +93,15 @@ CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
     "metrics that disagree": (
         Known("m", {"all": {"hfc_lfc": FALL, "cosine_similarity": FALL[::-1], "effective_rank": PEAK}}),
         [(1, 5)], "by effective rank it first sharpens, then smooths"),
-    "attention against the MLP": (Known("m", sharp(FALL), parts=[1.8, -0.8]), [(1, 5)], "against the MLP"),
+    "attention against the MLP": (
+        Known("m", sharp(FALL), parts=[1.8, -0.8]), [(1, 5)], "while the MLP works against it"),
     "the MLP alone": (Known("m", sharp(RISE), parts=[0.01, 0.99]), [(-1, 5)], "comes from the MLP"),
     "post-norm": (
         Known("m", sharp(FALL), placement="post", parts=[0.42, 0.5, 0.04, 0.04]), [(1, 5)],
         "comes from the normalisation and attention"),
     "post-norm, the norm against attention": (
         Known("m", sharp(FALL), placement="post", parts=[2.0, -1.0, 0.0, 0.0]), [(1, 5)],
-        "comes from attention, against the normalisation"),
+        "comes from attention, while the normalisation works against it"),
     "parallel": (Known("m", sharp(FALL), placement="parallel-shared"), [(1, 5)], "in one sum"),
     "a decoder with a sink": (Known("m", **outlier_made()), [(1, 2)], "in every layer"),
     "a sink that is not measured": (
@@ -259,8 +260,8 @@ def test_models_of_different_depth_are_put_in_order_by_their_last_layer(noise: f
     text, (far, near) = compared([a, b])
     assert f"farthest apart in {far.name} (HFC/LFC 2) and closest together in {near.name} (1)" in text
     gap = scipy.stats.ttest_rel(far.depth("hfc_lfc", "all")[:, -1], near.depth("hfc_lfc", "all")[:, -1])
-    assert ("is larger than what samples leave open" in text) == (gap.pvalue < 0.05)
-    assert ("is no larger than" in text) == (gap.pvalue >= 0.05)
+    assert ("is clear (its 95 % interval over samples leaves out zero)" in text) == (gap.pvalue < 0.05)
+    assert ("is not clear (its 95 % interval over samples includes zero)" in text) == (gap.pvalue >= 0.05)
     assert len(numbers(text)) <= 3
 
 
@@ -271,7 +272,7 @@ def test_three_models_are_named_in_their_order_with_three_numbers_at_most() -> N
     text, ordered = compared(known)
     places = [text.index(f" {each.name}") for each in ordered]
     assert places == sorted(places)
-    assert numbers(text) == [3.0, 1.0]
+    assert numbers(text) == [3.0, 1.0, 95.0]
 
 
 def test_one_sample_and_few_samples_and_an_interruption_are_said() -> None:

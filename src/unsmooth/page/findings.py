@@ -182,7 +182,8 @@ def _made(measurement: Measurement, metric: str, policy: str, stretches: Sequenc
             return ""
         same = [s for s in clear if s.way == stretch.way]
         order = ("first " if stretch is same[0] else "second ") if len(same) > 1 else ""
-        opposing = f", against {listed([_WHO[kind] for kind in against])}" if against else ""
+        work = "work" if len(against) > 1 else "works"
+        opposing = f", while {listed([_WHO[kind] for kind in against])} {work} against it" if against else ""
         whole = f"the {order}{SHAPES[stretch.way]}"
         if makers:
             said.append(f"{whole} comes from {listed([_WHO[kind] for kind in makers])}{opposing}")
@@ -259,8 +260,12 @@ def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...
     half = margin(first, last, metric, policy)
     if not math.isnan(half):
         clear = abs(far - near) > half
-        said += f"; the gap between {'these two' if not between else 'first and last'} is "
-        said += "larger than what samples leave open" if clear else "no larger than what samples leave open"
+        said += f"; the gap between {'first and last' if between else 'these two'} is "
+        said += (
+            "clear (its 95 % interval over samples leaves out zero)"
+            if clear
+            else ("not clear (its 95 % interval over samples includes zero)")
+        )
     return (said, Link("depth", {"tokens": policy, "metric": metric}), ".")
 
 
