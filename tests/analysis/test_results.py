@@ -78,6 +78,9 @@ def damaged() -> list[Any]:
         (("definitions", "metrics"), {}), (("definitions", "metrics", "hfc_lfc"), None), (("versions",), []),
         (("cells",), []), (("cells", 0, "mean"), "many"), (("cells", 0, "count"), None), (("cells", 0, "point"), {}),
         (("changes",), 7), (("notes",), None), (("created",), 2026), (("data", "batches"), "2"),
+        (("cells", 0, "count"), -1), (("cells", 0, "count"), 2.5), (("cells", 0, "square"), -1.0),
+        (("changes", 0, "reading"), "other"), (("changes", 0, "tokens"), "%s"), (("changes", 0, "kind"), "Pooling"),
+        (("model", "layers"), 1),
     ]:  # fmt: skip
         plain = copy.deepcopy(whole)
         inside: Any = plain

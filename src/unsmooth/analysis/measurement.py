@@ -259,7 +259,7 @@ class Measurement:
         about = About.from_json(found, MeasureSettings)
         cells = {Cell(**_take(row, Cell)): Moments.from_dict(row) for row in found["cells"]}
         changes = {Change(**_take(row, Change)): Moments.from_dict(row) for row in found["changes"]}
-        _checked(cells, about)
+        _checked(cells, changes, about)
         values = found.get("per_sample")
         return cls(
             cells,
@@ -272,7 +272,7 @@ class Measurement:
         )
 
 
-def _checked(cells: Mapping[Cell, Moments], about: About[MeasureSettings]) -> None:
+def _checked(cells: Mapping[Cell, Moments], changes: Iterable[Change], about: About[MeasureSettings]) -> None:
     """Every number that the settings name is there, no other is, and each has its definition."""
     asked = about.settings
     named = {Cell(*address) for address in product(asked.points, asked.metrics, asked.tokens)}
@@ -288,6 +288,11 @@ def _checked(cells: Mapping[Cell, Moments], about: About[MeasureSettings]) -> No
     ):
         if unknown := [name for name in names if name not in known]:
             raise CheckpointError(f"{what} {unknown[0]!r} has no definition")
+    if beyond := [p for p in asked.points if (layer_of(p) or 0) >= about.model.layers]:
+        raise CheckpointError(f"point {beyond[0]!r} lies beyond the model's {about.model.layers} layers")
+    possible = {Change(*address) for address in product(READINGS, KINDS, asked.metrics, asked.tokens)}
+    if strange := [change for change in changes if change not in possible]:
+        raise CheckpointError(f"a change of {' '.join(map(str, strange[0]))} is none that was measured")
 
 
 def _one_step_each(changes: dict[Change, Moments], placement: str) -> dict[Change, Moments]:

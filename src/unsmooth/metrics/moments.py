@@ -90,9 +90,12 @@ class Moments:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, float | str]) -> Moments:
-        """The inverse of to_dict."""
+        """The inverse of to_dict; ValueError for numbers that no samples have."""
         numbers = {name: float(state[name]) for name in ("mean", "square", "min", "max")}
-        return cls(count=int(state["count"]), **numbers)
+        count = state["count"]
+        if type(count) is not int or not 0 <= count < 1 << 53 or numbers["square"] < 0:
+            raise ValueError(f"count {count!r} and squared deviations {numbers['square']}: expected none below 0")
+        return cls(count=count, **numbers)
 
     def all_reduce(self) -> Moments:
         """What all processes saw together, the same on each; self when there is only one process."""
