@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import unsmooth
 import unsmooth.paper
-from unsmooth.cli import app
+from unsmooth.cli.app import app
 from unsmooth.control import PEERS, apply_fix, bake, reparametrize
 from unsmooth.control.forms import FORMS
 from unsmooth.metrics.registry import METRICS

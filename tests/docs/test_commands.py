@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from unsmooth.cli import app
+from unsmooth.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,10 +25,10 @@ def blocks(page: Path) -> list[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """Every `unsmooth VERB …` of a page, in blocks and in running text (there: with its first argument)."""
+    """Every `unsmooth VERB …` of a page, in blocks and in running text (there: with argument and option)."""
     lines = [line.strip() for block in blocks(page) for line in block.splitlines()]
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    lines += [line for line in re.findall(r"`(unsmooth [^`]+)`", text) if re.match(r"\S+ \S+ [^-\s]", line)]
+    lines += [line for line in re.findall(r"`(unsmooth [^`]+)`", text) if re.match(r"\S+ \S+ [^-\s].* --", line)]
     return [line.replace("\\|", "|") for line in lines if line.startswith("unsmooth ")]
 
 

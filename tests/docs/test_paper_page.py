@@ -19,7 +19,7 @@ FUNCTIONS = [name for name in NAMED if name.startswith("unsmooth.")]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_named_command_says_what_it_does(command: str) -> None:
-    from unsmooth.cli import app
+    from unsmooth.cli.app import app
 
     verb, *rest = command.split()[1:]
     done = CliRunner().invoke(app, [verb, "--help"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from unsmooth.cli import app
+from unsmooth.cli.app import app
 from unsmooth.control import PEERS
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.training import RECIPES, Run, TrainingError, TrainingRecord, lists

@@ -15,7 +15,7 @@ from training.toy import ToyRecipe, write_shards
 from typer.testing import CliRunner
 
 import unsmooth.training.engine
-from unsmooth.cli import app
+from unsmooth.cli.app import app
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.training import Run, Trainer, TrainingRecord, tasks, train
 from unsmooth.training.engine.checkpoint import CURRENT, read_checkpoint

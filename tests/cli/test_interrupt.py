@@ -1,0 +1,42 @@
+"""Ctrl-C while the libraries load: no traceback, and the exit code that shells use for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+# torch takes its time; the library that stands for it here takes as long as the test needs, and swallows what it can.
+SLOW = """
+import time
+print("loading", flush=True)
+try:
+    time.sleep(60)
+except BaseException:
+    pass
+raise RuntimeError("half loaded")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of this kind are POSIX's")
+def test_ctrl_c_while_libraries_load_ends_quietly(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(SLOW)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unsmooth.cli", "measure", "--help"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SOURCE)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "loading\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=30)
+    assert (process.returncode, *said) == (130, "", "")
