@@ -217,7 +217,7 @@ def control(e: Evidence) -> Finding | None:
         f"{min(c.difference.pairs for c in found.values())} pairs",
         f"{'Yes' if right else 'Not clearly'}, on 10 % of CIFAR-100: HFC/LFC of the last block minus plain's: {said}; "
         f"plain's is {_ratio(e, 'plain')}.",
-        "unsmooth reproduce fig2",
+        "unsmooth reproduce training",
         "" if right else "more seeds",
     )
 
@@ -234,15 +234,14 @@ def smoothing_costs(e: Evidence) -> Finding | None:
     for share in (1.0, 0.5, TEN):
         ends = [_end(r)["spectrum"] for r in e.runs(share) if r["variant"] == "smoothing" and "spectrum" in _end(r)]
         lost = [1 - fmean(s["in_minus_one_zero"]) - fmean(s["positive"]) for s in ends]
-        zero += [f"{100 * fmean(lost):.0f} % of them where it saw {percent(share)} of the data"] if lost else []
+        zero += [f"{100 * fmean(lost):.0f} % ({percent(share)} of the data)"] if lost else []
     at_ten = comparisons[TEN]
     settled = bool(at_ten) and at_ten[0].differs
     return Finding(
         "settled" if settled else "open",
         f"{at_ten[0].difference.pairs if at_ten else 0} pairs",
-        f"Yes. Smoothing minus plain in points: {'; '.join(shown)}. Held above zero, part of its eigenvalues goes to "
-        f"zero, where attention adds nothing: {', '.join(zero)} at the end. That this is the reason is a reading, not "
-        "a test.",
+        f"Yes. Smoothing minus plain in points: {'; '.join(shown)}. Held above zero, part of its eigenvalues ends at "
+        f"zero, where attention adds nothing: {', '.join(zero)}. That this is the reason is a reading, not a test.",
         "unsmooth reproduce poster-table2; unsmooth reproduce training",
         "" if settled else "more seeds",
     )
