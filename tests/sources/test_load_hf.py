@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from unsmooth.errors import CheckpointError, DataError, UnknownModelError
 from unsmooth.models import view
-from unsmooth.sources import ImageInput, LoadedModel, load_model
+from unsmooth.sources import ImageInput, LoadedModel, load_model, open_data
 
 
 @pytest.fixture
@@ -207,3 +207,30 @@ def test_sparse_attention_is_refused_with_the_option_that_helps(tmp_path: Path) 
         view(load_model(f"hf:{tmp_path}").model)
     full = load_model(f"hf:{tmp_path}", options={"attention_type": "original_full"}).model
     assert view(full).family.name == "hf-big-bird"
+
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs")
+
+
+@pytest.mark.parametrize("name", ["Bert", "MPNet"])
+def test_a_vocab_txt_alone_is_a_tokenizer_or_the_message_says_what_it_lacks(name: str, tmp_path: Path) -> None:
+    """MPNet's special tokens (<s>, </s>) are not in BERT's words: ids beyond the model's would be made for them."""
+    import transformers
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(WORDS), **sizes)
+    getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (tmp_path / "a.txt").write_text("the quick brown fox jumps over the lazy dogs " * 3)
+    data = open_data(tmp_path / "a.txt", load_model(f"hf:{tmp_path / 'model'}"), max_length=8, limit=1)
+    if name == "MPNet":
+        with pytest.raises(DataError, match=r"model knows ids up to 12: .*\(a vocab.txt alone lacks"):
+            next(iter(data))
+    else:
+        assert next(iter(data))["input_ids"].tolist() == [[2, 5, 6, 7, 8, 9, 10, 3]]
+
+
+def test_a_folder_with_only_a_vocab_txt_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    with pytest.raises(CheckpointError, match=r"has no config\.json: expected a folder that save_pretrained wrote"):
+        load_model(f"hf:{tmp_path}")

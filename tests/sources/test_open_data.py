@@ -38,7 +38,7 @@ class Loaded:
     reference: str = "test"
     images: ImageInput | None = None
     tokenizer: Any = None
-    vocabulary: int = 50
+    vocabulary: int = 0x110000  # one per character
     padding_id: int = 9
 
 

@@ -27,14 +27,14 @@ def token_windows(texts: Iterable[str], loaded: LoadedModel, length: int) -> Ite
             pending += tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
             while len(pending) >= room:
                 window, pending = pending[:room], pending[room:]
-                yield _sample([*before, *window, *after], tokenizer)
+                yield _sample([*before, *window, *after], loaded)
 
 
 def token_records(texts: Iterable[str], loaded: LoadedModel, length: int) -> Iterator[dict[str, Tensor]]:
     """One sample per record, cut to at most `length` tokens."""
     tokenizer = _tokenizer(loaded)
     for text in texts:
-        yield _sample(tokenizer(text, truncation=True, max_length=length)["input_ids"], tokenizer)
+        yield _sample(tokenizer(text, truncation=True, max_length=length)["input_ids"], loaded)
 
 
 def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
@@ -50,8 +50,14 @@ def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     return [], []
 
 
-def _sample(ids: list[int], tokenizer: Any) -> dict[str, Tensor]:
-    special = set(tokenizer.all_special_ids)
+def _sample(ids: list[int], loaded: LoadedModel) -> dict[str, Tensor]:
+    if max(ids, default=0) >= loaded.vocabulary:
+        raise DataError(
+            f"the tokenizer of {loaded.reference} gives the id {max(ids)}, and the model knows ids up to "
+            f"{loaded.vocabulary - 1}: its files are of another model, or not all there (a vocab.txt alone lacks the "
+            "special tokens of some); put tokenizer.json and tokenizer_config.json beside the weights"
+        )
+    special = set(loaded.tokenizer.all_special_ids)
     return {
         "input_ids": torch.tensor(ids),
         "attention_mask": torch.ones(len(ids), dtype=torch.long),
