@@ -226,7 +226,7 @@ def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[P
     titles = listed([METRICS[name].title for name in metrics])
     return (
         f"{opening} Such tokens carry {titles}, so what is said here leaves them out",
-        Link("depth", {"tokens": base, "metric": next(iter(metrics))}, "with them: {}"),
+        Link("depth", {"tokens": base, "metric": next(iter(metrics))}, "(with them: {})"),
         ".",
     )
 
