@@ -268,7 +268,7 @@ def test_a_head_verdict_is_the_single_head_dominance(vit: nn.Module) -> None:
         row = heads[(heads["layer"] == 1) & (heads["head"] == head)].iloc[0]
         values = torch.linalg.eigvals(h)
         keep = values.abs() > 1e-9
-        a = dominance(h, seen[1][0, head])
+        a = dominance(seen[1][0, head], h.mT)
         moduli = (1 + a.a.values[:, None] * values[keep]).abs()
         expected = moduli[:-1].max().log() - moduli[-1].max().log()
         assert row["paper_exponent"] == pytest.approx(float(expected), abs=1e-9)

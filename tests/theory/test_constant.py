@@ -23,7 +23,7 @@ def sharpening_layer() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def test_a_small_bias_overturns_the_verdict_of_gamma() -> None:
     x, a, h = sharpening_layer()
-    found = dominance(h, a)
+    found = dominance(a, h.mT)
     assert found.kind == "sharpening"
     assert found.exponent > 0.1
     assert found.rho_hfc < 0.97
@@ -48,7 +48,7 @@ def test_the_sign_of_gamma_with_the_constant_is_what_a_simulation_with_it_shows(
         if seed % 4 < 2
         else (0.4 * torch.randn(4, 4, generator=g, dtype=torch.float64))
     )
-    found = dominance(h, a)
+    found = dominance(a, h.mT)
     constant = torch.randn(4, generator=g, dtype=torch.float64)
     logs = torch.tensor([found.rho_hfc, found.rho_lfc], dtype=torch.float64).log()
     gamma = float(exponent_with_constant(*logs))

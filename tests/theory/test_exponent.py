@@ -42,7 +42,7 @@ def test_growth_equals_the_dense_reference(heads: int, n: int, dim: int, key: in
 def test_one_head_agrees_with_dominance(seed: int, h_kind: str, a_kind: str) -> None:
     g = torch.Generator().manual_seed(seed)
     h, a = make_h(h_kind, 4, g), make_a(a_kind, 6, g)
-    found, single = layer_exponent(a[None], h.mT[None]), dominance(h, a)
+    found, single = layer_exponent(a[None], h.mT[None]), dominance(a, h.mT)
     # The layer's map has the product of the conditions; a defective one is known to the root of its backward error.
     rough = single.h.condition * single.a.condition > 300
     assert float(found.rho_hfc) == pytest.approx(single.rho_hfc, abs=1e-3 if rough else 1e-6)

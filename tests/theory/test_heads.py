@@ -22,7 +22,7 @@ def test_each_head_is_judged_as_if_it_were_alone(zeros: bool, sign: float) -> No
     a = torch.stack([make_a(kind, 5, g) for kind in A_KINDS])
     found = head_verdicts(spectrum_of_h(w_v, w_proj).heads, spectrum_of_attention(a), zeros, torch.float64)
     for head in range(heads):
-        alone = dominance((w_v[head] @ w_proj[head]).mT, a[head])
+        alone = dominance(a[head], (w_v[head] @ w_proj[head]))
         assert float(found.exponent[head]) == pytest.approx(alone.exponent, abs=1e-9)
         assert float(found.small_step[head]) == pytest.approx(alone.small_step, abs=1e-9)
         assert found.kinds[head] == alone.kind

@@ -80,7 +80,7 @@ def test_a_step_above_minus_two_is_not_enough_for_sharpening() -> None:
     n = 8
     a = 0.9 * torch.eye(n, dtype=torch.float64) + 0.1 / n
     h = torch.diag(torch.tensor([-1.9, -1.85, -1.8], dtype=torch.float64))
-    found = dominance(h, a)
+    found = dominance(a, h.mT)
     assert corollary3(torch.linalg.eigvals(h)) is None
     assert found.kind == "smoothing"
     assert found.exponent == pytest.approx(-0.24, abs=0.005)
@@ -89,10 +89,10 @@ def test_a_step_above_minus_two_is_not_enough_for_sharpening() -> None:
     assert float(run.hfc_lfc[-1]) < 1e-14
     # the step that Corollary 3 allows sharpens, for this A and for every other
     assert corollary3(torch.linalg.eigvals(h / 1.9)) == "sharpening"
-    assert dominance(h / 1.9, a).kind == "sharpening"
+    assert dominance(a, (h / 1.9).mT).kind == "sharpening"
 
 
 def test_the_docstrings_own_counterexample_smooths_too() -> None:
     a = torch.tensor([[0.95, 0.05], [0.05, 0.95]], dtype=torch.float64)  # eigenvalues 0.9 and 1
-    found = dominance(torch.diag(torch.tensor([-1.9, -1.85], dtype=torch.float64)), a)
+    found = dominance(a, torch.diag(torch.tensor([-1.9, -1.85], dtype=torch.float64)).mT)
     assert (found.kind, round(found.rho_lfc, 3), round(found.rho_hfc, 3)) == ("smoothing", 0.9, 0.71)

@@ -6,9 +6,9 @@ from reference import update_matrix
 from theory.matrices import make_a, make_h
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
+from unsmooth.metrics import cosine_similarity, hfc_lfc_ratio
 from unsmooth.theory import simulate
 from unsmooth.theory.scenario import Scenario, curve, random_h, scenarios
-from unsmooth.theory.simulate import hfc_lfc, mean_cosine
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_simulation_is_the_dense_power(problem: tuple[torch.Tensor, ...]) -> Non
         stacked = torch.linalg.matrix_power(update_matrix(h, a, residual), 7) @ x.T.reshape(-1)
         expected = stacked.reshape(4, 6).T
         torch.testing.assert_close(run.x * run.log_scale[-1].exp(), expected)
-        assert float(run.hfc_lfc[-1]) == pytest.approx(float(hfc_lfc(expected)))
+        assert float(run.hfc_lfc[-1]) == pytest.approx(float(hfc_lfc_ratio(expected)))
 
 
 def test_thousands_of_layers_do_not_overflow(problem: tuple[torch.Tensor, ...]) -> None:
@@ -121,8 +121,8 @@ def test_every_layer_is_written_down(problem: tuple[torch.Tensor, ...]) -> None:
     x = 1e-3 * x
     run, state = simulate(x, a, h.mT, layers=4), x
     for layer in range(5):
-        assert float(run.hfc_lfc[layer]) == pytest.approx(float(hfc_lfc(state)))
-        assert float(run.cosine[layer]) == pytest.approx(float(mean_cosine(state)))
+        assert float(run.hfc_lfc[layer]) == pytest.approx(float(hfc_lfc_ratio(state)))
+        assert float(run.cosine[layer]) == pytest.approx(float(cosine_similarity(state)))
         scale = float(state.norm().log()) if layer else 0.0  # the start is as it was given
         assert float(run.log_scale[layer]) == pytest.approx(scale, abs=1e-9)
         state = state + a @ state @ h.mT

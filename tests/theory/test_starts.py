@@ -28,7 +28,7 @@ def test_the_grid_holds_the_mean_exponent_of_one_head_over_seeds() -> None:
                 x = torch.randn(tokens, dim, generator=generator, dtype=torch.float64)
                 a = random_attention(x, generator, temperature)
                 h = torch.diag(torch.linspace(centre - 0.2, centre + 0.2, dim, dtype=torch.float64))
-                values.append(dominance(h, a).exponent)
+                values.append(dominance(a, h.mT).exponent)
             assert float(found[row, column]) == pytest.approx(sum(values) / 2, rel=1e-9)
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unsmooth.analysis.facts import LayerFacts, alignment
+from unsmooth.metrics.features import Features
 from unsmooth.theory.constant import exponent_with_constant
 from unsmooth.theory.exponent import layer_exponent
 from unsmooth.theory.folding import (
@@ -24,7 +25,7 @@ from unsmooth.theory.folding import (
     step_size,
 )
 from unsmooth.theory.heads import head_verdicts
-from unsmooth.theory.operator import high_frequency, mean_field
+from unsmooth.theory.operator import mean_field
 from unsmooth.theory.spectrum import spectrum_of_attention
 from unsmooth.theory.stochastic import attention_entropy
 
@@ -62,11 +63,8 @@ class Pass:
 
 def log_parts(x: Float[Tensor, "batch token dim"], mask: Mask) -> tuple[Tensor, Tensor]:
     """(log ‖HFC‖, log ‖LFC‖) per input, in float64."""
-    x = x.double()
-    high = high_frequency(x, mask).norm(dim=(-2, -1))
-    count = torch.full_like(high, x.shape[-2]) if mask is None else mask.sum(-1).double()
-    low = mean_token(x, mask).norm(dim=-1) * count.sqrt()
-    return high.log().cpu(), low.log().cpu()
+    features = Features(x, mask)
+    return features.hfc_square.log().cpu() / 2, features.lfc_square.log().cpu() / 2
 
 
 def mean_token(x: Float[Tensor, "batch token dim"], mask: Mask) -> Float[Tensor, "batch dim"]:

@@ -24,7 +24,7 @@ def run(context: Context) -> Result:
     generator = torch.Generator().manual_seed(context.seed)
     rows: list[list[Value]] = []
     for name, (h, a, residual) in _examples(generator).items():
-        found = dominance(h, a, residual=residual)
+        found = dominance(a, h.mT, residual=residual)
         x = torch.randn(_TOKENS, _DIM, generator=generator, dtype=torch.float64)
         # Until what does not dominate is e⁻²⁰ of what does; a margin is in nats per layer.
         layers = min(math.ceil(20 / found.margin), _MOST_LAYERS)

@@ -100,8 +100,8 @@ def compared(
     layers: int,
 ) -> Draw:
     """A block repeated, and the theory's linear layer repeated as often."""
+    from unsmooth.metrics import hfc_lfc_ratio
     from unsmooth.theory import layer_exponent, simulate
-    from unsmooth.theory.simulate import hfc_lfc
 
     scaled = scale * weights if isinstance(weights, Tensor) else (scale * weights[0], weights[1])
     theory = simulate(x, attention, scaled, layers).hfc_lfc
@@ -111,7 +111,7 @@ def compared(
         state = block(state)
         if isinstance(block, Layer) and block.norm_weight is None and block.mlp is None:
             state = state / state.norm()  # a linear layer: its scale says nothing and may overflow
-    start, predicted, measured = (_log10(float(value)) for value in (theory[0], theory[-1], hfc_lfc(state)))
+    start, predicted, measured = (_log10(float(value)) for value in (theory[0], theory[-1], hfc_lfc_ratio(state)))
     return Draw(rung, mode, start, predicted, measured, gamma)
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Complex, Float
 from torch import Tensor
 
+from unsmooth.metrics.dense import require_real
 from unsmooth.metrics.tolerance import tolerance
 from unsmooth.theory.eigen import Eigen, eigen_of_attention, eigen_of_h
 from unsmooth.theory.jordan import limit_rank
@@ -108,16 +109,18 @@ class Dominance:
         return "smallest" if smallest and abs(float(value.imag)) <= self.tolerance else "neither"
 
 
-def dominance(h: Float[Tensor, "dim dim"], a: Float[Tensor, "token token"], *, residual: bool = True) -> Dominance:
+def dominance(a: Float[Tensor, "token token"], w: Float[Tensor, "dim dim"], *, residual: bool = True) -> Dominance:
     """All pairs that reach `max |1 + λ_j^H λ_i^A|`, and what follows from them.
 
-    `H = (W_V W_proj)ᵀ`, `A` row-stochastic; `residual=False` drops the 1 (Corollaries 1 and 2). The limit's rank
+    `A` row-stochastic, `W = W_V W_proj`, `H = Wᵀ`; `residual=False` drops the 1 (Corollaries 1 and 2). The limit's rank
     counts Jordan blocks; its metrics assume diagonalisable matrices: `d.h.condition` and `d.a.condition` tell.
 
     >>> a = torch.tensor([[0.6, 0.4], [0.1, 0.9]])
-    >>> dominance(-0.5 * torch.eye(2), a).kind, dominance(0.5 * torch.eye(2), a).kind
+    >>> dominance(a, -0.5 * torch.eye(2)).kind, dominance(a, 0.5 * torch.eye(2)).kind
     ('sharpening', 'smoothing')
     """
+    require_real(w, "w")
+    h = w.mT if w.ndim >= 2 else w
     eigen_h, eigen_a = eigen_of_h(h), eigen_of_attention(a)
     moduli = pair_eigenvalues(eigen_h.values, eigen_a.values, residual).abs()
     top = float(moduli.max())

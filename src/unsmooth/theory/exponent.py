@@ -56,8 +56,8 @@ class LayerExponent:
 
 
 def layer_exponent(
-    attention: Float[Tensor, "*batch head token token"],
-    weights: Weights,
+    a: Float[Tensor, "*batch head token token"],
+    w: Weights,
     *,
     scale: Float[Tensor, "*batch"] | float = 1.0,
     mask: Bool[Tensor, "*batch token"] | None = None,
@@ -71,7 +71,7 @@ def layer_exponent(
 ) -> LayerExponent:
     """γ of `X' = X + s Σ_h A_h X W_h` for every input at once, by matrix-free Arnoldi.
 
-    `weights` is `(heads, dim, dim)`, or the pair `(w_v, w_proj)`, with which a product costs about half an
+    `w` is `(heads, dim, dim)`, or the pair `(w_v, w_proj)`, with which a product costs about half an
     attention layer. `scale` is the step size s (one per input, or one for all), `mask` keeps tokens. `after` is a
     linear map on the features of the whole sum, `X' = (X + s Σ_h A_h X W_h) M`: the centring and weight of a norm
     that follows it. `lfc_spectrum` saves the d×d eigenproblem where the eigenvalues of ΣW_h (with `after`: those of
@@ -82,12 +82,12 @@ def layer_exponent(
         raise OptionError.unknown("which", which, ["modulus", "rightmost"])
     if after is not None and which == "rightmost":
         raise OptionError("a map after the sum leaves no small step: take which='modulus', or no `after`")
-    require_real(attention, "attention")
-    for part in weights if isinstance(weights, tuple | list) else (weights,):
-        require_real(part, "weights")
-    maps = arrange(weights, twin=after is None)
-    batch = attention.shape[:-3]
-    flat, kept = _flatten(attention, maps, mask)
+    require_real(a, "a")
+    for part in w if isinstance(w, tuple | list) else (w,):
+        require_real(part, "w")
+    maps = arrange(w, twin=after is None)
+    batch = a.shape[:-3]
+    flat, kept = _flatten(a, maps, mask)
     steps = torch.as_tensor(scale, dtype=torch.float64).cpu().expand(batch).reshape(-1)
     tol = torch.finfo(flat.dtype).eps ** 0.5 if tol is None else tol
     whole = None if after is None else _Whole(after, steps.to(flat))

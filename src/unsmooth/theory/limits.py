@@ -14,9 +14,9 @@ from unsmooth.theory.dominance import Dominance, dominance, pair_eigenvalues
 
 
 def limit(
-    x0: Float[Tensor, "token dim"],
-    h: Float[Tensor, "dim dim"],
+    x: Float[Tensor, "token dim"],
     a: Float[Tensor, "token token"],
+    w: Float[Tensor, "dim dim"],
     *,
     layers: int = 0,
     residual: bool = True,
@@ -26,29 +26,28 @@ def limit(
     `X_ℓ / ρ^ℓ` minus this goes to 0. For one positive dominating eigenvalue it does not depend on `layers`
     (Theorem 2, cases 1 and 2); a negative one or complex ones turn with every layer (case 3).
     """
-    found = dominance(h, a, residual=residual)
-    return limit_of(found, x0, layers)
+    return limit_of(x, dominance(a, w, residual=residual), layers)
 
 
-def limit_of(found: Dominance, x0: Float[Tensor, "token dim"], layers: int = 0) -> Float[Tensor, "token dim"]:
+def limit_of(x: Float[Tensor, "token dim"], found: Dominance, layers: int = 0) -> Float[Tensor, "token dim"]:
     """The same, from a `Dominance` already computed."""
-    require_real(x0, "x0")
+    require_real(x, "x")
     shape = (len(found.a.values), len(found.h.values))
-    if x0.shape != shape:
-        raise FeatureError(f"x0 must be (tokens, dim) = {shape} to fit a and h, got {tuple(x0.shape)}")
+    if x.shape != shape:
+        raise FeatureError(f"x must be (tokens, dim) = {shape} to fit a and w, got {tuple(x.shape)}")
     condition = max(found.a.condition, found.h.condition)
     if not condition < 1 / torch.finfo(torch.float64).eps:
         raise WeightsError(
             f"A or H is not diagonalisable (condition of its eigenvectors {condition:.1e}), so Theorem 2 does not "
             "apply; use simulate instead"
         )
-    start = x0.detach().cpu().to(torch.complex128)
+    start = x.detach().cpu().to(torch.complex128)
     # X = V_A S V_Hᵀ, so row ji of Q⁻¹ applied to vec(X) is S_ij
     inner = torch.linalg.solve(found.a.vectors, start)
     s = torch.linalg.solve(found.h.vectors, inner.mT).mT
     turned = pair_eigenvalues(found.h.values, found.a.values, found.residual)
     top = turned.abs().max()
     if not top > 0 or math.isnan(float(top)):
-        return torch.zeros_like(x0)
+        return torch.zeros_like(x)
     weight = torch.where(found.pattern, s * (turned / top) ** layers, 0)
-    return (found.a.vectors @ weight @ found.h.vectors.mT).real.to(x0.dtype)
+    return (found.a.vectors @ weight @ found.h.vectors.mT).real.to(x.dtype)

@@ -13,7 +13,7 @@ from unsmooth.theory.eigen import Eigen
 
 @dataclass(frozen=True)
 class LimitMetrics:
-    """The metrics of the limit; `None` where they depend on the start (ask `limit(x0, h, a)` then)."""
+    """The metrics of the limit; `None` where they depend on the start (ask `limit(x, a, w)` then)."""
 
     hfc_lfc: float | None
     cosine: float | None

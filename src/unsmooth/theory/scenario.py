@@ -96,10 +96,10 @@ class Draw:
         `(X + A X W) C Γ`, the norm's statistics left out.
         """
         if not folded or self.scenario.norm is None:
-            return dominance(self.h, self.a).exponent
+            return dominance(self.a, self.h.mT).exponent
         if self.scenario.norm == "pre":
             scaled = self.h * self.weight  # (C Γ W)ᵀ = H Γ C
-            return dominance(scaled - scaled.mean(-1, keepdim=True), self.a).small_step
+            return dominance(self.a, (scaled - scaled.mean(-1, keepdim=True)).mT).small_step
 
         def after(rows: Tensor) -> Tensor:
             return (rows - rows.mean(-1, keepdim=True)) * self.weight

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
+from unsmooth.metrics import cosine_similarity, hfc_lfc_ratio
 from unsmooth.metrics.dense import require_real
 
 Placement = Literal["pre", "post"]
@@ -80,7 +81,7 @@ def simulate(
 
     homogeneous = norm is None and feed_forward is None and isinstance(a, Tensor)
     state, log_scale = x, x.new_zeros(x.shape[:-2])
-    ratios, cosines, scales = [hfc_lfc(x)], [mean_cosine(x)], [log_scale]
+    ratios, cosines, scales = [hfc_lfc_ratio(x)], [cosine_similarity(x)], [log_scale]
     for layer in range(1, layers + 1):
         state = sublayer(state, attend, residual)
         if feed_forward is not None:
@@ -93,24 +94,10 @@ def simulate(
             state, log_scale = state / size[..., None, None], log_scale + size.log()
         if not bool(torch.isfinite(state).all()):
             raise FeatureError(f"features are not finite after layer {layer}: take fewer layers or smaller weights")
-        ratios.append(hfc_lfc(state))
-        cosines.append(mean_cosine(state))
+        ratios.append(hfc_lfc_ratio(state))
+        cosines.append(cosine_similarity(state))
         scales.append(log_scale)
     return Simulation(state, torch.stack(ratios, -1), torch.stack(cosines, -1), torch.stack(scales, -1))
-
-
-def hfc_lfc(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch"]:
-    """`‖HFC[X]‖_F / ‖LFC[X]‖_F`."""
-    mean = x.mean(-2, keepdim=True)
-    return (x - mean).norm(dim=(-2, -1)) / (mean.norm(dim=(-2, -1)) * x.shape[-2] ** 0.5)
-
-
-def mean_cosine(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch"]:
-    """Definition 2 as `(‖Σ x̂_i‖² − n₀)/(n(n−1))`; a zero token counts as cosine 0."""
-    n = x.shape[-2]
-    length = x.norm(dim=-1, keepdim=True)
-    units = x / torch.where(length > 0, length, 1)
-    return (units.sum(-2).square().sum(-1) - (length[..., 0] > 0).sum(-1)) / (n * (n - 1))
 
 
 def _check(x: Tensor, a: Attention, w: Tensor | Pair) -> None:
