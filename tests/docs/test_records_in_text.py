@@ -12,6 +12,7 @@ from unsmooth.paper.records import Summary, accuracies, load_records
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 ORDER = ("plain", "sharpening", "smoothing")
 
 
@@ -38,3 +39,13 @@ def test_the_layers_that_rise_are_those_of_the_records() -> None:
     assert len(rows) == 12
     always = [row[1] for row in rows if len(set(str(row[6]).split(" of "))) == 1]
     assert f"only layers {' and '.join(map(str, always))} rise in all nine seeds" in " ".join(PAGE.split())
+
+
+def test_the_readme_quotes_the_records() -> None:
+    rows = re.findall(r"^\| (all data|50 %|10 %), (\w+) \| (.+?) \(n = (\d+)\)", README, re.MULTILINE)
+    assert rows
+    shares = {"all data": 1.0, "50 %": 0.5, "10 %": 0.1}
+    for row, variant, quoted, count in rows:
+        found = accuracies(r for r in load_records(Context(), []) if r["fraction"] == shares[row])[variant]
+        if len(found) == int(count):  # more runs came after it was written
+            assert str(Summary.of([*found.values()])).startswith(f"{quoted} (n="), (row, variant)
