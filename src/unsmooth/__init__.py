@@ -67,7 +67,7 @@ if not TYPE_CHECKING:  # or every misspelt name would pass as Any
                 if name in getattr(module, "__all__", vars(module)):
                     globals()[name] = getattr(module, name)
                     return globals()[name]
-        raise AttributeError(f"module 'unsmooth' has no attribute {name!r}", name=name, obj=import_module("unsmooth"))
+        raise AttributeError(f"module 'unsmooth' has no attribute {name!r}", name=name)
 
 
 def __dir__() -> list[str]:
