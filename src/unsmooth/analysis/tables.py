@@ -28,6 +28,7 @@ COMPARED = (
     ("mean_step_hfc", "measured_hfc"),
     ("frozen_hfc", "measured_hfc"),
 )
+ABOUT_CONSTANTS = ("exponent_constant", "without_constant")
 
 
 def type_shares(frame: pd.DataFrame, kind: str = "paper_kind") -> pd.DataFrame:
@@ -106,9 +107,12 @@ def prediction_table(explanation: Explanation, tokens: str | None = None, full: 
     import pandas as pd
 
     rows = []
-    have = explanation.frame(tokens).columns
+    frame = explanation.frame(tokens)
+    biased = "constant" in frame and bool((frame["constant"] > 0).any())
     for predicted, measured in COMPARED:
-        if predicted not in have:  # an explanation saved before this was computed
+        if predicted not in frame:  # an explanation saved before this was computed
+            continue
+        if predicted in ABOUT_CONSTANTS and not biased:
             continue
         found = compare_columns(explanation, predicted, measured, tokens)
         rows.append(
