@@ -21,7 +21,6 @@ from unsmooth.control.layers import attention_layers
 from unsmooth.control.peers import PEERS, apply_fix
 from unsmooth.control.select import select_layers
 from unsmooth.errors import OptionError
-from unsmooth.sources.trained import register_variants
 
 PLAIN = "plain"
 MODES = ("sharpening", "smoothing")
@@ -94,12 +93,3 @@ class Variant:
     def bake(self, model: nn.Module) -> nn.Module:
         """Plain weights again where the variant reparametrised them; any other model as it is."""
         return model if self.mode is None else bake(model)
-
-
-def _with_fix(model: nn.Module, name: str) -> nn.Module:
-    """A published fix and its learned weights are part of a trained model; H is baked into plain weights."""
-    variant = Variant.parse(name)
-    return model if variant.fix is None else variant.apply(model)
-
-
-register_variants(_with_fix)

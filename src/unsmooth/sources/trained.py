@@ -1,8 +1,7 @@
 """Folders that `train` wrote and models of the zoo: found, checked, read and written here and nowhere else.
 
-A model with a published fix needs `control` to be built, a room above this one, which registers how
-(`register_variants`); importing anything of unsmooth imports both. What a folder says is never trusted: its
-configuration may come from anybody.
+A model with a published fix needs `control` to be built, so this room stands above that one; `control` knows models
+only. What a folder says is never trusted: its configuration may come from anybody.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -39,15 +38,6 @@ ARGUMENTS: Mapping[str, type] = MappingProxyType(
 )
 LARGEST = {"depth": 1_000}  # of any other number 100,000
 MAY_BE_ZERO = frozenset({"num_classes", "reg_tokens"})
-
-
-Put = Callable[[nn.Module, str], nn.Module]
-_put: list[Put] = []
-
-
-def register_variants(put: Put) -> None:
-    """Say how a variant, by its name, is put into a plain model, where it stays part of the trained one."""
-    _put[:] = [put]
 
 
 class Trained(NamedTuple):
@@ -157,6 +147,7 @@ def _number(value: Any) -> bool:
 
 def load_trained(reference: str | Path) -> Trained:
     """The model of `zoo:NAME` or of a folder that `train` wrote, with its fix if it has one, in float32."""
+    from unsmooth.control import Variant
     from unsmooth.sources.load_timm import create, outline
 
     folder = trained_folder(reference)
@@ -164,12 +155,13 @@ def load_trained(reference: str | Path) -> Trained:
     state = read_state(file)
     _check_hash(file, config.get("weights"), CONFIG)
     try:
+        variant = Variant.parse(str(config.get("variant", "plain")))
         described = sum(p.numel() for p in outline(config["name"], config["arguments"]).parameters())
         if described > 2 * sum(t.numel() for t in state.values()):  # before memory is taken for it
             raise CheckpointError(f"{folder / CONFIG} describes a model far larger than {WEIGHTS}: they do not fit")
         model = create(config["name"], config["arguments"])
-        for put in _put:
-            model = put(model, str(config.get("variant", "plain")))
+        if variant.fix is not None:  # its learned weights are part of the model
+            variant.apply(model)
     except (OptionError, UnknownModelError, RuntimeError) as error:
         raise CheckpointError(f"{folder / CONFIG} describes no model that can be built: {error}") from error
     load_state(model, state, str(file))

@@ -155,12 +155,6 @@ def test_without_any_draw_the_batch_is_the_normalised_image() -> None:
     assert torch.equal(target.argmax(-1), labels[draws["index"]])
 
 
-def test_the_device_counter_picks_the_same_row() -> None:
-    plan = draw_epoch(100, RECIPE, seed=0, epoch=0)
-    for name, value in plan.batch(torch.tensor([3])).items():
-        assert torch.equal(value, plan.batch(3)[name])
-
-
 def test_normalised_test_images_have_mean_zero_and_deviation_one() -> None:
     recipe = ImageRecipe("x", mean=(0.5, 0.25, 0.75), std=(0.1, 0.2, 0.05))
     pixels = (torch.randn(50, 3, 32, 32) * torch.tensor([0.1, 0.2, 0.05]).view(3, 1, 1)
