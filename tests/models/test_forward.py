@@ -7,7 +7,7 @@ import torch
 from model_cases import TEXT, TOKENS, D, _encoder, hf
 from torch import nn
 
-from unsmooth.errors import ForwardError, PointError
+from unsmooth.errors import ForwardError, PointError, WeightsError
 from unsmooth.models.forward import call, padding_of, to_model
 
 
@@ -60,3 +60,22 @@ def test_a_full_attention_matrix_says_that_there_is_no_padding() -> None:
     assert padding is not None
     assert not bool(padding.any())
     assert padding_of({"attention_mask": torch.ones(1, 1, 3, 5)}) is None  # keys of a cache
+
+
+@pytest.mark.parametrize("family", ["timm", "GPT2"])
+def test_a_model_on_the_meta_device_is_told_from_a_wrong_batch(family: str) -> None:
+    """A ViT fails on its patches there; a GPT-2 runs, and gives features without values."""
+    import unsmooth
+    from unsmooth.analysis import analyse
+
+    with torch.device("meta"):
+        if family == "timm":
+            model = pytest.importorskip("timm").create_model("vit_tiny_patch16_224", img_size=32, depth=2)
+        else:
+            model = hf("GPT2", vocab_size=TEXT["vocab_size"])()
+    batch = torch.ones(1, 3, 32, 32) if family == "timm" else torch.ones(1, TOKENS, dtype=torch.long)
+    for verb in (unsmooth.measure, unsmooth.explain, analyse):
+        with pytest.raises(WeightsError, match="on the meta device"):
+            verb(model, [batch])
+    with pytest.raises(WeightsError, match="its weights have shapes and no values. Load them first"):
+        unsmooth.measure(model, [batch])

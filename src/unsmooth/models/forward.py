@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unsmooth.errors import DataError, FeatureError, ForwardError, UnsmoothError
 from unsmooth.metrics.dense import require_dense
 from unsmooth.models.sound import SOUND, padding_of_sound
-from unsmooth.models.storage import home
+from unsmooth.models.storage import home, refuse_without_values
 
 NOT_PASSED = ("special_tokens_mask", "labels")
 _INPUTS = ("input_ids", "pixel_values", "bbox", "input_features", "input_values", "decoder_input_ids")
@@ -62,6 +62,7 @@ def call(model: nn.Module, batch: Any) -> Any:
     Labels are not passed on, nor is `special_tokens_mask`, which tokenizers give but models don't take.
     ForwardError when the model fails on it.
     """
+    refuse_without_values(model)
     try:
         if isinstance(batch, Mapping):
             return model(**{name: value for name, value in batch.items() if name not in NOT_PASSED})

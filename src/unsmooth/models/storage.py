@@ -68,6 +68,19 @@ def refuse_unreadable(weight: Tensor, owner: nn.Module, where: str) -> None:
         )
 
 
+def refuse_without_values(model: nn.Module) -> None:
+    """WeightsError for a model that was never loaded; one that accelerate offloads gets its values in time."""
+    first = next(model.parameters(), None)
+    if first is None or not first.is_meta:  # the usual case, at no cost
+        return
+    offloaded = any(_execution_device(module) is not None for module in model.modules())
+    if not offloaded and all(weight.is_meta for weight in model.parameters()):
+        raise WeightsError(
+            f"{type(model).__name__} is on the meta device: its weights have shapes and no values. Load them first "
+            "(from_pretrained, or to_empty and load_state_dict), or build the model without torch.device('meta')"
+        )
+
+
 def refuse_sharded(model: nn.Module, remedy: str = "") -> None:
     """OptionError where parameters that come later, or take the place of others, would not be synchronised."""
     for path, module in model.named_modules():
