@@ -149,9 +149,9 @@ def test_pixels_survive_the_png_writer() -> None:
 
 def test_a_panel_puts_its_ends_at_its_edges() -> None:
     plot = panel(100, 90, (-1.0, 1.0), (0.0, 2.0), left=10)
-    assert (plot.x(-1), plot.x(1)) == (10, 88)
+    assert (plot.x(-1), plot.x(1)) == (10, 86)
     assert (plot.y(0), plot.y(2)) == (66, 10)
-    assert plot.drawing.data["frame"] == "10 10 78 56 -1 1 0 2"
+    assert plot.drawing.data["frame"] == "10 10 76 56 -1 1 0 2"
 
 
 def test_layers_are_counted_in_whole_numbers() -> None:

@@ -88,7 +88,7 @@ def panel(
     drawing = Drawing(width, height, label or title)
     top, bottom = (28.0 if title else 10.0), (42.0 if x_label else 24.0)
     left = left if left is not None else 60.0 if y_label else 44.0
-    found = Panel(drawing, left, top, width - left - 12, height - top - bottom, x_domain, y_domain)
+    found = Panel(drawing, left, top, width - left - 14, height - top - bottom, x_domain, y_domain)
     if title:
         drawing.title(left, 15, short(title, width - left))
     if x_label:

@@ -125,12 +125,12 @@ def exponents(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
 
 def agreement_panel(
     predicted: Sequence[float], measured: Sequence[float], colour: str, *, title: str = "", label: str = "",
-    x_label: str = "predicted, nats", y_label: str = "measured, nats", side: float = 346,
+    x_label: str = "predicted, nats", y_label: str = "measured, nats", wide: float = 346,
 ) -> Drawing:  # fmt: skip
     """One dot for each layer and input; in the shaded quadrants the predicted sign is the measured one."""
     x, y = np.array(predicted, dtype=float), np.array(measured, dtype=float)
     far = [float(np.abs(v).max(initial=0.0)) * 1.08 or 1.0 for v in (x, y)]
-    plot = panel(side, side * 0.88, (-far[0], far[0]), (-far[1], far[1]), title=title, x_label=x_label,
+    plot = panel(wide, min(wide * 0.88, 400), (-far[0], far[0]), (-far[1], far[1]), title=title, x_label=x_label,
                  y_label=y_label, label=label)  # fmt: skip
     plot.drawing.rect(plot.x(0), plot.top, plot.width / 2, plot.height / 2, "sharp", 0.07)
     plot.drawing.rect(plot.left, plot.y(0), plot.width / 2, plot.height / 2, "smooth", 0.07)
@@ -168,7 +168,7 @@ def agreement(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
                 continue
             kept = frame[np.isfinite(frame[[predicted, measured]]).all(axis=1)]
             drawing = agreement_panel(
-                kept[predicted].tolist(), kept[measured].tolist(), model_colour(index), side=300,
+                kept[predicted].tolist(), kept[measured].tolist(), model_colour(index), wide=300,
                 title=f"{name + ': ' if name else ''}{said}", x_label=f"predicted: {said}", y_label=f"measured: {what}",
             )  # fmt: skip
             found = explanation.agreement(predicted, measured)

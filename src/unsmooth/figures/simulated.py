@@ -13,6 +13,7 @@ from unsmooth.figures.by_head import colour_bar
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import DIVERGING, ramp
 from unsmooth.figures.text import counted, number_text, power_text
+from unsmooth.figures.trained import over_seeds
 from unsmooth.theory.scenario import FORMS, NORMS, Scenario
 
 if TYPE_CHECKING:
@@ -33,17 +34,16 @@ def norm_impact(curves: Mapping[Scenario, Tensor]) -> Drawing:
     panels = []
     for form in FORMS:
         for norm in NORMS:
-            chosen = {s: c.numpy() for s, c in curves.items() if (s.form, s.norm) == (form, norm)}
-            edges = [v for c in chosen.values() for v in (c.min(), c.max())]
+            chosen = {s: over_seeds(c.numpy()) for s, c in curves.items() if (s.form, s.norm) == (form, norm)}
+            edges = [v for mean, std in chosen.values() for v in (*(mean - std), *(mean + std))]
             plot = panel(350, 270, (0.0, steps - 1.0), span(map(float, edges)), title=f"{_NORMS[norm]}, {form} H",
                          x_label="iteration", y_label="HFC/LFC", left=66)  # fmt: skip
             plot.y_axis(power_text, log_ticks(*plot.y_domain))
             plot.x_axis(whole=True)
-            for scenario, values in chosen.items():
+            for scenario, (mean, std) in chosen.items():
                 colour = "sharp" if scenario.mode == "sharpening" else "smooth"
-                mean, std = values.mean(0), values.std(0, ddof=1) if seeds > 1 else np.zeros(steps)
                 upper, lower = (plot.at(enumerate((mean + sign * std).tolist())) for sign in (1, -1))
-                plot.drawing.group(clip=plot.frame).areas([[*upper, *lower[::-1]]], colour, 0.12)
+                plot.drawing.areas([[*upper, *lower[::-1]]], colour, 0.12)
                 plot.drawing.line(plot.at(enumerate(mean.tolist())), colour, 2, "" if scenario.sign > 0 else "6 4")
             panels.append(plot.drawing)
     figure = grid(panels, across=3, top=26, bottom=26)
@@ -88,12 +88,13 @@ def phase(
 
 
 def _zero_line(across: list[float], down: list[float], found: np.ndarray) -> list[list[tuple[float, float]]]:
-    """Where γ changes its sign from one centre to the next, connected from temperature to temperature."""
-    crossings: dict[int, list[tuple[float, float]]] = {}
+    """Where γ changes its sign from one centre to the next; a line follows one kind of change over the temperatures."""
+    crossings: dict[tuple[bool, int], list[tuple[float, float]]] = {}
     for row, values in enumerate(found):
-        signs = np.flatnonzero(np.diff(np.sign(values)) != 0)
-        for number, i in enumerate(signs):
-            a, b = values[i], values[i + 1]
-            share = a / (a - b) if a != b else 0.5
-            crossings.setdefault(number, []).append((across[i] + share * (across[i + 1] - across[i]), down[row]))
+        count = {True: 0, False: 0}
+        for i in np.flatnonzero(np.diff(np.sign(values)) != 0):
+            left, right = values[i], values[i + 1]
+            at = across[i] + left / (left - right) * (across[i + 1] - across[i])
+            crossings.setdefault((bool(right > left), count[bool(right > left)]), []).append((at, down[row]))
+            count[bool(right > left)] += 1
     return [line for line in crossings.values() if len(line) > 1]

@@ -38,7 +38,7 @@ def runs_figure(
     shares = sorted({run.share for run in runs}, reverse=True)
     drawn = []
     for title, found in panels.items():
-        lines = {run: (list(map(float, at)), *_over_seeds(values)) for run, (at, values) in found.items()}
+        lines = {run: (list(map(float, at)), *over_seeds(values)) for run, (at, values) in found.items()}
         edges = [v for _, mean, std in lines.values() for v in (*(mean - std), *(mean + std))]
         places = [x for at, _, _ in lines.values() for x in at]
         domain = (min(places), max(places)) if len(set(places)) > 1 else (places[0] - 0.5, places[0] + 0.5)
@@ -65,6 +65,7 @@ def runs_figure(
     return figure
 
 
-def _over_seeds(values: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
+def over_seeds(values: Sequence[Sequence[float]] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation over the first axis; one seed has none."""
     found = np.array(values, dtype=float)
     return found.mean(0), found.std(0, ddof=1) if len(found) > 1 else np.zeros(found.shape[1])

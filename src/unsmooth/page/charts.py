@@ -369,11 +369,13 @@ def exponents_section(subjects: Subjects) -> str:
         columns = prediction.rows_of(frame)
         variants = []
         for series in usable:
-            drawing = prediction.agreement_panel(
-                columns[series.name], columns["measured"], model_colour(index),
-                label=f"Predicted against measured, {subject.name}",
-            )  # fmt: skip
-            svg = drawing.html("square", chart="agreement", model=index, against=series.name)
+            predicted, measured = columns[series.name], columns["measured"]
+            said = f"Predicted against measured, {subject.name}"
+
+            def draw(wide: float, x: Any = predicted, y: Any = measured, i: int = index, said: str = said) -> Drawing:
+                return prediction.agreement_panel(x, y, model_colour(i), label=said, wide=wide)
+
+            svg = drawn(len(found), draw, chart="agreement", model=index, against=series.name)
             note = _reading(prediction.agreement_note(subject.agreements[series.name]))
             variants.append(shown_when(now, svg + note, against=series.name))
         clouds.append(_panel(index, subject, *variants))
@@ -385,7 +387,7 @@ def exponents_section(subjects: Subjects) -> str:
     return (
         f'{_panels(len(found), "exponent-charts", lines)}<p class="key">{key}</p>'
         + toolbar(segmented("Predicted by", "against", choices, now["against"], "exponents-against"))
-        + _panels(3, "agreement-charts", clouds)
+        + _panels(len(found), "agreement-charts", clouds)
     )
 
 
@@ -452,7 +454,7 @@ def tokens_section(subjects: Subjects) -> str:
         slider("After layer", "layer", said, deepest - 1, "tokens-layer"),
         segmented("Colours", "scale", scales, "shared", "tokens-scale"),
     )
-    return controls + bars + _panels(max(2, len(viewed)), "token-views", panels)
+    return controls + bars + _panels(len(viewed), "token-views", panels)
 
 
 def _token_panel(index: int, subject: Subject, view: TokenView, far: float, deepest: int, now: dict[str, str]) -> str:
