@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +230,10 @@ def test_a_zoo_name_does_not_leave_the_zoo(name: str, tmp_path: Path, monkeypatc
     for resolve in (load_model, trained_folder):
         with pytest.raises(UnknownModelError, match="no model zoo:.*; available: run"):
             resolve(f"zoo:{name}")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are always UTF-8 there")
+def test_weights_in_a_file_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "weights.safetensors")
+    odd = (tmp_path / "weights.safetensors").rename(tmp_path / os.fsdecode(b"caf\xe9.safetensors"))
+    assert torch.equal(read_state(odd)["a"], torch.ones(2))

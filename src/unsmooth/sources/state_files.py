@@ -56,10 +56,11 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], source: str) -> nn
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
     try:
-        return dict(load_file(path))
+        named = str(path).encode(errors="replace").decode() == str(path)  # the library opens names in UTF-8 only
+        return dict(load_file(path) if named else load(path.read_bytes()))
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is truncated or no safetensors file ({error}): fetch it again") from error
 
