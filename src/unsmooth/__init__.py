@@ -1,4 +1,27 @@
-"""Measure, explain and control oversmoothing in Transformers."""
+"""Measure, explain and control oversmoothing in Transformers.
+
+Features smooth when the tokens of an input become alike from layer to layer. How far they are apart is measured by
+HFC/LFC (their distance from their mean, against the mean's own size), by cosines, and by the effective rank.
+
+    import unsmooth
+
+    m = unsmooth.measure(model, batches)               # at every point of every layer; print(m), m.frame(), m.plot()
+    e = unsmooth.explain(model, batches)               # why attention smooths or sharpens; e.by_layer()
+    unsmooth.report(model, batches, out="report.html") # both on one page that opens without a network
+    m.save("run.json"); unsmooth.load("run.json")      # a result says what it is and where it comes from
+    unsmooth.compare(m, other)                         # difference by difference, with intervals
+
+    unsmooth.reparametrize(model, "sharpening")        # eigenvalues that cannot smooth; unsmooth.bake undoes the form
+    with unsmooth.watch(model, probe, log=print): ...  # the same numbers while a model trains
+
+A model is any of timm, Hugging Face or torch that a family describes (`register_family` adds one); batches are tensors
+of images, dicts of a tokenizer, or tuples that start with the input. On tensors alone: `hfc_lfc_ratio(x)`,
+`cosine_similarity(x)`, `effective_rank(x)` and their relatives, of (..., tokens, dim); `register_metric` adds one.
+On matrices alone: `dominance(a, w)`, `layer_exponent(a, w)`, `limit(x, a, w)`, `simulate(x, a, w)`.
+
+Every error that is raised on purpose is an `UnsmoothError` and says what was expected, what came, and what to do.
+The same from a terminal: `unsmooth --help`.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -8,16 +31,33 @@ if TYPE_CHECKING:
         Explanation,
         Measurement,
         Measurer,
+        Origin,
         compare,
         explain,
+        load,
         load_explanation,
         load_measurement,
         measure,
     )
     from unsmooth.callbacks import Bound, SmoothingAlarm, watch
     from unsmooth.control import ControlMonitor, apply_fix, bake, parameter_groups, reparametrize
-    from unsmooth.metrics import cosine_similarity, effective_rank, hfc_lfc_ratio
+    from unsmooth.errors import UnsmoothError
+    from unsmooth.metrics import (
+        Metric,
+        Panel,
+        cosine_similarity,
+        dirichlet,
+        dong2021,
+        effective_rank,
+        hfc_lfc_ratio,
+        participation_ratio,
+        rankme,
+        register_metric,
+        stable_rank,
+        vita2022,
+    )
     from unsmooth.models import Family, register_family
+    from unsmooth.reporting import report
     from unsmooth.sources import load_model
     from unsmooth.theory import dominance, layer_exponent, limit, simulate
 
@@ -30,30 +70,43 @@ __all__ = [
     "Family",
     "Measurement",
     "Measurer",
+    "Metric",
+    "Origin",
+    "Panel",
     "SmoothingAlarm",
+    "UnsmoothError",
     "apply_fix",
     "bake",
     "compare",
     "cosine_similarity",
+    "dirichlet",
     "dominance",
+    "dong2021",
     "effective_rank",
     "explain",
     "hfc_lfc_ratio",
     "layer_exponent",
     "limit",
+    "load",
     "load_explanation",
     "load_measurement",
     "load_model",
     "measure",
     "parameter_groups",
+    "participation_ratio",
+    "rankme",
     "register_family",
+    "register_metric",
     "reparametrize",
+    "report",
     "simulate",
+    "stable_rank",
+    "vita2022",
     "watch",
 ]
 
 # Where public names come from, the cheapest first.
-_ROOMS = ("errors", "metrics", "theory", "models", "sources", "analysis", "control", "callbacks", "page")
+_ROOMS = ("errors", "metrics", "theory", "models", "sources", "analysis", "control", "callbacks", "page", "reporting")
 
 if not TYPE_CHECKING:  # or every misspelt name would pass as Any
 

@@ -25,13 +25,19 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from unsmooth.metrics.registry import METRICS
     from unsmooth.models import registry
 
     monkeypatch.setattr(registry, "_FAMILIES", list(registry._FAMILIES))
     names: dict[str, object] = {"__name__": "page"}
-    for line, code in blocks(page):
-        # Empty lines in front, so that an error names the line of the page.
-        exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), names)
+    known = dict(METRICS)
+    try:
+        for line, code in blocks(page):
+            # Empty lines in front, so that an error names the line of the page.
+            exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), names)
+    finally:
+        for added in METRICS.keys() - known.keys():  # a metric that a page registers
+            del METRICS[added]
 
 
 def test_there_is_code_and_every_fence_is_named_and_closed() -> None:

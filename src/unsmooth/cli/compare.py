@@ -41,7 +41,7 @@ def command(
     metrics: Metrics = "paper",
     tokens: Tokens = "all",
     points: Points = "residual",
-    limit: options.Limit = None,
+    samples: options.Samples = None,
     batch_size: options.BatchSize = 8,
     weights: options.WeightsOfEach = None,
     random_init: options.RandomInit = False,
@@ -83,7 +83,7 @@ def command(
 
         assert data is not None
         loaded = next(opened)
-        given = open_data(data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length)
+        given = open_data(data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length)
         return run(loaded, given, metrics, tokens, points, "error", stopped)
 
     with interruptible() as stopped:

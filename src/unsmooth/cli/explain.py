@@ -36,7 +36,7 @@ def command(
     spectra: Spectra = 8,
     max_products: MaxProducts = 240,
     no_fold: Bare = False,
-    limit: options.Limit = 16,
+    samples: options.Samples = 16,
     batch_size: options.BatchSize = 8,
     weights: options.Weights = None,
     random_init: options.RandomInit = False,
@@ -64,7 +64,7 @@ def command(
     resolve_policies(tokens)
     loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
     batches = open_data(
-        data, loaded, batch_size=batch_size, limit=limit, column=column, max_length=max_length,
+        data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
         whole_records=whole_records,
     )  # fmt: skip
     with interruptible() as stopped:

@@ -44,7 +44,7 @@ ModelOption = Annotated[
     list[str] | None,
     typer.Option("--model-option", metavar="KEY=VALUE", help="Passed to the model's constructor; repeatable."),
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many samples.")]
+Samples = Annotated[int | None, typer.Option(min=1, help="Stop after this many samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per forward pass.")]
 Column = Annotated[str | None, typer.Option(help="The parquet or jsonl column that holds the inputs.")]
 MaxLength = Annotated[int, typer.Option(min=2, help="Tokens per text sample.")]

@@ -44,7 +44,7 @@ def command(
     tokens: Tokens = None,
     explain_inputs: Inputs = 4,
     example: Example = 0,
-    limit: options.Limit = 64,
+    samples: options.Samples = 64,
     batch_size: options.BatchSize = 8,
     weights: options.WeightsOfEach = None,
     random_init: options.RandomInit = False,
@@ -69,7 +69,7 @@ def command(
     check_writable(out)
     if figures is not None:
         check_folder(figures)
-    reading: dict[str, Any] = {"batch_size": batch_size, "limit": limit, "column": column, "max_length": max_length,
+    reading: dict[str, Any] = {"batch_size": batch_size, "limit": samples, "column": column, "max_length": max_length,
                                "whole_records": whole_records}  # fmt: skip
     with nothing_half_done(out):
         opened = list(options.open_models(models, weights, random_init, model_option, device, dtype))

@@ -53,7 +53,7 @@ def command(
     data: DataPaths = None,
     runs: Runs = None,
     recompute: Recompute = False,
-    limit: options.Limit = None,
+    samples: options.Samples = None,
     batch_size: options.BatchSize = 8,
     device: options.Device = "auto",
     seed: Seed = 0,
@@ -79,7 +79,7 @@ def command(
     if figures is not None:
         check_folder(figures)
     device = device if device == "auto" else str(options.device_named(device))
-    context = Context(tuple(model or ()), tuple(data or ()), runs, limit, batch_size, device, seed, recompute, track)
+    context = Context(tuple(model or ()), tuple(data or ()), runs, samples, batch_size, device, seed, recompute, track)
     results, failed = _run(wanted, context, keep_going=name == "all")
     if figures is not None:
         for result in results.values():

@@ -59,32 +59,62 @@ def effective_rank(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> F
 
 
 def rankme(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[Tensor, "*batch"]:
-    """RankMe: the effective rank with p = σ/Σσ + 1e-7 over min(kept tokens, dim) singular values."""
+    """RankMe: the effective rank with p = σ/Σσ + 1e-7 over min(kept tokens, dim) singular values.
+
+    >>> import torch
+    >>> round(rankme(torch.eye(4)).item(), 3)
+    4.0
+    """
     return _apply(values.rankme, x, mask)
 
 
 def stable_rank(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[Tensor, "*batch"]:
-    """‖X‖_F² / ‖X‖₂²."""
+    """‖X‖_F² / ‖X‖₂².
+
+    >>> import torch
+    >>> round(stable_rank(torch.diag(torch.tensor([2.0, 1.0]))).item(), 6)
+    1.25
+    """
     return _apply(values.stable_rank, x, mask)
 
 
 def participation_ratio(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[Tensor, "*batch"]:
-    """(Σσ²)² / Σσ⁴."""
+    """(Σσ²)² / Σσ⁴.
+
+    >>> import torch
+    >>> round(participation_ratio(torch.eye(3)).item(), 6)
+    3.0
+    """
     return _apply(values.participation_ratio, x, mask)
 
 
 def dirichlet(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[Tensor, "*batch"]:
-    """‖HFC[X]‖_F², which is Σ_ij ‖x_i − x_j‖² / (2n)."""
+    """‖HFC[X]‖_F², which is Σ_ij ‖x_i − x_j‖² / (2n).
+
+    >>> import torch
+    >>> round(dirichlet(torch.tensor([[4.0, 3.0], [4.0, -3.0]])).item(), 6)
+    18.0
+    """
     return _apply(values.dirichlet, x, mask)
 
 
 def dong2021(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[Tensor, "*batch"]:
-    """‖X − 1x̄ᵀ‖ / ‖X‖ with the norm √(‖·‖₁ ‖·‖_∞) (Dong et al. 2021)."""
+    """‖X − 1x̄ᵀ‖ / ‖X‖ with the norm √(‖·‖₁ ‖·‖_∞) (Dong et al. 2021).
+
+    >>> import torch
+    >>> round(dong2021(torch.tensor([[1.0], [-1.0]])).item(), 6)
+    1.0
+    """
     return _apply(values.dong2021, x, mask)
 
 
 def vita2022(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[Tensor, "*batch"]:
-    """Mean of |cos| over all ordered pairs, the diagonal included (Wang et al. 2022, Anti-oversmoothing)."""
+    """Mean of |cos| over all ordered pairs, the diagonal included (Wang et al. 2022, Anti-oversmoothing).
+
+    >>> import torch
+    >>> round(vita2022(torch.eye(2)).item(), 6)
+    0.5
+    """
     return _apply(values.vita2022, x, mask)
 
 

@@ -42,7 +42,7 @@ ITEM = Item(
     "fig3",
     "paper",
     "Impact of layer normalisation: HFC/LFC of one repeated layer",
-    needs="nothing: random layers, half a minute. --data IMAGE starts from the patches of an image, --limit sets the "
+    needs="nothing: random layers, half a minute. --data IMAGE starts from the patches of an image, --samples sets the "
     "number of seeds (20).",
     run=run,
 )

@@ -302,7 +302,7 @@ def dominating(e: Evidence) -> Finding | None:
         f"Type (2) dominates in {plain[3]:.1f} % of the plain model's heads (poster: {plain[-1]:g} %), in "
         f"{sharp[3]:.1f} % of the sharpening one's (100 %; the rest are ties at λ = 0) and in {smooth[3]:.1f} % of the "
         "smoothing one's (0 %)." + ("" if ten is None else f" Trained on 10 %, plain has {ten[3]:.1f} %."),
-        "unsmooth reproduce poster-table1 --data CIFAR100-TEST --limit 16",
+        "unsmooth reproduce poster-table1 --data CIFAR100-TEST --samples 16",
         "the poster's checkpoints, or ours with more seeds",
     )
 
@@ -556,7 +556,7 @@ def readings(e: Evidence) -> Finding | None:
         "leaning",
         "6 models",
         ". ".join(said) + ".",
-        "unsmooth reproduce table1 --data CIFAR100-TEST --limit 256",
+        "unsmooth reproduce table1 --data CIFAR100-TEST --samples 256",
         "the authors' code",
     )
 

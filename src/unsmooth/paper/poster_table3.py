@@ -129,6 +129,6 @@ ITEM = Item(
     "Corruption robustness: accuracy on regenerated CIFAR-100-C by intensity",
     needs="results of `unsmooth evaluate MODEL --data CIFAR100 --corruptions --out NAME.corruptions.json`, shipped or "
     "in --runs FOLDER; or --recompute --data CIFAR100 (--model REFERENCE for others) to compute them now: 75 times the "
-    "test set, hours on a CPU unless --limit takes fewer images.",
+    "test set, hours on a CPU unless --samples takes fewer images.",
     run=run,
 )

@@ -346,7 +346,7 @@ ITEM = Item(
     "relax",
     "ours",
     "From the theorem to a real block: HFC/LFC predicted and measured as one assumption after another falls",
-    needs="nothing: random layers and the models that ship with unsmooth, about a minute. --limit sets the number of "
+    needs="nothing: random layers and the models that ship with unsmooth, about a minute. --samples sets the number of "
     "random layers on each rung (20), --seed their draws.",
     run=run,
 )
