@@ -85,6 +85,8 @@ CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
     "two samples": (Known("m", sharp(PEAK), samples=2, noise=0.02), [(0, 5)], "does not clearly change"),
     "many samples": (Known("m", sharp(PEAK), samples=200, noise=0.5), [(-1, 1), (1, 5)], "then"),
     "no samples kept": (Known("m", sharp(PEAK), kept=False, offset=0.0), [(-1, 1), (1, 5)], "then"),
+    "no samples kept, both ends uncertain": (
+        Known("m", sharp(PEAK), kept=False, offset=0.8), [(0, 5)], "does not clearly"),
     "no samples kept, far apart": (Known("m", sharp(PEAK), kept=False, offset=4.0), [(0, 5)], "does not clearly"),
     "a cosine alone": (Known("m", only([0.1, 0.3, 0.6, 0.8], "cosine_similarity")), [(1, 2)], "cosine similarity 0.1"),
     "negative cosines": (Known("m", only([0.2, -0.1, -0.3], "cosine_similarity")), [(-1, 1)], "→ −0.3"),

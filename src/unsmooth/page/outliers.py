@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unsmooth.analysis.changes import BLOCK_STEPS
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.measurement import Measurement, layer_of
 from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
-from unsmooth.models import split_point
 
 WITHOUT = "no-outliers"
 LEAST_FACTOR = 1.25
@@ -106,7 +105,7 @@ def outliers(measurement: Measurement, at: str | None = None) -> Outliers | None
     heading = math.copysign(1.0, sizes[peak])
     jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
     made = max(range(len(jumps)), key=jumps.__getitem__)
-    layer, name = split_point(places[made])
+    layer, name = layer_of(places[made]), places[made].rpartition(".")[2]
     positions = stream[peak][1].positions
     position, count = positions.most_common(1)[0]
     inside = layer is not None and name != "pre"
