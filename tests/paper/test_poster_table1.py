@@ -15,10 +15,12 @@ from unsmooth.paper import Context, find_item, poster_table1
 @pytest.fixture(autouse=True)
 def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two small untrained models under names that tell their variant, and a small one with random weights."""
+    from unsmooth.control.variant import Variant
     from unsmooth.training.tasks.images import RECIPES, build_model, save_model
 
     recipe = RECIPES["cifar100"].override(["depth=2", "width=24", "heads=2", "patch_size=8"])
     for variant in ("plain", "sharpening"):
+        what = Variant.parse(variant)
         model = what.bake(what.apply(build_model(recipe, 0)))
         save_model(model, tmp_path / f"cifar100-{variant}", recipe, {"variant": variant}, half=False)
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))

@@ -11,7 +11,7 @@ from paper.test_records import record
 from scipy import stats
 from typer.testing import CliRunner
 
-from unsmooth.cli import app
+from unsmooth.cli.app import app
 from unsmooth.errors import DataError
 from unsmooth.paper.seeds import find_records, over_seeds
 
