@@ -73,10 +73,10 @@ class MissingExtraError(UnsmoothError, ImportError):
 
 
 def visible(text: str) -> str:
-    """Text from a file as a terminal may show it: escape codes and other control characters spelled out.
+    r"""Text from a file as a terminal may show it: escape codes and other control characters spelled out.
 
-    >>> print(visible("\x1b[2Jgone\tand a line\n"), end="")
-    \x1b[2Jgone	and a line
+    >>> visible("\x1b[2Jgone")
+    '\\x1b[2Jgone'
     """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 

@@ -58,7 +58,9 @@ def softmax_of(scores: Maps, mask: Tensor | None) -> tuple[Maps, Maps]:
     """A, and the matrix that averages the tokens each query may see; `mask` is boolean (seen) or additive."""
     seen = torch.ones_like(scores, dtype=torch.bool)
     if mask is not None:
-        seen = (mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2).expand_as(scores)
+        # The lowest number of float32 hides a token in float64 too: masks come from models that know float32 only.
+        lowest = max(torch.finfo(kind).min for kind in (mask.dtype, torch.float32)) if mask.is_floating_point() else 0.0
+        seen = (mask if mask.dtype == torch.bool else mask > lowest / 2).expand_as(scores)
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     a = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
     return a, (seen / seen.sum(-1, keepdim=True).clamp(min=1)).to(scores.dtype)
