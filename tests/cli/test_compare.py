@@ -41,6 +41,18 @@ def test_table_shows_the_differences_of_compare(cli: Callable[..., Any], files: 
     assert "Welch" in shown
 
 
+def test_it_says_how_many_differences_survive_the_correction(cli: Callable[..., Any], twins: tuple[Path, Path]) -> None:
+    from scipy.stats import false_discovery_control  # a milder correction: Holm keeps no more than this
+
+    shown = " ".join(cli("compare", *twins).stdout.split())
+    frame = unsmooth.compare(*map(unsmooth.load_measurement, twins))
+    rows = frame[(frame["kind"] == "residual") & ~frame["point"].str.endswith(".pre")]
+    marked, p = int(rows["differs"].sum()), rows["p"].dropna().to_numpy()
+    said = next(k for k in range(marked + 1) if f"{k} of {marked} still do when all {len(rows)} numbers" in shown)
+    assert said <= int((false_discovery_control(p) < 0.05).sum())
+    assert said >= int((p < 0.05 / len(p)).sum())  # Bonferroni keeps no more
+
+
 def test_the_interval_is_welchs_for_few_and_unequal_samples() -> None:
     from scipy import stats
 

@@ -121,6 +121,7 @@ def _chosen(frame: pd.DataFrame, points: str) -> list[str]:
 
 def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str], console: Console) -> None:
     from unsmooth.analysis.pairing import pair
+    from unsmooth.metrics.differences import LEVEL, holm
     from unsmooth.metrics.registry import metric_named
     from unsmooth.page.comparison import finding, left_out
 
@@ -134,7 +135,9 @@ def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str,
             console.print(f"{title}: {finding(part, names)}", markup=False, highlight=False)
     first = f"the first column of each pair is {names[0]}; " if wide else ""
     pairing = pair(a, b, names)
-    for line in (f"{first}* marks an interval that leaves out zero", pairing.interval):
+    kept, marked = sum(p < LEVEL for p in holm(shown["p"].to_list())), int(shown["differs"].sum())
+    corrected = f"{kept} of {marked} still do when all {len(shown)} numbers are corrected together (Holm)"
+    for line in (f"{first}* marks an interval that leaves out zero; {corrected}", pairing.interval):
         console.print(line, style="dim", markup=False, highlight=False)
     for note in (*left_out(shown, pairing), *_notes(a, b, names)):
         console.print(f"note: {note}", style="dim", markup=False, highlight=False)
