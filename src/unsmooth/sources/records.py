@@ -93,7 +93,7 @@ def _column(path: Path, column: str) -> Iterator[Any]:
     try:
         file = pq.ParquetFile(path)
         for group in range(file.num_row_groups):
-            rows = _rows_at_once(file.metadata.row_group(group), column, path)
+            rows = _rows_at_once(file.metadata.row_group(group), path)
             for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[column]):
                 if batch.num_columns == 0:
                     raise DataError(f"{path} has no column {column!r}, as others of these files do: expected one kind")
@@ -102,16 +102,12 @@ def _column(path: Path, column: str) -> Iterator[Any]:
         raise DataError(f"{path} cannot be read ({error}): expected parquet with a column {column!r}") from error
 
 
-def _rows_at_once(group: Any, column: str, path: Path) -> int:
+def _rows_at_once(group: Any, path: Path) -> int:
     """As many rows as fit 256 MB, 256 at most. DataError where a group of rows unpacks to more than files hold."""
-    size = sum(
-        chunk.total_uncompressed_size
-        for chunk in (group.column(i) for i in range(group.num_columns))
-        if chunk.path_in_schema.split(".")[0] == column
-    )
+    size = group.total_byte_size  # of all columns: pyarrow aborts the process on a chunk whose statistics are damaged
     if size > MOST_UNPACKED:
         raise DataError(
-            f"{path}: a group of {group.num_rows} rows of {column!r} unpacks to {size:,} bytes, more than the limit of "
+            f"{path}: a group of {group.num_rows} rows unpacks to {size:,} bytes, more than the limit of "
             f"{MOST_UNPACKED:,}: write it with smaller row groups"
         )
     return max(1, min(256, (256 << 20) * group.num_rows // max(size, 1)))
