@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from unsmooth.sources import load_model
     from unsmooth.theory import dominance, layer_exponent, limit, simulate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Bound",
