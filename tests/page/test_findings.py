@@ -8,11 +8,13 @@ import pytest
 import scipy.stats
 import torch
 from page.courses import Known, numbers, plain
+from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Subject
 from unsmooth.analysis.comparison import welch_half_width
 from unsmooth.analysis.measurement import Cell
+from unsmooth.page.data import shared_policies
 from unsmooth.page.findings import findings, margin
 from unsmooth.page.words import number_text
 
@@ -51,6 +53,27 @@ def test_the_margin_of_the_same_inputs_is_that_of_pairs() -> None:
     others = Subject("two", unsmooth.measure(two, [torch.randn(6, 3, 32, 32)]))
     welch = welch_half_width(subjects[0].measurement.cells[cells[0]], others.measurement.cells[cells[1]])
     assert margin(subjects[0], others, "hfc_lfc", "all") == welch
+
+
+class Loud(nn.Module):
+    """An MLP that adds one token to itself many times, and little elsewhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (0.01 * x).index_copy(1, torch.tensor([2]), 300 * x[:, 2:3])
+
+
+def test_a_token_that_one_layer_makes_long_is_named_and_left_out() -> None:
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=64, embed_dim=24, num_heads=2, depth=3)
+    quiet = unsmooth.measure(model, [torch.randn(6, 3, 64, 64)], tokens="all,no-outliers")
+    assert shared_policies([Subject("quiet", quiet)])[0] == "all"
+    model.blocks[1].mlp = Loud()
+    loud = unsmooth.measure(model, [torch.randn(6, 3, 64, 64)], tokens="all,no-outliers")
+    assert shared_policies([Subject("loud", loud)])[0] == "no-outliers"
+    (said,) = (plain(f.html()) for f in findings([Subject("loud", loud)]) if f.about == "outliers")
+    assert "the token at position 2 of every sample is an outlier: the MLP of layer 1 brings its norm to" in said
+    assert numbers(said)[2] > 20
 
 
 def test_smoothing_is_never_judged(subjects: list[Subject]) -> None:
