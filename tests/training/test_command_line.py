@@ -67,7 +67,7 @@ def test_tensorboard_can_be_left_out(app: typer.Typer, tiny_data: Path, tmp_path
 
 
 def test_evaluate_prints_tables_and_json(app: typer.Typer, trained: Path, tiny_data: Path, tmp_path: Path) -> None:
-    words = ["evaluate", str(trained), "--data", str(tiny_data), "--device", "cpu", "--limit", "6"]
+    words = ["evaluate", str(trained), "--data", str(tiny_data), "--device", "cpu", "--samples", "6"]
     shown = CliRunner().invoke(app, [*words, "--corruptions"])
     assert shown.exit_code == 0, shown.output
     assert "regenerated CIFAR-100-C" in shown.output
@@ -91,8 +91,8 @@ def test_an_evaluation_says_the_command_that_repeats_it(
         ([], ""),
         (["--seed", "0", "--batch-size", "500"], ""),  # the defaults
         (
-            ["--precision", "bf16", "--limit", "6", "--metric-images", "5"],
-            " --limit 6 --metric-images 5 --precision bf16",
+            ["--precision", "bf16", "--samples", "6", "--metric-images", "5"],
+            " --samples 6 --metric-images 5 --precision bf16",
         ),
     ):
         assert CliRunner().invoke(app, [*words, *options]).exit_code == 0
@@ -110,7 +110,7 @@ def test_an_unknown_precision_is_refused(trained: Path, tiny_data: Path) -> None
         evaluate_trained(str(trained), tiny_data, precision="fp8")
 
 
-@pytest.mark.parametrize("name", ["limit", "batch_size", "metric_images"])
+@pytest.mark.parametrize("name", ["samples", "batch_size", "metric_images"])
 def test_an_evaluation_on_nothing_is_refused(trained: Path, tiny_data: Path, name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} must be at least 1, got 0"):
         evaluate_trained(str(trained), tiny_data, **{name: 0})

@@ -91,7 +91,7 @@ def command(
         model,
         data,
         corruptions=corruptions,
-        limit=samples,
+        samples=samples,
         batch_size=batch_size,
         seed=seed,
         metric_images=metric_images,

@@ -26,7 +26,7 @@ def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, A
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
     references = all_named(models)
     data = spread(context.data, len(references))
-    options: dict[str, Any] = {"limit": context.limit, "seed": context.seed, "metric_images": 1}
+    options: dict[str, Any] = {"samples": context.limit, "seed": context.seed, "metric_images": 1}
     return [
         variant_in_tables(
             evaluate_trained(r, path, corruptions=corruptions, device=device_of(context), **options).to_json()

@@ -77,7 +77,7 @@ def evaluate_trained(
     data: str | Path,
     *,
     corruptions: bool = False,
-    limit: int | None = None,
+    samples: int | None = None,
     batch_size: int = 500,
     seed: int = 0,
     metric_images: int = 256,
@@ -85,13 +85,13 @@ def evaluate_trained(
     precision: str = "float32",
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Scores on the test split of `data`; `limit` takes the first images of the canonical order.
+    """Scores on the test split of `data`; `samples` takes the first images of the canonical order.
 
     `precision` "bf16" classifies by autocast on CUDA, as training did; a CPU computes in float32 in any case.
     """
     if precision not in PRECISIONS:
         raise OptionError.unknown("precision", precision, PRECISIONS)
-    for name, count in (("limit", limit), ("batch_size", batch_size), ("metric_images", metric_images)):
+    for name, count in (("samples", samples), ("batch_size", batch_size), ("metric_images", metric_images)):
         if count is not None and count < 1:
             raise OptionError(f"{name} must be at least 1, got {count}")
     folder = trained_folder(reference)
@@ -102,11 +102,11 @@ def evaluate_trained(
     test = load_images(data, "test")
     check_images(test, recipe, "test", remedy=False)
     same_classes(config.get("class_names") or (), test.class_names, "the model and the data")
-    if limit is not None:
-        test = test.take(torch.arange(min(limit, len(test))))
+    if samples is not None:
+        test = test.take(torch.arange(min(samples, len(test))))
     clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision)
     shown = test.pixels[:metric_images]
-    options: dict[str, Any] = {"corruptions": corruptions, "limit": limit, "batch_size": batch_size, "seed": seed}
+    options: dict[str, Any] = {"corruptions": corruptions, "samples": samples, "batch_size": batch_size, "seed": seed}
     options |= {"metric_images": metric_images, "precision": precision}
     return Evaluation(
         model=shown_name(reference),
@@ -134,7 +134,7 @@ def shown_name(reference: str) -> str:
 def command_of_evaluation(reference: str, **options: Any) -> str:
     """The command line that repeats an evaluation: options that differ from the defaults, no path of this machine.
 
-    >>> command_of_evaluation("runs/plain", corruptions=True, limit=None, precision="bf16")
+    >>> command_of_evaluation("runs/plain", corruptions=True, samples=None, precision="bf16")
     'unsmooth evaluate plain --data PATH --corruptions --precision bf16'
     """
     standard = inspect.signature(evaluate_trained).parameters
