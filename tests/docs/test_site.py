@@ -38,7 +38,8 @@ def test_formulas_are_mathml_and_code_is_left_alone(site: Path) -> None:
     assert page.count("<math") > 10
     assert "$$" not in page
     assert "FORMULA" not in page
-    assert "attention matrix (rows sum to 1) and\n<math" in page  # in its paragraph, not in one of its own
+    theory = (site / "theory" / "index.html").read_text(encoding="utf-8")
+    assert "<p>For tokens × features <math" in theory  # in its paragraph, not in one of its own
     assert not re.search(r"\$\\", page)
 
 
