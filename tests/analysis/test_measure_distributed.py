@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def _half(rank: int, folder: str) -> None:
         if rank == 1:
             mine.per_sample = None
         mine.all_reduce().save(Path(folder, f"means-{rank}.json"))
+        other = unsmooth.measure(_model(), _data()[rank::2], points="blocks.0.*" if rank else "blocks.1.*")
+        try:  # as many numbers on both, of different points
+            other.all_reduce()
+        except unsmooth.UnsmoothError as error:
+            Path(folder, f"refused-{rank}.txt").write_text(str(error))
+        turned = replace(mine, cells=dict(reversed(mine.cells.items()))) if rank else mine
+        turned.all_reduce().save(Path(folder, f"turned-{rank}.json"))
         per_sample.MOST_VALUES = 5 * len(mine.cells)
         mine = unsmooth.measure(_model(), _data()[rank::2])
         assert mine.per_sample is not None
@@ -62,6 +70,9 @@ def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest
     assert (first.per_sample.table == second.per_sample.table).all()
     assert pair(first, whole).why == "the same 6 inputs in both"
     assert unsmooth.compare(first, whole)["difference"].abs().max() < 1e-5
+    assert first.about.data.batches == whole.about.data.batches == 3
     for rank in range(2):
+        assert "measured different points" in (tmp_path / f"refused-{rank}.txt").read_text()
+        assert unsmooth.load_measurement(tmp_path / f"turned-{rank}.json").cells == first.cells
         means = unsmooth.load_measurement(tmp_path / f"means-{rank}.json")
         assert (means.cells, means.per_sample) == (first.cells, None)

@@ -1,0 +1,82 @@
+"""One walk over the data: one forward pass per batch, and the numbers of three walks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import bert, images, vit, words
+
+import unsmooth
+from unsmooth.analysis import analyse
+from unsmooth.analysis.token_view import view_tokens
+from unsmooth.errors import ForwardError
+
+
+def forwards(model: torch.nn.Module) -> list[int]:
+    """The sizes of all batches that the model is run on from now on."""
+    sizes: list[int] = []
+
+    def count(_: Any, args: Any, kwargs: Any) -> None:
+        sizes.append(len(args[0] if args else kwargs["input_ids"]))
+
+    model.register_forward_pre_hook(count, with_kwargs=True)
+    return sizes
+
+
+def close(here: float, there: float) -> bool:
+    return here == pytest.approx(there, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_one_forward_per_batch_gives_the_numbers_of_three_walks(kind: str) -> None:
+    model, data = (vit(), images(3)) if kind == "images" else (bert(), words(3))
+    settings: dict[str, Any] = {"special_ids": []} if kind == "text" else {}
+    with pytest.warns(UserWarning, match="padding") if kind == "text" else torch.no_grad():
+        measured = unsmooth.measure(model, data, "paper", "all,no-outliers", **settings)
+    part: Any = data[1]
+    first = part[:1] if kind == "images" else {name: value[:1] for name, value in part.items()}
+    explained = unsmooth.explain(model, [data[0], first], spectra=8)
+    viewed = view_tokens(model, data[0], 1)
+    sizes = forwards(model)
+    with pytest.warns(UserWarning, match="padding") if kind == "text" else torch.no_grad():
+        subject = analyse(
+            model, data, metrics="paper", tokens="all,no-outliers", explain_inputs=3, example=1, **settings
+        )
+    assert sizes == [1, 2, 2, 2]  # one input more beforehand: do weights and matrices belong together?
+    assert subject.measurement.cells.keys() == measured.cells.keys()
+    for cell, moments in measured.cells.items():
+        assert close(subject.measurement.cells[cell].mean, moments.mean), cell
+    assert subject.explanation is not None
+    assert subject.explanation.inputs == 3
+    for here, there in zip(subject.explanation.layers, explained.layers, strict=True):
+        assert (here["layer"], here["input"]) == (there["layer"], there["input"])
+        for name in ("exponent", "measured_ratio", "step", "frozen_ratio"):
+            assert here[name] == pytest.approx(there[name], rel=1e-2, abs=1e-3), name
+    assert subject.tokens is not None
+    np.testing.assert_allclose(subject.tokens.distance, viewed.distance, rtol=1e-3)
+
+
+def test_where_a_whole_batch_is_too_much_unfused_it_is_explained_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = vit(), [torch.randn(6, 3, 16, 16)]
+    plain = model.forward
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        if len(x) > 4 and not model.blocks[0].attn.fused_attn:
+            raise torch.OutOfMemoryError("no room for six matrices")
+        return plain(x)
+
+    monkeypatch.setattr(model, "forward", forward)
+    with pytest.raises(ForwardError):
+        unsmooth.explain(model, data, spectra=0)
+    subject = analyse(model, data, metrics="hfc_lfc", tokens="all", explain_inputs=5)
+    assert subject.measurement.samples == 6
+    assert subject.explanation is not None
+    assert subject.explanation.inputs == 5
+
+
+def test_a_result_draws_itself() -> None:
+    drawing = unsmooth.measure(vit(), images(2), "hfc_lfc").plot()
+    assert drawing.svg().startswith("<svg")
