@@ -82,6 +82,17 @@ def test_gaps_stay_gaps_and_dots_are_lines_of_no_length() -> None:
     assert 'd="m150 30h0"' in example().svg()
 
 
+def test_a_cloud_of_dots_is_drawn_to_the_pixel_and_each_place_once() -> None:
+    points = np.random.default_rng(0).uniform(0, 90, (500, 2))
+    drawing = Drawing(100, 100)
+    drawing.dots([*map(tuple, points), *map(tuple, points)], "ink", 3)
+    path = ElementTree.fromstring(drawing.svg()).find(f"{SVG}path")
+    assert path is not None
+    drawn = {line[0] for line in absolute(path.attrib["d"])}
+    assert drawn == {(float(x), float(y)) for x, y in points.round()}
+    assert path.attrib["d"].count("h0") == len(drawn)
+
+
 def test_png_and_pdf_show_the_marks_where_they_are(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")

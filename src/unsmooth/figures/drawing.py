@@ -25,6 +25,7 @@ from unsmooth.figures.palette import value, variable
 
 FORMATS = ("svg", "png", "pdf")
 FONT_SIZE = 11.0
+_MANY = 100  # dots of one kind, from which on they are a cloud
 _FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]
@@ -269,9 +270,9 @@ def _svg(mark: Mark, paint: object) -> str:
 
 def _path(mark: Stroke, fill: str, stroke: str) -> str:
     """One element for all lines, in tenths of a pixel, each point relative to the last: pages hold many of them."""
-    parts: list[str] = []
+    parts: list[str] = [_many_dots(mark)] if mark.dots and len(mark.lines) > _MANY else []
     at = (0, 0)
-    for line in mark.lines:
+    for line in () if parts else mark.lines:
         places = [(round(x * 10), round(y * 10)) for x, y in line]
         parts.append("m" + _pair(places[0][0] - at[0], places[0][1] - at[1]))
         for before, after in pairwise(places):
@@ -286,6 +287,13 @@ def _path(mark: Stroke, fill: str, stroke: str) -> str:
     style += ' stroke-linecap="round"' if mark.dots else ""
     style += f' opacity="{mark.opacity:g}"' if mark.opacity < 1 else ""
     return f'<path d="{"".join(parts)}"{style}/>'
+
+
+def _many_dots(mark: Stroke) -> str:
+    """A cloud in whole pixels, from left to right: short steps, and what would lie on a dot is left out."""
+    places = np.unique(np.array([line[0] for line in mark.lines]).round().astype(int), axis=0)
+    steps = np.diff(places, axis=0, prepend=0)
+    return "".join(f"m{dx}{'' if dy < 0 else ' '}{dy}h0" for dx, dy in steps.tolist())
 
 
 def _pair(dx: int, dy: int) -> str:

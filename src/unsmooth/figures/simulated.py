@@ -40,7 +40,7 @@ def norm_impact(curves: Mapping[Scenario, Tensor]) -> Drawing:
                          x_label="iteration", y_label="HFC/LFC", left=66)  # fmt: skip
             plot.y_axis(power_text, log_ticks(*plot.y_domain))
             plot.x_axis(whole=True)
-            for scenario, (mean, std) in chosen.items():
+            for scenario, (mean, std) in sorted(chosen.items(), key=lambda item: -item[0].sign):  # dashes lie on top
                 colour = "sharp" if scenario.mode == "sharpening" else "smooth"
                 upper, lower = (plot.at(enumerate((mean + sign * std).tolist())) for sign in (1, -1))
                 plot.drawing.areas([[*upper, *lower[::-1]]], colour, 0.12)
