@@ -143,7 +143,7 @@ def test_a_record_of_json_may_be_text_alone(tmp_path: Path) -> None:
 
 
 def test_a_damaged_chunk_of_parquet_does_not_end_the_process(tmp_path: Path) -> None:
-    """pyarrow aborts where Python looks at a column chunk with damaged statistics: only the group itself is looked at."""
+    """pyarrow aborts where one looks at a column chunk with damaged statistics: only the group is looked at."""
     from types import SimpleNamespace
 
     assert records._rows_at_once(SimpleNamespace(total_byte_size=1 << 30, num_rows=1000), tmp_path) == 250
