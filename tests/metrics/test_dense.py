@@ -21,6 +21,7 @@ ODD: dict[str, tuple[Callable[[], Any], str]] = {
     "nested": (lambda: torch.nested.nested_tensor([torch.rand(3, 4), torch.rand(5, 4)]), "a nested one: pad it"),
     "quantised": (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), "a quantised one of torch.qint8"),
     "meta": (lambda: X.to("meta"), "on the meta device, without values"),
+    "float8": (lambda: X.to(torch.float8_e4m3fn), "16 bits or more, got torch.float8_e4m3fn"),
     "complex": (lambda: X.to(torch.complex64), "torch.complex64"),
     "bool": (lambda: X > 0.5, "torch.bool"),
     "ids": (lambda: X.long(), "torch.int64"),
@@ -69,6 +70,7 @@ def test_a_mask_is_dense_too() -> None:
         (X[0], SQUARE.double(), SQUARE, r"a must be matrices of the dtype that x has \(torch.float32\)"),
         (X[0], SQUARE, (X, X, X), r"or \(w_v, w_proj\), got 3 parts"),
         (X[0], torch.stack([SQUARE] * 3)[:, None], X, "give x their batch"),
+        (X[0], torch.stack([SQUARE] * 3), X, "do not go together with w .*: give one map per head"),
     ],
 )
 def test_arguments_of_a_simulation_that_do_not_fit_are_named(x: Any, a: Any, w: Any, message: str) -> None:

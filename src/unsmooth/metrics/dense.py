@@ -19,6 +19,8 @@ def require_dense(x: object, what: str) -> None:
         raise FeatureError(f"{what}: expected a dense tensor, got one of layout {x.layout}: give x.to_dense()")
     if x.is_quantized:
         raise FeatureError(f"{what}: expected a dense tensor, got a quantised one of {x.dtype}: give x.dequantize()")
+    if x.is_floating_point() and x.element_size() < 2:
+        raise FeatureError(f"{what}: expected 16 bits or more, got {x.dtype}: give x.float() times its scale")
     if x.is_meta:
         raise FeatureError(f"{what}: the tensor is on the meta device, without values: load or compute them first")
 

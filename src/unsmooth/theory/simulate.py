@@ -130,8 +130,12 @@ def _step(a: Attention, w: Tensor | Pair) -> Callable[[Tensor], Tensor]:
 
     def step(x: Tensor) -> Tensor:
         attention = a if isinstance(a, Tensor) else a(x)
-        if isinstance(w, Tensor):
-            return attention @ x @ w if single else (attention @ x[..., None, :, :] @ w).sum(-3)
-        return (attention @ (x[..., None, :, :] @ w[0]) @ w[1]).sum(-3)
+        try:
+            if isinstance(w, Tensor):
+                return attention @ x @ w if single else (attention @ x[..., None, :, :] @ w).sum(-3)
+            return (attention @ (x[..., None, :, :] @ w[0]) @ w[1]).sum(-3)
+        except RuntimeError as error:
+            shapes = f"a {tuple(attention.shape)} and x {tuple(x.shape)}"
+            raise WeightsError(f"{shapes} do not go together with w ({error}): give one map per head") from error
 
     return step
