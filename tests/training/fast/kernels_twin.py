@@ -13,7 +13,7 @@ from unsmooth.control import Variant
 from unsmooth.training.fast.attention import attention
 from unsmooth.training.fast.rows import Pending, add_norm, gelu
 from unsmooth.training.fast.shortcuts import Shortcuts
-from unsmooth.training.fast.works import works_on
+from unsmooth.training.fast.supports import supports
 from unsmooth.training.tasks.images import RECIPES, build_model
 
 # batch, tokens, heads, features: shorter than a tile, a whole number of tiles, one token over, nearly one more tile
@@ -81,7 +81,7 @@ def check_model(variant: str, class_token: bool) -> float:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print("works", works_on(torch.device("cpu"), 17, 2, 16))
+    print("works", supports(torch.device("cpu"), 17, 2, 16))
     for shape in ATTENTION:
         print("attention", *shape, check_attention(*shape))
     for shape in ROWS:

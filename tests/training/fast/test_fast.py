@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from unsmooth.control import Variant
 from unsmooth.metrics.tolerance import tolerance
-from unsmooth.training.fast.halves import Halves, plain_linears
+from unsmooth.training.fast.bf16_weights import BF16Weights, plain_linears
 from unsmooth.training.fast.shortcuts import Shortcuts
 from unsmooth.training.tasks.images import ImageRecipe, build_model
 
@@ -198,7 +198,7 @@ def test_copies_of_the_weights_give_the_gradients_of_autocast_to_the_bit(
     model = Variant.parse(variant).apply(build_model(tiny_recipe.override(["drop_path=0"]), 0)).train()
     images = torch.randn(4, 3, 32, 32)
     expected = bf16_gradients(model, images)
-    layers, halves = plain_linears(model), Halves(plain_linears(model))
+    layers, halves = plain_linears(model), BF16Weights(plain_linears(model))
     assert len(layers) == (9 if variant == "plain" else 5)  # four a block, or two that control leaves alone; the head
     with torch.no_grad():
         for copy in halves.copies:

@@ -12,7 +12,7 @@ from torch import nn
 
 from unsmooth.training.engine.step import Speed
 from unsmooth.training.engine.task import FastPath
-from unsmooth.training.fast.halves import Halves, plain_linears
+from unsmooth.training.fast.bf16_weights import BF16Weights, plain_linears
 from unsmooth.training.fast.shortcuts import Shortcuts
 
 NAMES = ("class_token", "tiled", "fused")  # described in shortcuts.py
@@ -25,7 +25,7 @@ class FastViT(FastPath):
         wanted = dict.fromkeys(NAMES if speed.shortcuts is None else speed.shortcuts, True)
         wanted["tiled"] = "tiled" in wanted and half and speed.attention is None
         self.shortcuts = Shortcuts(model, **wanted)
-        self.halves = Halves(plain_linears(model) if self.shortcuts.fused else [])
+        self.halves = BF16Weights(plain_linears(model) if self.shortcuts.fused else [])
 
     def __enter__(self) -> None:
         self.shortcuts.__enter__()

@@ -4,7 +4,7 @@
   that is needed there; keys and values are needed of every token. That saves most of one block in twelve.
 - `tiled`: attention by kernels that waste little on the 257th token (attention.py).
 - `fused`: the residual stream is read and written once per sub-layer instead of up to four times (rows.py); the
-  training step then also rounds all weights at once (halves.py).
+  training step then also rounds all weights at once (bf16_weights.py).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _norms(block: Any) -> tuple[nn.Module, nn.Module]:
 def _kernels_work(model: Any, attention: Any) -> bool:
     if find_spec("triton") is None:
         return False
-    from unsmooth.training.fast.works import works_on
+    from unsmooth.training.fast.supports import supports
 
     device, tokens = next(model.parameters()).device, model.patch_embed.num_patches + model.num_prefix_tokens
-    return works_on(device, tokens, attention.num_heads, attention.head_dim)
+    return supports(device, tokens, attention.num_heads, attention.head_dim)

@@ -10,7 +10,7 @@ from unsmooth.training.fast.attention import attention
 from unsmooth.training.fast.rows import Pending, add_norm, gelu
 
 
-def works_on(device: torch.device, tokens: int, heads: int, dim: int) -> bool:
+def supports(device: torch.device, tokens: int, heads: int, dim: int) -> bool:
     """Whether all of them compile and run there, forward and backward; a warning says why not."""
     try:
         width = heads * dim

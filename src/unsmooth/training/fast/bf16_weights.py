@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Halves(AbstractContextManager[None]):
+class BF16Weights(AbstractContextManager[None]):
     """Inside, the weights of these layers are copies in bfloat16; `take_gradients` hands their gradients on.
 
     What is computed is what autocast computes, to the bit: the same numbers are rounded at the same places.
