@@ -25,7 +25,7 @@ SHOTS = (
         "#spectra",
         "#spectra",
         "const s = document.querySelector('#spectra input[type=range]'); s.value = Math.floor(s.max / 2);"
-        "s.dispatchEvent(new Event('input'));",
+        "s.dispatchEvent(new Event('input', {bubbles: true}));",
     ),
     (
         "report-tokens",
@@ -33,7 +33,7 @@ SHOTS = (
         "#tokens",
         "#tokens",
         "const s = document.querySelector('#tokens input[type=range]'); s.value = s.max;"
-        "s.dispatchEvent(new Event('input'));",
+        "s.dispatchEvent(new Event('input', {bubbles: true}));",
     ),
 )
 

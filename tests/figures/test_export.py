@@ -262,6 +262,12 @@ def flat_areas(group: Group) -> dict[str, float]:
 def test_the_plane_draws_far_eigenvalues_at_its_edge_and_zeros_on_top() -> None:
     values = np.array([-0.5, 90.0, 0.0, 0.1 + 0.1j, *[0.2] * 200], dtype=np.complex128)
     drawing, sides = plane_panel({"raw": values}, 1.0)
+    for wide, title in ((346, ""), (260, "layer 0"), (1072, "")):  # a circle is round
+        shapes = flat(plane_panel({"raw": values}, 1.0, wide=wide, title=title)[0].marks)
+        filled = [m for m, _, _ in shapes if isinstance(m, Stroke) and m.closed and m.fill == "sharp"]
+        circle = max(filled, key=lambda m: len(m.lines[0]))
+        x, y = np.array(circle.lines[0]).T
+        assert np.ptp(x) == pytest.approx(np.ptp(y), rel=1e-2)
     assert sides == {
         "left of zero", "right of zero", "outside the frame, drawn at its edge", "zero: a direction that H takes away",
     }  # fmt: skip

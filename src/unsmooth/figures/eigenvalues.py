@@ -74,9 +74,10 @@ def plane_panel(
     clouds: Mapping[str, Values], most: float, *, title: str = "", label: str = "", wide: float = 346
 ) -> tuple[Drawing, set[str]]:
     """One layer's eigenvalues before (`raw`, small) and after (`folded`, large) folding; and which sides there are."""
-    plot = panel(wide, min(wide, 460), (-most, most), (-most, most), title=title, x_label="real part",
-                 y_label="imaginary part", label=label)  # fmt: skip
-    reach = most * max(plot.width / plot.height, 1.0)  # the same scale for both axes
+    tall = min(wide - (4 if title else 22), 460)  # a square plot, or a wider one
+    plot = panel(wide, tall, (-most, most), (-most, most), title=title, x_label="real part", y_label="imaginary part",
+                 label=label)  # fmt: skip
+    reach = most * plot.width / plot.height  # the same scale for both axes
     plot.x_domain = (-reach, reach)
     drawing = plot.drawing
     inside = drawing.group(clip=plot.frame)
