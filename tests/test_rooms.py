@@ -52,7 +52,6 @@ SURFACE = RESULTS | {
 DOORS = {
     ("analysis/measurement.py", "unsmooth.figures.Drawing"): "what m.plot() returns",
     ("analysis/measurement.py", "unsmooth.figures.depth"): "m.plot(): a result draws itself in a notebook",
-    ("page/outliers.py", "unsmooth.models.split_point"): "the names of points are the vocabulary of results",
 }
 
 HEAVY = {"torch", "torchvision", "timm", "transformers", "datasets", "pandas", "matplotlib", "PIL", "lightning"}

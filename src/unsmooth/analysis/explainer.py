@@ -20,6 +20,7 @@ from unsmooth.analysis.walk import require_hooks, walk
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.models import ModelView, capture_attention, check_attention, hook_points, view
 from unsmooth.models.forward import each_batch, evaluating, lengthened, padding_of, pictures_follow, to_model
+from unsmooth.models.storage import is_sharded
 from unsmooth.models.taps import candidates
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.stochastic import widened
@@ -93,7 +94,9 @@ class Explainer:
         self.chosen = _check_layers(layers, len(self.view.layers))
         _check_rows_sum(self.view)
         for index in self.chosen:
-            check_finite(self.view.layers[index])
+            layer = self.view.layers[index]
+            if not any(is_sharded(p) for p in layer.attention.parameters()):  # these are whole in the forward pass only
+                check_finite(layer.name, layer.weights())
         # the norm after the sum is part of a post-norm sub-layer, and γ is of both
         self._points = ("pre", "attn", "mid") if self.view.family.placement == "post" else ("pre", "attn")
         self.layer_rows: list[dict[str, Any]] = []

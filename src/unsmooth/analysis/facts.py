@@ -12,7 +12,7 @@ from torch import Tensor
 from unsmooth.analysis.folding import cast_weights, fold_weights
 from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import is_zero
-from unsmooth.models import LayerView
+from unsmooth.models import HeadWeights, LayerView
 from unsmooth.theory.constant import FixedPoint, resting
 from unsmooth.theory.folding import Folded, fold, linear_part
 from unsmooth.theory.lemma2 import corollary3
@@ -55,6 +55,7 @@ class MeanToken:
 def layer_facts(layer: LayerView, folded: bool = True) -> LayerFacts:
     """Spectra and rows of one layer; with `folded=False` the bare weights stand for the effective ones."""
     weights = layer.weights()
+    check_finite(layer.name, weights)
     wide, exact = cast_weights(weights), cast_weights(weights, torch.float64)
     # folded in float64 for the spectra: centring leaves an eigenvalue 0, of which float32 would make 1e-8
     acting = fold_weights(exact) if folded else fold(exact.w_v, exact.w_proj)
@@ -71,9 +72,8 @@ def layer_facts(layer: LayerView, folded: bool = True) -> LayerFacts:
     return LayerFacts(layer.index, packed, used, raw, effective, _mean_token(total, acting, *found), rows)
 
 
-def check_finite(layer: LayerView) -> None:
+def check_finite(layer: str, w: HeadWeights) -> None:
     """Weights that hold NaN or infinity have no spectrum: say which layer's and which."""
-    w = layer.weights()
     parts = {"W_V": w.w_v, "W_proj": w.w_proj, "b_V": w.b_v, "b_proj": w.b_proj, "LayerScale": w.out_scale}
     for name, norm in (("norm", w.norm), ("output norm", w.out_norm), ("norm after the sum", w.post_norm)):
         if norm is not None:
@@ -81,7 +81,7 @@ def check_finite(layer: LayerView) -> None:
     bad = [name for name, value in parts.items() if value is not None and not bool(torch.isfinite(value).all())]
     if bad:
         raise WeightsError(
-            f"{layer.name}: {' and '.join(bad)} hold NaN or infinity, so H has no spectrum: check the weights that "
+            f"{layer}: {' and '.join(bad)} hold NaN or infinity, so H has no spectrum: check the weights that "
             "were loaded (a diverged training, a damaged file)"
         )
 
