@@ -16,6 +16,7 @@ from unsmooth.errors import OptionError
 from unsmooth.metrics.features import Features
 from unsmooth.metrics.registry import METRICS, PRESETS, Metric, Panel, metric_named, register_metric, resolve
 from unsmooth.page import build_report
+from unsmooth.page.course import leading_metrics
 from unsmooth.page.data import page_data
 
 
@@ -85,11 +86,9 @@ def test_a_new_row_appears_in_frame_page_and_comparison_with_its_direction(norm_
     assert set(a.frame()["metric"]) == {"norm_spread", "hfc_lfc"}
     here = compare(a, b).set_index(["metric", "point"]).loc[("norm_spread", "blocks.0.pre")]
     assert (here["difference"] < 0, here["smoother"]) == (True, "b")
-    page = page_data([Subject("x", a)])
-    assert page["metrics"]["norm_spread"]["smoother"] == -1
-    assert {"metrics": ["norm_spread"], "reading": "Lower: tokens have more similar lengths (smoother)."} in page[
-        "families"
-    ]
+    assert page_data([Subject("x", a)])["metrics"]["norm_spread"] == "spread of norms"
+    assert leading_metrics([Subject("x", a)]) == ["hfc_lfc", "norm_spread"]  # a panel of its own
+    assert (norm_spread.sign, norm_spread.panel.caption[:6]) == (-1, "Lower:")
     assert "spread of norms" in build_report([Subject("x", a)])
     console = Console(record=True, width=200)
     console.print(by_layer(a, "all"))
