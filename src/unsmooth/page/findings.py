@@ -96,7 +96,7 @@ def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) ->
         Link("depth", {"tokens": policy, "metric": metric}),
         ".",
     ]
-    if others := _others(measurement, metrics, policy, ways(stretches)):
+    if others := _others(measurement, metrics, policy, tuple(stretch.way for stretch in stretches)):
         parts.append(f" {others}.")
     if made := _made(measurement, metric, policy, stretches):
         chosen = {"tokens": policy, "metric": metric, "reading": "residual", "model": str(index)}
@@ -160,11 +160,12 @@ def _others(measurement: Measurement, metrics: Sequence[str], policy: str, leadi
     """Whether the other leading metrics tell the same course."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for metric in metrics[1:]:
-        groups.setdefault(ways(course(measurement, metric, policy)), []).append(METRICS[metric].title)
+        found = tuple(stretch.way for stretch in course(measurement, metric, policy))
+        groups.setdefault(found, []).append(METRICS[metric].title)
     said = []
     if agreeing := groups.pop(leading, []):
         said.append(f"{listed(agreeing)} {'agree' if len(agreeing) > 1 else 'agrees'}")
-    said += [f"by {listed(titles)} it {shape(found)}" for found, titles in groups.items()]
+    said += [f"by {listed(titles)} it {shape(told)}" for told, titles in groups.items()]
     text = "; ".join(said)
     return text[:1].upper() + text[1:]
 

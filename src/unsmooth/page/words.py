@@ -39,15 +39,15 @@ def named(name: str) -> str:
 
 
 def shape(ways: Sequence[int]) -> str:
-    """The shape of a course (+1 smooths, −1 sharpens) as a predicate, marked up.
+    """The shape of a course (+1 smooths, −1 sharpens, 0 neither is clear) as a predicate, marked up.
 
     >>> import re
     >>> re.sub("<.*?>", "", shape((-1, 1))), shape(())
     ('first sharpens, then smooths', 'does not clearly change')
     """
-    if not ways:
+    if not any(ways):
         return "does not clearly change"
-    verbs = [DOES[way] for way in ways]
+    verbs = [DOES[way] if way else "shows no clear change" for way in ways]
     return verbs[0] if len(verbs) == 1 else "first " + ", then ".join(verbs)
 
 
