@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from unsmooth.cli.app import app
+from unsmooth.cli.app import VERBS, app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -96,3 +96,13 @@ def test_the_extras_that_the_readme_names_are_those_of_the_project() -> None:
     extras = set(project["optional-dependencies"]) - {"all", "docs", "dev"}
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == extras
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in readme
+
+
+def test_no_help_text_is_cut_off_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ([], *([verb] for verb in VERBS)):
+        shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"}, terminal_width=80)
+        assert shown.exit_code == 0
+        assert max(map(len, shown.output.splitlines())) <= 80, words
+        assert not re.search(r"\.\.\.$", shown.output.partition("\n")[2], re.MULTILINE), shown.output
+    assert all(line in CliRunner().invoke(app, ["--help"], terminal_width=80).output for line in VERBS.values())

@@ -9,19 +9,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-# One file per verb, each with one function `command`.
-VERBS = (
-    "demo",
-    "measure",
-    "explain",
-    "simulate",
-    "report",
-    "compare",
-    "check",
-    "train",
-    "evaluate",
-    "reproduce",
-)
+# One file per verb, each with one function `command`; a line that the list of verbs shows whole on 80 columns.
+VERBS = {
+    "demo": "Analyse the shipped models and write a page to open.",
+    "measure": "Measure how alike tokens are, at every layer.",
+    "explain": "Explain from the weights which layers smooth or sharpen.",
+    "simulate": "Iterate one attention layer: does it smooth or sharpen?",
+    "report": "Write one HTML page about one or several models.",
+    "compare": "Compare two runs or two models, with intervals.",
+    "check": "Hold a measurement against bounds, for CI.",
+    "train": "Train a recipe's model, plain or reparametrised.",
+    "evaluate": "Evaluate a trained model on its test set.",
+    "reproduce": "Reproduce a figure or table of the paper or poster.",
+}
 
 
 class Verbs(TyperGroup):
@@ -58,5 +58,5 @@ def _root(
     pass
 
 
-for _verb in VERBS:
-    app.command(_verb)(import_module(f"unsmooth.cli.{_verb}").command)
+for _verb, _line in VERBS.items():
+    app.command(_verb, short_help=_line)(import_module(f"unsmooth.cli.{_verb}").command)
