@@ -38,7 +38,7 @@ def test_one_forward_per_batch_gives_the_numbers_of_three_walks(kind: str) -> No
         measured = unsmooth.measure(model, data, "paper", "all,no-outliers", **settings)
     part: Any = data[1]
     first = part[:1] if kind == "images" else {name: value[:1] for name, value in part.items()}
-    explained = unsmooth.explain(model, [data[0], first], spectra=8)
+    explained = unsmooth.explain(model, [data[0], first], "all,no-outliers", spectra=8, **settings)
     viewed = view_tokens(model, data[0], 1)
     sizes = forwards(model)
     with pytest.warns(UserWarning, match="padding") if kind == "text" else torch.no_grad():
@@ -80,3 +80,19 @@ def test_where_a_whole_batch_is_too_much_unfused_it_is_explained_apart(monkeypat
 def test_a_result_draws_itself() -> None:
     drawing = unsmooth.measure(vit(), images(2), "hfc_lfc").plot()
     assert drawing.svg().startswith("<svg")
+
+
+def test_steps_are_explained_under_the_policies_that_are_measured_and_the_page_takes_its_own() -> None:
+    from unsmooth.page.build import _under
+
+    subject = analyse(vit(), images(2), metrics="paper", tokens="all,patches", explain_inputs=4)
+    explanation = subject.explanation
+    assert explanation is not None
+    assert explanation.policies == ("all", "patches")
+    turned = explanation.under("patches")
+    assert turned.policies == ("patches", "all")
+    assert turned.frame().equals(explanation.frame("patches"))
+    assert turned.agreement() == explanation.agreement(tokens="patches")
+    assert explanation.under("content").policies == ("all", "patches")  # not measured: as it is
+    assert _under(subject, "patches").agreements["frozen"] == explanation.agreement("frozen_ratio", tokens="patches")
+    assert _under(subject, "patches").agreements["frozen"] != subject.agreements["frozen"]

@@ -68,7 +68,8 @@ def analyse(
     policies = tokens or fitting_policies(first, special)
     measurer = Measurer(model, metrics or tuple(METRICS), policies, **settings, origin=origin)
     viewer = TokenViewer(model, example, tokenizer=tokenizer, origin=origin)
-    explained = _Explained(model, explain_inputs, origin)
+    asked = {"tokens": policies, "tokenizer": tokenizer, "special_ids": special_ids, "origin": origin}
+    explained = _Explained(model, explain_inputs, asked)
     with measurer:
         for number, batch in enumerate(itertools.chain([first], walked)):
             with ExitStack() as stack:
@@ -82,16 +83,16 @@ def analyse(
 class _Explained:
     """The explanation of the first inputs, as far as the model allows it."""
 
-    def __init__(self, model: nn.Module | LoadedModel, most: int, origin: Origin) -> None:
+    def __init__(self, model: nn.Module | LoadedModel, most: int, settings: dict[str, Any]) -> None:
         self.notes: list[str] = []
         self._module = module_of(model)
         self._explainer: Explainer | None = None
         self._most = most
         if most:
-            self._try(lambda: self._start(model, origin))
+            self._try(lambda: self._start(model, settings))
 
-    def _start(self, model: nn.Module | LoadedModel, origin: Origin) -> None:
-        self._explainer = Explainer(model, most=self._most, origin=origin)
+    def _start(self, model: nn.Module | LoadedModel, settings: dict[str, Any]) -> None:
+        self._explainer = Explainer(model, most=self._most, **settings)
 
     def walk(self, batch: Any, listeners: Sequence[Any]) -> None:
         """One forward pass for all listeners, and for the explanation while inputs of it are wanted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,10 @@ class Explanation:
     def policies(self) -> tuple[str, ...]:
         """The token policies that steps were measured under."""
         return tuple(dict.fromkeys(row.get("policy", ALL_TOKENS) for row in self.layers))
+
+    def under(self, tokens: str) -> Explanation:
+        """The same with this policy first, which tables and figures then show; as it is where no step has it."""
+        return replace(self, layers=sorted(self.layers, key=lambda row: row.get("policy", ALL_TOKENS) != tokens))
 
     def frame(self, tokens: str | None = None) -> pd.DataFrame:
         """One row per layer and input, predictions beside measurements, under the first token policy or another."""

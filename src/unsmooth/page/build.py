@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ def build_report(subjects: Sequence[Subject], *, title: str | None = None, comma
         command: how the page was made, for its provenance.
     """
     _check(subjects)
+    subjects = [_under(subject, shared_policies(subjects)[0]) for subject in subjects]
     sections = [section for section in SECTIONS if _has(section, subjects)]
     script = "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in SCRIPTS) + "\n})();"
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -60,6 +62,11 @@ def build_report(subjects: Sequence[Subject], *, title: str | None = None, comma
             f"<script>{script}</script></body></html>\n",
         ]
     )
+
+
+def _under(subject: Subject, tokens: str) -> Subject:
+    """Explained by the steps of the tokens that head the page."""
+    return subject if subject.explanation is None else replace(subject, explanation=subject.explanation.under(tokens))
 
 
 def asset(name: str) -> str:

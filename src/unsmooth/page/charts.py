@@ -364,6 +364,7 @@ def exponents_section(subjects: Subjects) -> str:
             return prediction.exponents_panel(frame, label=label, wide=wide)
 
         said = "Above zero the sub-layer sharpens, below it smooths. The band is one standard deviation over inputs."
+        said += f" Steps are measured on the tokens “{explanation.policies[0]}”."
         svg = drawn(len(found), draw_lines, chart="exponents", model=index)
         lines.append(_panel(index, subject, svg, _reading(said)))
         columns = prediction.rows_of(frame)
