@@ -50,6 +50,17 @@ def test_an_unreadable_last_image_does_not_throw_the_others_away(
     assert not out.exists()
 
 
+def test_a_page_is_written_of_the_images_that_could_be_read(
+    cli: Callable[..., Any], tiny: list[str], pictures: Path, tmp_path: Path
+) -> None:
+    (pictures / "9.png").write_bytes(b"no image")
+    page = tmp_path / "page.html"
+    done = cli("report", *tiny, "--data", pictures, "--batch-size", 2, "--out", page, code=1)
+    assert "9.png is not a readable image" in done.stderr
+    assert "4 samples" in page.read_text()
+    assert "interrupted" in page.read_text()
+
+
 # A real signal while the third batch is being measured.
 SIGNALLED = """
 import os, signal, sys

@@ -83,6 +83,10 @@ class Interruption:
                 yield batch
             begun = True
 
+    def track(self, batches: Iterable[Any], label: str, total: int | None) -> Iterator[Any]:
+        """`until`, with a progress bar."""
+        return self.until(track(batches, label, total))
+
     def leave(self) -> None:
         """After what was finished is written: the error, or the exit code that says a signal came."""
         if self.error is not None:

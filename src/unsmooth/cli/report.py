@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Measure and explain models, and write one HTML page about them that opens without a network."""
     from unsmooth.analysis import Origin, analyse
-    from unsmooth.cli.progress import track
+    from unsmooth.cli.progress import Interruption
     from unsmooth.figures import check_folder
     from unsmooth.page import build_report
     from unsmooth.sources import open_data
@@ -74,15 +74,19 @@ def command(
     with nothing_half_done(out):
         opened = list(options.open_models(models, weights, random_init, model_option, device, dtype))
         batches = [open_data(data, loaded, **reading) for loaded in opened]  # all fit, or nothing is begun
-        subjects = [
-            analyse(
+        subjects, stops = [], [Interruption() for _ in opened]
+        for name, loaded, given, stop in zip(called, opened, batches, stops, strict=True):
+            subject = analyse(
                 loaded, given, name, metrics=metrics, tokens=tokens, explain_inputs=explain_inputs, example=example,
-                degenerate=degenerate, track=track, origin=Origin.of(loaded, given, options.command_line()),
-            )
-            for name, loaded, given in zip(called, opened, batches, strict=True)
-        ]  # fmt: skip
+                degenerate=degenerate, origin=Origin.of(loaded, given, options.command_line()),
+                track=stop.track,
+            )  # fmt: skip
+            subject.measurement.partial = bool(stop)
+            subjects.append(subject)
         write_result(out, build_report(subjects, command=options.command_line()))
     _tell(out, write_figures(subjects, figures), subjects, as_json)
+    for stop in stops:  # the page holds what could be read; now the error, and its exit code
+        stop.leave()
 
 
 @contextmanager
