@@ -39,7 +39,7 @@ def test_explain_prints_tables_and_writes_a_file_and_figures(app: typer.Typer, t
     pytest.importorskip("matplotlib")
     out, figures = tmp_path / "e.json", tmp_path / "figures"
     text = invoke(
-        app, "explain", *TINY, "--data", "bundled", "--limit", 2, "--spectra", 1, "--out", out, "--figures", figures
+        app, "explain", *TINY, "--data", "bundled", "--samples", 2, "--spectra", 1, "--out", out, "--figures", figures
     )
     for words in ("Dominating eigenvalues", "Predicted against measured", "[−1, 0)", "2 inputs"):
         assert words in text
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_hold_figures_is_refused_before_the_work(app: typer
 
 def test_a_terminal_of_80_columns_shows_every_number_whole(app: typer.Typer) -> None:
     pytest.importorskip("timm")
-    arguments = ["explain", *TINY, "--data", "random", "--limit", "2", "--spectra", "1"]
+    arguments = ["explain", *TINY, "--data", "random", "--samples", "2", "--spectra", "1"]
     text = CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments, catch_exceptions=False).output
     tables = text.partition("exponent: ")[0]
     assert "γ, small step" in tables
@@ -75,7 +75,7 @@ def test_a_terminal_of_80_columns_shows_every_number_whole(app: typer.Typer) -> 
 
 def test_explain_gives_json(app: typer.Typer) -> None:
     pytest.importorskip("timm")
-    text = invoke(app, "explain", *TINY, "--data", "random", "--limit", 1, "--spectra", 0, "--json")
+    text = invoke(app, "explain", *TINY, "--data", "random", "--samples", 1, "--spectra", 0, "--json")
     assert json.loads(text)["schema"] == "unsmooth.explanation/2"
 
 

@@ -81,4 +81,4 @@ def test_padding_in_the_picture_is_not_guessed(name: str) -> None:
     mask = torch.ones(BATCH, 16, 16) if name == "pixel_mask" else torch.ones(BATCH, 5)
     mask[1, 3:] = 0
     with pytest.raises(FeatureError, match=r"the inputs describe \(2, 7\)"):
-        measure(case.model(), [{**case.inputs(), name: mask}], tokens="content")
+        measure(case.model(), [{**case.inputs(), name: mask}], tokens="content", special_ids=[])

@@ -10,6 +10,7 @@ from page.person import Person
 
 from unsmooth.analysis import Subject, analyse
 from unsmooth.figures import save_figures, subject_figures
+from unsmooth.figures.prediction import SERIES, rates_by_layer
 from unsmooth.page import build_report
 from unsmooth.page.data import shared_policies
 from unsmooth.page.findings import findings
@@ -34,7 +35,10 @@ def test_one_layer_is_seen_and_a_long_name_does_not_stick_out(browser: Person, t
     browser.open(tmp_path / "page.html")
     browser.until("document.documentElement.dataset.ready === 'yes'")
     dots = "document.querySelectorAll('#exponent-charts svg.wide path[stroke-linecap=round]').length"
-    assert browser.evaluate(dots) == 8  # four series, two models: no line has one point
+    explanation = subjects[0].explanation
+    assert explanation is not None
+    series = [s for s in SERIES if s.name in rates_by_layer(explanation.frame())]
+    assert browser.evaluate(dots) == 2 * len(series)  # of two models: no line has one point
     assert browser.evaluate("document.documentElement.scrollWidth") <= 1280
     save_figures(subject_figures(subjects), tmp_path, ["svg"])
     assert "h0" in (tmp_path / "exponents.svg").read_text()

@@ -163,7 +163,7 @@ class Explainer:
             inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures
         )
         if "content" in self.policies and self._kinds.text:
-            self._special.check(self._kinds.special, self._kinds.padding, v.causal)
+            self._special.check(self._kinds, v.causal)
         self._kinds = self._kinds.first(None if self.most is None else self.most - self.inputs)
         self._pictures = v.family.pictures is not None and pictures_follow(inputs)
 

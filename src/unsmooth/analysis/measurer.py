@@ -138,7 +138,7 @@ class Measurer:
         )
         self._note_padding()
         if "content" in self.policies and self._kinds.text:
-            self._special.check(self._kinds.special, self._kinds.padding, v.causal)
+            self._special.check(self._kinds, v.causal)
         self._same_as, self._farthest = {}, {}
         self._listening = True
 

@@ -58,6 +58,7 @@ class TokenKinds:
     text: bool | None = None  # token ids, or (False) images; None where the inputs do not tell
     suffix: int = 0
     pictures: int | None = None  # tokens of a picture may follow those of text, the first so many being no patches
+    marked: bool = False  # the batch itself says which tokens are special
 
     def first(self, count: int | None) -> TokenKinds:
         """Of the first samples only."""
@@ -82,13 +83,13 @@ class TokenKinds:
             return cls(prefix, suffix=suffix)
         special = None
         ids = batch.get("input_ids")
-        if isinstance(batch.get("special_tokens_mask"), Tensor):
+        if marked := isinstance(batch.get("special_tokens_mask"), Tensor):
             special = batch["special_tokens_mask"] != 0
         elif isinstance(ids, Tensor) and special_ids is not None:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), dtype=ids.dtype, device=ids.device))
         text = True if ids is not None else False if _NO_TEXT & set(batch) else None
         pictures = pictures if pictures_follow(batch) else None
-        return cls(prefix, padding_of(batch, prefix, model), special, text, suffix, pictures)
+        return cls(prefix, padding_of(batch, prefix, model), special, text, suffix, pictures, marked)
 
 
 def token_mask(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
-from jaxtyping import Bool
-from torch import Tensor, nn
+from torch import nn
 
+from unsmooth.analysis.policies import TokenKinds
 from unsmooth.errors import OptionError
 from unsmooth.models.taps import find
 from unsmooth.sources.loaded import LoadedModel
@@ -44,19 +44,18 @@ class SpecialTokens:
         around = _ids(config, _AROUND)
         return cls(around | _ids(config, _ALSO) if around else None, told=False)
 
-    def check(
-        self, special: Bool[Tensor, "batch token"] | None, padding: Bool[Tensor, "batch token"] | None, causal: bool
-    ) -> None:
+    def check(self, kinds: TokenKinds, causal: bool) -> None:
         """OptionError unless it is known which tokens of a batch are special.
 
         A configuration may name some of them only (ESM's its end, not its beginning). Encoders put one at either end
         of a text: where those that are named do not stand there, others would be taken for content.
         """
+        special, padding = kinds.special, kinds.padding
         if special is None:
             raise OptionError(
                 f"tokens='content' leaves out special tokens, but nothing says which they are: {_WHAT_TO_DO}"
             )
-        if self.told or causal:
+        if self.told or kinds.marked or causal:
             return
         kept = torch.ones_like(special) if padding is None or padding.shape != special.shape else ~padding
         first, last = kept.int().argmax(-1), kept.shape[1] - 1 - kept.flip(-1).int().argmax(-1)
