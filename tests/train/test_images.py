@@ -196,15 +196,25 @@ def test_splits_that_name_other_classes_are_refused(tmp_path: Path, tiny_recipe:
         load_splits(tmp_path, tiny_recipe)
 
 
-@given(st.floats(0.1, 1), st.floats(0.1, 1))
+@given(st.floats(0.1, 1), st.floats(0.1, 1), st.integers(0, 3))
 @settings(deadline=None, max_examples=30)
-def test_subsets_are_balanced_and_nested(a: float, b: float) -> None:
+def test_subsets_are_balanced_and_nested(a: float, b: float, subset: int) -> None:
     small, large = sorted((a, b))
     labels = torch.arange(400) % 4
     images = ImageSet(torch.arange(400, dtype=torch.int64).view(-1, 1, 1, 1), labels)
-    inner, outer = keep_fraction(images, small), keep_fraction(images, large)
+    inner, outer = keep_fraction(images, small, subset), keep_fraction(images, large, subset)
     assert set(inner.pixels.flatten().tolist()) <= set(outer.pixels.flatten().tolist())
     assert (inner.labels.bincount(minlength=4) == round(100 * small)).all()
+
+
+def test_each_subset_holds_other_images_and_the_same_ones_every_time() -> None:
+    images = ImageSet(torch.arange(400, dtype=torch.int64).view(-1, 1, 1, 1), torch.arange(400) % 4)
+    first, second, third = (keep_fraction(images, 0.1, subset).pixels.flatten().tolist() for subset in (0, 1, 2))
+    assert first == list(range(40))  # the first of every class, as ever
+    assert second[:8] == [23, 28, 33, 40, 66, 71, 74, 77]
+    assert len(set(first) & set(second)) < 12
+    assert len(set(third) & set(second)) < 12
+    assert keep_fraction(images, 1, 5) is images
 
 
 def test_fractions_outside_the_data_are_refused(tiny_data: Path) -> None:

@@ -63,12 +63,14 @@ def test_tensorboard_shows_an_epoch_once_that_a_kill_made_run_twice(tmp_path: Pa
 
 def test_the_record_says_what_was_run(tiny_data: Path, tiny_recipe: Recipe, tmp_path: Path) -> None:
     started = time.monotonic()
-    run = Run(tiny_recipe.override(["epochs=1"]), "smoothing", seed=2, fraction=0.5)
+    run = Run(tiny_recipe.override(["epochs=1"]), "smoothing", seed=2, fraction=0.5, subset=3)
     train(run, tiny_data, tmp_path, device="cpu", tensorboard=False)
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["schema"] == "unsmooth-record/1"
-    assert (record["variant"], record["seed"], record["fraction"]) == ("smoothing", 2, 0.5)
-    assert record["command"].startswith("unsmooth train cifar100-fast --variant smoothing --seed 2 --fraction 0.5")
+    assert [record[k] for k in ("variant", "seed", "fraction", "subset")] == ["smoothing", 2, 0.5, 3]
+    assert record["command"].startswith(
+        "unsmooth train cifar100-fast --variant smoothing --seed 2 --fraction 0.5 --subset 3 "
+    )
     assert 0 <= record["minutes"] <= (time.monotonic() - started) / 60 + 0.01
     assert 0 < record["epochs"][0]["milliseconds_per_step"] <= 1e3 * (time.monotonic() - started)
     assert record["epochs"][0]["spectrum"]["positive"] == [1.0, 1.0]

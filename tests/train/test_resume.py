@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,21 @@ def test_a_checkpoint_from_before_data_was_hashed_goes_on(run: Run, tiny_data: P
     save_file(load_file(path), path, metadata)
     forget(folder, "record.json")
     assert "data_hash" not in checkpoint.read_checkpoint(path)[1]
+    assert again(run, tiny_data, folder)[1] == []
+
+
+def test_files_from_before_there_were_subsets_are_of_the_first(run: Run, tiny_data: Path, folder: Path) -> None:
+    path = folder / checkpoint.CURRENT
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    metadata["state"] = metadata["state"].replace('"subset": 0, ', "")
+    save_file(load_file(path), path, metadata)
+    record = json.loads((folder / "record.json").read_text())
+    del record["subset"]
+    (folder / "record.json").write_text(json.dumps(record))
+    assert "subset" not in checkpoint.read_checkpoint(path)[1]
+    assert again(run, tiny_data, folder) == (record, [])
+    forget(folder, "record.json")
     assert again(run, tiny_data, folder)[1] == []
 
 

@@ -32,6 +32,7 @@ Variant = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Initialisation, data order and augmentation.")]
 Fraction = Annotated[float, typer.Option(help="Share of every class to train on; smaller subsets lie inside larger.")]
+Subset = Annotated[int, typer.Option(help="Which images --fraction takes: each number draws others of every class.")]
 SameSteps = Annotated[bool, typer.Option("--same-steps", help="As many steps as all data takes, not as many epochs.")]
 Std = Annotated[float | None, typer.Option(help="Standard deviation of ψ's initialisation; by default the form's.")]
 Changes = Annotated[
@@ -47,6 +48,7 @@ def command(
     variant: Variant = "plain",
     seed: Seed = 0,
     fraction: Fraction = 1.0,
+    subset: Subset = 0,
     same_steps: SameSteps = False,
     std: Std = None,
     changes: Changes = None,
@@ -61,7 +63,7 @@ def command(
     """
     from unsmooth.train import Run, find_recipe
 
-    run = Run(find_recipe(recipe).override(changes or []), variant, seed, fraction, same_steps, std)
+    run = Run(find_recipe(recipe).override(changes or []), variant, seed, fraction, same_steps, std, subset)
     folder = out or Path("runs") / run.name
     try:
         record = train_with_progress(run, data, folder, device, tensorboard)

@@ -49,6 +49,7 @@ class Run:
     fraction: float = 1.0
     same_steps: bool = False  # as many steps as all data would take, instead of as many epochs
     std: float | None = None  # of ψ's initialisation
+    subset: int = 0  # which images the fraction holds
 
     def __post_init__(self) -> None:
         """Refuse what no run can be, before any data is read."""
@@ -61,6 +62,10 @@ class Run:
             raise OptionError(f"std must be positive and finite, got {self.std}")
         if not 0 <= self.seed < 2**32:
             raise OptionError(f"seed must lie in 0…{2**32 - 1}, got {self.seed}")
+        if not 0 <= self.subset < 2**32:
+            raise OptionError(f"subset must lie in 0…{2**32 - 1}, got {self.subset}")
+        if self.subset and self.fraction == 1:
+            raise OptionError(f"subset {self.subset} is one of many only below fraction 1: leave it out, or fraction=…")
 
     @property
     def name(self) -> str:
@@ -70,6 +75,7 @@ class Run:
         'cifar100-10pct-sharpening-seed1'
         """
         share = "" if self.fraction == 1 else f"-{self.fraction * 100:g}pct"
+        share += f"-subset{self.subset}" if self.subset else ""
         std = "" if self.std is None else f"-std{self.std:g}"
         steps = "-steps" if self.same_steps else ""
         return f"{self.recipe.name}{share}{steps}-{self.variant}{std}-seed{self.seed}"
@@ -81,7 +87,7 @@ class Run:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must agree with."""
-        plain = {k: getattr(self, k) for k in ("variant", "seed", "fraction", "same_steps", "std")}
+        plain = {k: getattr(self, k) for k in ("variant", "seed", "fraction", "subset", "same_steps", "std")}
         return {"recipe": self.recipe.as_dict(), **plain}
 
 
@@ -100,7 +106,7 @@ def train(
     """Train to the end, from a checkpoint in `out` if there is one; returns the record that was written."""
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    images, test = load_splits(data, run.recipe, run.fraction)
+    images, test = load_splits(data, run.recipe, run.fraction, run.subset)
     trainer = _make_trainer(run, images, device, speed, world)
     state = {**run.state(), "data_hash": data_hash(images, test)}
     with claimed(folder) if rank == 0 else contextlib.nullcontext():  # the first process alone writes
@@ -179,7 +185,7 @@ def _finish(
     """Bake, evaluate in float32, save the model and the record."""
     plain = baked(trainer.model, run.variant)
     final = evaluate(plain, test.pixels, test.labels, run.recipe, precision="float32").as_dict()
-    about = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": run.fraction}
+    about = {"run": run.name, **{k: getattr(run, k) for k in ("variant", "seed", "fraction", "subset")}}
     record = {
         **about,
         "hardware": journal.hardware(trainer.device, trainer.world),
@@ -204,6 +210,7 @@ def command_of(run: Run) -> str:
     standard = RECIPES.get(run.recipe.name, RECIPES["cifar100"])  # a recipe of one's own: changes of the paper's
     words = ["unsmooth", "train", standard.name, "--variant", run.variant, "--seed", str(run.seed)]
     words += ["--fraction", str(run.fraction)] if run.fraction != 1 else []
+    words += ["--subset", str(run.subset)] if run.subset else []
     words += ["--same-steps"] if run.same_steps else []
     words += ["--std", str(run.std)] if run.std is not None else []
     for item in dataclasses.fields(run.recipe):

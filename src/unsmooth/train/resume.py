@@ -40,7 +40,8 @@ def finished(state: dict[str, Any], folder: Path) -> dict[str, Any] | None:
 
 
 def _refuse_another(state: dict[str, Any], found: dict[str, Any], path: Path) -> None:
-    """Every value must agree; older files do not know the hash of their data."""
+    """Every value must agree; older files know neither the hash of their data nor any subset but the first."""
+    found = {"subset": 0, **found}
     for key, value in state.items():
         if found.get(key) != value and (key != "data_hash" or key in found):
             raise CheckpointError(

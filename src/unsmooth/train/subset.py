@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from unsmooth.train.recipes import Recipe
 MEAN_TOLERANCE = 0.02  # a wrong channel order or another data set moves a mean by more
 
 
-def keep_fraction(images: ImageSet, fraction: float) -> ImageSet:
+def keep_fraction(images: ImageSet, fraction: float, subset: int = 0) -> ImageSet:
     """The same share of every class; the subset of a smaller fraction lies inside that of a larger one.
 
-    Images are in the order of their pixels' hash, so a subset depends on nothing but the images.
+    Images are in the order of their pixels' hash, so a subset depends on nothing but the images. Subset 0 takes the
+    first ones; any other number is the seed of an order of each class's images, and their first ones are taken.
     """
     if not 0 < fraction <= 1:
         raise OptionError(f"fraction must lie in (0, 1], got {fraction}")
@@ -27,8 +29,17 @@ def keep_fraction(images: ImageSet, fraction: float) -> ImageSet:
     kept = []
     for label in images.labels.unique().tolist():
         members = (images.labels == label).nonzero()[:, 0]
+        if subset:
+            members = members[_shuffled(len(members), f"subset {subset}, class {label}")]
         kept.append(members[: max(1, round(fraction * len(members)))])
     return images.take(torch.cat(kept).sort().values)
+
+
+def _shuffled(count: int, seed: str) -> list[int]:
+    """0 … count − 1 in an order that is the same everywhere: Python promises its `random()`, no library its shuffle."""
+    draw = random.Random(seed)
+    keys = [draw.random() for _ in range(count)]
+    return sorted(range(count), key=keys.__getitem__)
 
 
 def check_images(images: ImageSet, recipe: Recipe, split: str, remedy: bool = True) -> None:
@@ -75,13 +86,13 @@ def _check_means(images: ImageSet, recipe: Recipe, split: str, refuse: Callable[
             raise refuse(f"channel means of {split} near {','.join(map(str, recipe.mean))}", shown, advice)
 
 
-def load_splits(path: str | Path, recipe: Recipe, fraction: float = 1.0) -> tuple[ImageSet, ImageSet]:
+def load_splits(path: str | Path, recipe: Recipe, fraction: float = 1.0, subset: int = 0) -> tuple[ImageSet, ImageSet]:
     """Train (its class-balanced fraction) and test, both checked."""
     train, test = load_images(path, "train"), load_images(path, "test")
     for images, split in ((train, "train"), (test, "test")):
         check_images(images, recipe, split)
     same_classes(train.class_names, test.class_names, "train and test")
-    return keep_fraction(train, fraction), test
+    return keep_fraction(train, fraction, subset), test
 
 
 def same_classes(names: Sequence[str], others: Sequence[str], both: str) -> None:
