@@ -173,6 +173,21 @@ def test_the_command_of_a_recipe_of_ones_own_says_how_it_differs_from_the_papers
     assert command_of(run) == wanted
 
 
+def test_another_subset_is_in_name_command_and_state() -> None:
+    run = Run(find_recipe("cifar100"), fraction=0.1, subset=1)
+    assert run.name == "cifar100-10pct-subset1-plain-seed0"
+    assert command_of(run) == "unsmooth train cifar100 --variant plain --seed 0 --fraction 0.1 --subset 1 --data PATH"
+    assert run.state()["subset"] == 1
+
+
+@pytest.mark.parametrize("depth", [6, 24, 36])
+def test_a_depth_has_a_recipe_of_its_own(depth: int) -> None:
+    run = Run(find_recipe(f"cifar100-depth{depth}"), fraction=0.1)
+    assert dataclasses.replace(run.recipe, name="cifar100", depth=12) == find_recipe("cifar100")
+    assert run.name == f"cifar100-depth{depth}-10pct-plain-seed0"
+    assert command_of(run).startswith(f"unsmooth train cifar100-depth{depth} --variant plain --seed 0 --fraction 0.1")
+
+
 def test_the_command_of_a_run_keeps_every_digit() -> None:
     run = Run(find_recipe("cifar100"), "smoothing", fraction=0.333333333, std=0.123456789)
     assert "--fraction 0.333333333 --std 0.123456789" in command_of(run)
@@ -187,6 +202,8 @@ def test_the_command_of_a_run_keeps_every_digit() -> None:
         ({"variant": "smoothing", "std": float("nan")}, r"std must be positive and finite, got nan"),
         ({"seed": -1}, r"seed must lie in 0…4294967295, got -1"),
         ({"seed": 10**20}, r"seed must lie in 0…4294967295, got 1"),
+        ({"subset": -1, "fraction": 0.1}, r"subset must lie in 0…4294967295, got -1"),
+        ({"subset": 2}, r"subset 2 is one of many only below fraction 1: leave it out"),
         ({"variant": "sharp"}, r"unknown variant 'sharp'"),
     ],
 )

@@ -39,6 +39,24 @@ def test_every_seed_of_the_tables_is_run() -> None:
     assert [(run.seed, run.fraction) for run in forms] == [(seed, 0.1) for seed in (0, 1, 2) for _ in range(4)]
 
 
+def test_the_study_holds_its_runs_once_and_in_order() -> None:
+    names = [run.name for run in runs.run_list("study")]
+    assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 24 + 3 * len(PEERS) + 18
+    assert names[:6] == [f"cifar100-10pct-smoothing-seed{seed}" for seed in range(3, 9)]
+    assert names[6:8] == ["cifar100-10pct-subset1-plain-seed0", "cifar100-10pct-subset1-sharpening-seed0"]
+    assert names[17] == "cifar100-10pct-subset2-sharpening-seed2"
+    assert names[18] == "cifar100-10pct-sharpening-split-seed1"
+    assert names[26] == "cifar100-10pct-sharpening-eigen-std0.01-seed0"
+    assert names[50:58] == [
+        *(f"cifar100-10pct-sharpening@{part}-seed0" for part in ("first-half", "second-half", "alternate", 0, 5, 11)),
+        "cifar100-10pct-sharpening@first-half+smoothing@second-half-seed0",
+        "cifar100-10pct-smoothing@first-half+sharpening@second-half-seed0",
+    ]
+    assert names[74 : 74 + len(PEERS)] == [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]
+    assert names[-18] == "cifar100-depth6-10pct-plain-seed0"
+    assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"
+
+
 def test_the_command_line_takes_seeds_variants_and_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(runs, "run_all", lambda *given, **options: asked.append((*given, options)))

@@ -16,10 +16,13 @@ from unsmooth.errors import OptionError, WeightsError
 from unsmooth.files import write_atomically
 from unsmooth.train.journal import FAILURE_SCHEMA, RECORD, read_log, write_record
 from unsmooth.train.loop import Run, TrainingError, command_of, train
-from unsmooth.train.recipes import find_recipe
+from unsmooth.train.recipes import DEPTHS, find_recipe
 from unsmooth.train.step import Speed
 
 POSTER = ("plain", "sharpening", "smoothing")
+STARTS = (0.01, 0.1, 0.3, 1.0)  # standard deviations of ψ
+PARTS = ("first-half", "second-half", "alternate")
+ALONE = ("0", "5", "11")  # the first, a middle and the last of 12 layers
 
 
 def run_list(name: str) -> list[Run]:
@@ -37,13 +40,34 @@ def run_list(name: str) -> list[Run]:
         "ten-percent": poster,
         "half": [Run(recipe, variant, 0, 0.5) for variant in POSTER],
         "forms": others,
-        "initialisation": [Run(recipe, "sharpening-eigen", 0, 0.1, std=s) for s in (0.01, 0.1, 0.3, 1.0)],
-        "ratio": [Run(recipe, f"sharpening@{part}", 0, 0.1) for part in ("first-half", "second-half", "alternate")],
+        "initialisation": [Run(recipe, "sharpening-eigen", 0, 0.1, std=s) for s in STARTS],
+        "ratio": [Run(recipe, f"sharpening@{part}", 0, 0.1) for part in PARTS],
         "peers": [Run(recipe, name, 0, 0.1) for name in PEERS],
+        "study": _study(),
     }
     if name not in lists:
         raise OptionError.unknown("list of runs", name, lists)
     return lists[name]
+
+
+def _study() -> list[Run]:
+    """What the paper leaves open, on 10 % and with several seeds; runs of `forms` with seed 0 are its first."""
+    recipe, seeds, signs = find_recipe("cifar100"), (0, 1, 2), ("sharpening", "smoothing")
+    mixed = [f"{a}@first-half+{b}@second-half" for a, b in (signs, signs[::-1])]
+    layers = [f"sharpening@{part}" for part in (*PARTS, *ALONE)] + mixed
+    smoothing = [Run(recipe, "smoothing", seed, 0.1) for seed in range(3, 9)]
+    subsets = [Run(recipe, v, seed, 0.1, subset=s) for s in (1, 2) for seed in seeds for v in ("plain", "sharpening")]
+    forms = [Run(recipe, f"{v}-{form}", seed, 0.1) for seed in (1, 2) for form in ("split", "eigen") for v in signs]
+    starts = [
+        Run(recipe, variant, seed, 0.1, std=std)
+        for seed in seeds
+        for variant in ("sharpening-eigen", "sharpening")
+        for std in STARTS
+    ]
+    ratio = [Run(recipe, variant, seed, 0.1) for seed in seeds for variant in layers]
+    peers = [Run(recipe, name, seed, 0.1) for seed in seeds for name in PEERS]
+    depths = [Run(find_recipe(f"cifar100-depth{d}"), v, seed, 0.1) for seed in (0, 1) for d in DEPTHS for v in POSTER]
+    return [*smoothing, *subsets, *forms, *starts, *ratio, *peers, *depths]
 
 
 def run_all(runs: list[Run], data: Path, out: Path, records: Path, minutes: float, **options: Any) -> None:
@@ -83,7 +107,7 @@ def main() -> None:
     """Parse arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--list", required=True, help="all-data, ten-percent, half, forms, initialisation, ratio, peers"
+        "--list", required=True, help="all-data, ten-percent, half, forms, initialisation, ratio, peers, study"
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs"))
