@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from unsmooth.train import Run
 
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="cifar100, or cifar100-fast (patch 4, to try things).")
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="cifar100, cifar100-fast (patch 4, to try things), or cifar100-depth6, -depth24, -depth36.",
+    ),
 ]
 DataPath = Annotated[
     str,
