@@ -74,7 +74,7 @@ def test_the_commands_of_the_readme_run_as_printed_after_make_demo(
 
 def recipe(target: str) -> str:
     """What make would do for a target on a machine that has nothing yet."""
-    asked = ["make", "-n", target, VENV]
+    asked = ["make", "-n", "--no-print-directory", target, VENV]
     return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
