@@ -66,3 +66,15 @@ def test_the_exponent_is_held_against_the_ratio_unless_columns_are_named(made: E
 
 def test_an_explanation_is_whole_unless_said_otherwise() -> None:
     assert not Explanation([], [], [], [], about_explained()).partial
+
+
+def test_an_explanation_without_spectra_overshoots_nowhere() -> None:
+    from dataclasses import replace
+
+    from small_models import images, vit
+
+    import unsmooth
+
+    found = unsmooth.explain(vit(), images(1))
+    assert replace(found, spectra=[]).overshooting() == {}
+    assert replace(found, spectra=[]).unpromised() == {}

@@ -41,7 +41,7 @@ def _moved(explanation: Explanation) -> Iterator[tuple[int, Tensor]]:
     if explanation.about.model.placement == "post":
         return
     steps = explanation.frame().groupby("layer")["step"].mean()
-    folded = max(row["folded"] for row in explanation.spectra)
+    folded = max((row["folded"] for row in explanation.spectra), default=False)
     for row in explanation.spectra:
         if row["folded"] == folded:
             yield int(row["layer"]), float(steps[row["layer"]]) * row["layer_values"]

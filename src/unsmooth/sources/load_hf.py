@@ -177,10 +177,11 @@ def _tokenizer(transformers: Any, name: str) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         ids = set(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
+        special = len(tokenizer.all_special_ids)  # one that lacks its own unknown token looks for it for ever
     except Exception:
         return None
     # Without its vocabulary file a tokenizer may still be made, of special tokens only: all text is unknown to it.
-    return tokenizer if len(tokenizer) > len(tokenizer.all_special_ids) and _knows(tokenizer, ids) else None
+    return tokenizer if len(tokenizer) > special and _knows(tokenizer, ids) else None
 
 
 def _knows(tokenizer: Any, ids: set[int]) -> bool:

@@ -97,6 +97,8 @@ class Recipe(ABC):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The recipe that `as_dict` wrote; keys of a later version are refused by name."""
+        if not isinstance(values, Mapping):
+            raise OptionError(f"expected a recipe's keys and values, got {type(values).__name__}")
         known = {item.name for item in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
             raise OptionError.unknown("recipe key", unknown[0], sorted(known))

@@ -245,3 +245,8 @@ def test_same_steps_keeps_the_number_of_steps_and_their_rates() -> None:
     few_epochs, all_epochs = (epochs_of(run, recipe) for run in (few, all_))
     assert few_epochs * 5_000 == all_epochs * 50_000
     torch.testing.assert_close(learning_rates(recipe, 52 * few_epochs), learning_rates(recipe, 520 * all_epochs))
+
+
+def test_what_is_no_recipe_at_all_is_refused() -> None:
+    with pytest.raises(OptionError, match="expected a recipe's keys and values, got NoneType"):
+        ImageRecipe.from_dict(None)  # type: ignore[arg-type]
