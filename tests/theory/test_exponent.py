@@ -273,3 +273,8 @@ def test_the_accuracy_asked_for_is_kept_by_non_normal_weights(seed: int) -> None
     found = layer_exponent(a.float(), w.float(), accuracy=0.01)
     assert bool(found.converged)
     assert float(found.exponent) == pytest.approx(math.log(high / low), rel=0.015)
+
+
+def test_weights_that_are_no_pair_are_refused() -> None:
+    with pytest.raises(WeightsError, match=r"a pair \(w_v, w_proj\), got 0 things"):
+        layer_exponent(torch.eye(3)[None], ())  # type: ignore[arg-type]

@@ -71,6 +71,8 @@ def arrange(weights: Weights, *, twin: bool = True) -> HeadMaps:
         heads, dim, _ = weights.shape
         eye = torch.eye(dim, dtype=weights.dtype, device=weights.device)
         return HeadMaps(weights.permute(1, 0, 2).reshape(dim, -1), eye.repeat(heads, 1), heads, dim)
+    if len(weights) != 2 or not all(isinstance(w, Tensor) for w in weights):
+        raise WeightsError(f"weights must be (heads, dim, dim) or a pair (w_v, w_proj), got {len(weights)} things")
     w_v, w_proj = weights
     heads, dim, key = w_v.shape if w_v.ndim == 3 else (0, 0, 0)
     if w_proj.shape != (heads, key, dim) or not heads:
