@@ -63,6 +63,21 @@ def test_a_tokenizer_of_ones_own_is_taken(folder: Path, tmp_path: Path) -> None:
     assert tokenizer_hash(open_tokenizer(tmp_path / "mine")) == tokenizer_hash(first.tokenizer)
 
 
+def test_a_folder_of_the_cache_is_data_itself(folder: Path) -> None:
+    made = corpus(folder)
+    place = made.train.folder.parent
+    found = open_corpus([place], folder / "unused", length=16, vocabulary=5)
+    assert (found.train.key, len(found.validation)) == (made.train.key, len(made.validation))
+    assert tokenizer_hash(found.tokenizer) == tokenizer_hash(made.tokenizer)
+    assert not (folder / "unused").exists()
+    with pytest.raises(DataError, match="sequences of 16 tokens, not of 8"):
+        open_corpus([place], folder, length=8, vocabulary=5)
+    content = (place / "tokenizer.json").read_text()
+    (place / "tokenizer.json").write_text(content.replace('"lowercase": true', '"lowercase": false'))
+    with pytest.raises(CheckpointError, match="another tokenizer made"):
+        open_corpus([place], folder, length=16, vocabulary=5)
+
+
 def test_tokens_of_something_else_under_the_name_are_refused(folder: Path) -> None:
     about = corpus(folder).train.folder / "tokens.json"
     about.write_text(about.read_text().replace('"key": "', '"key": "x'))

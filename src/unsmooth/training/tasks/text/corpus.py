@@ -96,13 +96,29 @@ def open_corpus(
     """Tokens from the cache, or made now: a tokenizer trained on the texts (or the one given), then both splits.
 
     The folder's name is a hash of the texts, the tokenizer and the settings, so nothing else is ever taken for them.
+    Such a folder may also be the data itself, so that tokens travel to a machine where the texts are not.
     """
+    if len(data) == 1 and (Path(data[0]) / "train" / ABOUT).is_file():
+        return _prepared(Path(data[0]), length, tokenizer)
     found = Texts.at(data, documents)
     text_key = found.key()
     words = open_tokenizer(tokenizer) if tokenizer else _own_tokenizer(found, cache, text_key, vocabulary)
     key = f"{text_key}-{tokenizer_hash(words)}-{length}"
     splits = [_split(found, split, cache / key, words, length, key) for split in SPLITS]
+    if not (cache / key / "tokenizer.json").exists():
+        words.save_pretrained(cache / key)
     return Corpus(words, *splits)
+
+
+def _prepared(folder: Path, length: int, tokenizer: str | Path | None) -> Corpus:
+    """A folder of the cache: its tokens, and the tokenizer that made them."""
+    words = open_tokenizer(tokenizer or folder)
+    train, validation = (open_shards(folder / split) for split in SPLITS)
+    if train.key != validation.key or train.key.split("-")[1:2] != [tokenizer_hash(words)]:
+        raise CheckpointError(f"{folder} holds tokens that another tokenizer made: take the folder as it was written")
+    if train.length != length:
+        raise DataError(f"{folder} holds sequences of {train.length} tokens, not of {length}: --set length=…")
+    return Corpus(words, train, validation)
 
 
 def _own_tokenizer(found: Texts, cache: Path, text_key: str, vocabulary: int) -> Any:
