@@ -102,7 +102,7 @@ def small_text() -> TextRecipe:
     """
     return TextRecipe(
         name="small-text", depth=12, width=128, heads=4, inner=192, vocabulary=4_096, steps=8_000, batch_size=256,
-        lr=2e-3, every=2_000,
+        every=2_000,
     )  # fmt: skip
 
 
