@@ -20,7 +20,7 @@ ORDER = ("plain", "sharpening", "smoothing")
 def test_the_table_of_accuracies_is_that_of_the_records(share: float, row: str) -> None:
     line = next(line for line in PAGE.splitlines() if line.startswith(f"| {row} (n = "))
     counts = [int(n) for n in re.findall(r"\d+", line.partition("(n = ")[2].partition(")")[0])]
-    found = accuracies(r for r in load_records(Context(), []) if r["fraction"] == share)
+    found = accuracies(r for r in load_records(Context(), []) if r.fraction == share)
     have = [len(found[variant]) for variant in ORDER]
     if have != (counts * 3)[:3]:
         pytest.skip(f"the page was written from {counts} runs, now there are {have}: write it again")
@@ -46,6 +46,6 @@ def test_the_readme_quotes_the_records() -> None:
     assert rows
     shares = {"all data": 1.0, "50 %": 0.5, "10 %": 0.1}
     for row, variant, quoted, count in rows:
-        found = accuracies(r for r in load_records(Context(), []) if r["fraction"] == shares[row])[variant]
+        found = accuracies(r for r in load_records(Context(), []) if r.fraction == shares[row])[variant]
         if len(found) == int(count):  # more runs came after it was written
             assert str(Summary.of([*found.values()])).startswith(f"{quoted} (n="), (row, variant)

@@ -14,7 +14,7 @@ from paper.test_records import record
 
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item
-from unsmooth.paper.findings import QUESTIONS
+from unsmooth.paper.questions import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def findings(folder: Path) -> dict[str, dict[str, str]]:
 def test_every_question_is_answered_or_open(tmp_path: Path) -> None:
     runs(tmp_path, 0.0)
     found = findings(tmp_path)
-    assert set(found) == {asked for asked, _ in QUESTIONS.values()}
+    assert set(found) == {question.asked for question in QUESTIONS}
     for f in found.values():
         assert f["status"] in ("settled", "leaning", "open")
         assert f["command"].startswith("unsmooth reproduce ")

@@ -12,19 +12,22 @@ from paper.test_records import corrupted, record, write
 from unsmooth.errors import OptionError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.changes import variant_of
+from unsmooth.training import Evaluation
+from unsmooth.training.tasks.images.evaluate import Scores
 
 
 @pytest.mark.parametrize("item", ["poster-table2", "fig2", "training", "variants"])
-@pytest.mark.parametrize("lacking", ["run", "recipe", "variant", "fraction", "final", "same_steps"])
-def test_a_record_that_is_not_whole_is_named(item: str, lacking: str, tmp_path: Path) -> None:
+def test_a_record_that_is_not_whole_is_named(item: str, tmp_path: Path) -> None:
     rows = [{"epoch": 1, "spectrum": {"in_minus_one_zero": [1.0], "positive": [0.0]}, "test": {"accuracy": 0.5}}]
     rows[0]["smoothing"] = {name: [1.0] for name in ("hfc_lfc", "cosine_similarity", "effective_rank")}
-    cut = record("plain", 0, 0.1, 0.33)
-    del cut[lacking]
-    write(tmp_path, cut, record("plain", 1, 0.1, 0.35, epochs=rows), {"schema": "unsmooth-failure/1"})
+    needed = ["run", "recipe", "variant", "seed", "fraction", "final", "command", "minutes", "epochs"]
+    whole = record("plain", 1, 0.1, 0.35, epochs=rows)
+    cut = [{key: value for key, value in whole.items() if key != lacking} for lacking in needed]
+    write(tmp_path, *cut, whole, {"schema": "unsmooth-failure/1"})
     notes = find_item(item).run(Context(runs=tmp_path)).notes
-    assert f"left out, not a whole record (no {lacking}): 0.json" in notes
-    assert "left out, not a whole record (no run, failed): 2.json" in notes
+    for number, lacking in enumerate(needed):
+        assert f"left out: {number}.json is not a whole record: its {lacking} is None" in notes
+    assert f"the run {len(needed) + 1}.json broke: nothing says how" in notes
 
 
 def test_what_only_has_the_name_of_a_record_is_named(tmp_path: Path) -> None:
@@ -34,7 +37,7 @@ def test_what_only_has_the_name_of_a_record_is_named(tmp_path: Path) -> None:
     notes = find_item("poster-table2").run(Context(runs=tmp_path)).notes
     for name in ("folder.json", "gone.json"):
         assert f"left out, not readable as JSON: {name}" in notes
-    assert "left out, not a whole record (no recipe): 0.json" in notes
+    assert "left out: 0.json is not a whole record: its recipe is 'cifar100'" in notes
 
 
 def test_a_corruption_result_that_is_not_whole_is_named(tmp_path: Path) -> None:
@@ -46,9 +49,13 @@ def test_a_corruption_result_that_is_not_whole_is_named(tmp_path: Path) -> None:
     (tmp_path / "mean.corruptions.json").write_text(json.dumps({**whole, "corruptions": {"seed": 0}}))
     result = find_item("poster-table3").run(Context(runs=tmp_path))
     assert list(result.about) == ["m"]
-    for lacking in ("model", "variant", "clean", "corruptions"):
-        assert f"left out, not a whole record (no {lacking}): {lacking}.corruptions.json" in result.notes
-    assert "left out, not a whole record (no corruptions): mean.corruptions.json" in result.notes
+    for lacking in ("model", "clean"):
+        name = f"{lacking}.corruptions.json"
+        assert f"left out: {name} is no evaluation that `unsmooth evaluate --out` wrote (KeyError: '{lacking}')" in (
+            result.notes
+        )
+    for name, lacking in (("variant", "variant"), ("corruptions", "corruptions"), ("mean", "corruptions")):
+        assert f"left out: {name}.corruptions.json has no {lacking}" in result.notes
 
 
 def test_the_posters_form_by_its_full_name_fills_its_cell(tmp_path: Path) -> None:
@@ -62,19 +69,16 @@ def test_the_posters_form_by_its_full_name_fills_its_cell(tmp_path: Path) -> Non
     assert "1 runs" in find_item("fig2").run(Context(runs=tmp_path)).label
 
 
-class Evaluated(dict[str, Any]):
-    """What `evaluate_trained` gives, as far as the tables look at it."""
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self)
-
-
-def evaluation(reference: str, data: str, **_: Any) -> Evaluated:
+def evaluation(reference: str, data: str, **_: Any) -> Evaluation:
     variant = reference.partition(":")[2]
+    share = 0.2 if variant == "plain" else 0.1
     mean = {str(s): 0.5 for s in range(1, 6)}
-    about = {"model": reference, "run": reference, "seed": 0, "fraction": 0.2 if variant == "plain" else 0.1}
-    clean = {"accuracy": {"one": 0.25, "two": 0.75}[data], "images": 10}
-    return Evaluated(about | {"variant": variant, "clean": clean, "corruptions": {"seed": 0, "mean": mean}})
+    clean = Scores({"one": 0.25, "two": 0.75}[data], 1.5, 0.05, 10)
+    stamp = dict.fromkeys(("date", "commit", "hardware", "torch", "command"), "")
+    return Evaluation(
+        reference, **stamp, run=reference, variant=variant, seed=0, fraction=share, precision="float32", clean=clean,
+        smoothing={}, smoothing_definition="", corruptions={"seed": 0, "mean": mean},
+    )  # fmt: skip
 
 
 @pytest.fixture

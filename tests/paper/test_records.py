@@ -31,6 +31,7 @@ def record(variant: str, seed: int, fraction: float, accuracy: float, **changes:
         "final": {"accuracy": accuracy},
         "recipe": STANDARD,
         "command": "unsmooth train …",
+        "minutes": 2.0,
         "epochs": [{"epoch": 300, "smoothing": CURVES}],
         **changes,
     }
@@ -98,7 +99,8 @@ def test_no_values_have_no_summary() -> None:
 
 def corrupted(folder: Path, model: str, **about: Any) -> None:
     mean = {str(s): 0.6 - 0.05 * s for s in range(1, 6)}
-    found = {"model": model, "variant": "plain", "clean": {"accuracy": 0.66, "images": 10_000}, **about}
+    clean = {"accuracy": 0.66, "loss": 1.5, "calibration_error": 0.05, "images": 10_000}
+    found = {"model": model, "variant": "plain", "clean": clean, **about}
     found |= {"corruptions": {"seed": 0, "mean": mean}}
     name = model.rpartition("/")[2].rpartition(":")[2]
     (folder / f"{name}.corruptions.json").write_text(json.dumps(found))
@@ -135,7 +137,8 @@ def test_what_is_beyond_the_gap_on_clean_images_is_said(tmp_path: Path) -> None:
 def test_a_model_of_less_data_is_not_compared_with_the_posters_accuracies(tmp_path: Path) -> None:
     corrupted(tmp_path, "zoo:cifar100-10pct-plain")  # results from before the share was written down
     corrupted(tmp_path, "runs/cifar100-plain-seed0")
-    corrupted(tmp_path, "mine", clean={"accuracy": 0.66, "images": 200})
+    clean = {"accuracy": 0.66, "loss": 1.5, "calibration_error": 0.05, "images": 200}
+    corrupted(tmp_path, "mine", clean=clean)
     result = find_item("poster-table3").run(Context(runs=tmp_path))
     whole, part = result.tables
     assert whole.title.endswith("ours trained on 100 % of the data")

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from unsmooth.figures.ladder import ladder as drawing
 from unsmooth.paper import Context, find_item
-from unsmooth.paper.relax import RUNGS, Draw, Layer, doubly_stochastic, drawing, ladder, split_heads, table_of
+from unsmooth.paper.relax import grouped, table_of
+from unsmooth.theory.ladder import RUNGS, Draw, Layer, doubly_stochastic, ladder, split_heads
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_table_and_drawing_hold_every_rung(rungs: list[Draw]) -> None:
     table = table_of(rungs)
     assert [row[0] for row in table.rows[::2]] == list(RUNGS)
     assert {row[-1] for row in table.rows} == {3}
-    svg = drawing(rungs).svg()
+    svg = drawing(grouped(rungs)).svg()
     for rung in RUNGS:
         assert rung.split()[-1] in svg
 

@@ -12,7 +12,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from unsmooth.cli.app import app
-from unsmooth.errors import DataError
+from unsmooth.errors import CheckpointError, DataError
 from unsmooth.paper.seeds import find_records, over_seeds
 
 A, B = np.array([0.30, 0.32, 0.31, 0.33]), np.array([0.31, 0.33, 0.33, 0.336])
@@ -55,7 +55,7 @@ def test_runs_of_several_kinds_are_no_seeds_of_one(runs: Path) -> None:
 def test_a_record_that_lacks_something_is_named(runs: Path) -> None:
     path = runs / "plain-seed0" / "record.json"
     path.write_text(json.dumps({"schema": "unsmooth-record/1"}), encoding="utf-8")
-    with pytest.raises(DataError, match="not a whole record"):
+    with pytest.raises(CheckpointError, match="not a whole record: its run is None"):
         find_records(str(path))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from unsmooth.errors import DataError, UnsmoothError
 from unsmooth.paper.depth import PUBLISHED, about, data_names, measured_models, shipped_models
@@ -114,13 +114,13 @@ def grouped(found: dict[str, Measurement]) -> tuple[dict[Group, list[Measurement
     left_out: dict[str, list[str]] = {}
     for model, measurement in found.items():
         about_model = measurement.about.model
-        told = described(model, about_model.reference or "")
-        if told["variant"] is None:
+        variant, share = described(model, about_model.reference or "")
+        if variant is None:
             left_out.setdefault(OTHER_VARIANT, []).append(model)
         elif about_model.placement.startswith("parallel"):
             left_out.setdefault(_ONE_SUM, []).append(model)
         else:
-            members.setdefault(Group(told["variant"], share_of(told)), []).append(measurement)
+            members.setdefault(Group(variant, share), []).append(measurement)
     return members, left_out
 
 
@@ -178,7 +178,7 @@ def variant_of(name: str) -> str | None:
     return found[0] if found and "@" not in name else None
 
 
-def described(name: str, reference: str) -> dict[str, Any]:
+def described(name: str, reference: str) -> tuple[str | None, float | None]:
     """Variant and share of the data of a model: from its own configuration, else from its name."""
     from unsmooth.sources.trained import trained_folder
 
@@ -186,11 +186,8 @@ def described(name: str, reference: str) -> dict[str, Any]:
         config = json.loads((trained_folder(reference) / "config.json").read_text(encoding="utf-8"))
     except (UnsmoothError, OSError, json.JSONDecodeError):
         config = {}
-    return {
-        "variant": variant_of(config.get("variant", name)),
-        "fraction": config.get("fraction"),
-        "model": reference if share_of({"model": name}) is None else name,
-    }
+    told = reference if share_of(name) is None else name
+    return variant_of(config.get("variant", name)), share_of(told, config.get("fraction"))
 
 
 def summarised(measurements: list[Measurement], metric: str) -> Changes:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from unsmooth.errors import DataError
 from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context
-from unsmooth.paper.records import variant_in_tables
-from unsmooth.training import evaluate_trained
+from unsmooth.paper.records import share_of, short_variant
+from unsmooth.training import Evaluation, evaluate_trained
 
 
 def wanted(context: Context) -> bool:
@@ -17,7 +19,7 @@ def wanted(context: Context) -> bool:
     return context.recompute or bool(context.models)
 
 
-def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, Any]]:
+def evaluations(context: Context, corruptions: bool = False) -> list[Evaluation]:
     """What `unsmooth evaluate` says of the named models, or of the shipped ones."""
     if not context.data:
         raise DataError("computing an accuracy needs the test images: --data PATH (CIFAR-100)")
@@ -27,21 +29,25 @@ def evaluations(context: Context, corruptions: bool = False) -> list[dict[str, A
     references = all_named(models)
     data = spread(context.data, len(references))
     options: dict[str, Any] = {"samples": context.limit, "seed": context.seed, "metric_images": 1}
-    return [
-        variant_in_tables(
-            evaluate_trained(r, path, corruptions=corruptions, device=device_of(context), **options).to_json()
-        )
+    found = [
+        evaluate_trained(r, path, corruptions=corruptions, device=device_of(context), **options)
         for (_, r), path in zip(references, data, strict=True)
     ]
+    return [replace(e, variant=short_variant(e.variant or "")) for e in found]
 
 
-def image_note(found: list[dict[str, Any]]) -> list[str]:
+def share(evaluation: Evaluation) -> float | None:
+    """The share of the training data that the model saw, where it or its name tells."""
+    return share_of(evaluation.run or evaluation.model, evaluation.fraction)
+
+
+def image_note(counts: Iterable[int]) -> list[str]:
     """How far an accuracy on so many test images can be off, the widest case: of one half.
 
-    >>> image_note([{"clean": {"images": 10_000}}, {"clean": {"images": 250}}])[0]
+    >>> image_note([250, 10_000])[0]
     'an accuracy is uncertain by up to ±1.0 points on 10,000 test images, ±6.2 on 250: smaller differences may be none'
     """
-    counts = sorted({e["clean"]["images"] for e in found}, reverse=True)
+    counts = sorted(set(counts), reverse=True)
     if not counts:
         return []
     margins = [

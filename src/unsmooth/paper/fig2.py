@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from unsmooth.errors import DataError
 from unsmooth.paper.changes import FORMS, variant_of
 from unsmooth.paper.depth import about, data_names, ends_table, measured_models, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
+from unsmooth.training.engine.record import TrainingRecord
 
 CLAIM = (
     "the paper says: on CIFAR-100 the sharpening model reduces smoothing in all metrics, the smoothing model "
@@ -24,50 +24,48 @@ def run(context: Context) -> Result:
     """From the records of our runs; measured now for named models, other data, or when asked."""
     if not (context.models or context.data or context.recompute):
         notes: list[str] = []
-        records = [r for r in load_records(context, notes) if r["variant"] in VARIANTS and _smoothing(r)]
+        records = [r for r in load_records(context, notes) if r.variant in VARIANTS and "smoothing" in r.end]
         if records or context.runs:
             return from_records(records, notes)
     return _measured(context)
 
 
-def from_records(records: list[dict[str, Any]], notes: list[str]) -> Result:
+def from_records(records: list[TrainingRecord], notes: list[str]) -> Result:
     """Each metric after the first, the middle and the last block at the end of training, over seeds."""
     if not records:
         raise DataError("no record of a plain, sharpening or smoothing run with features: `unsmooth train cifar100 …`")
-    shares = sorted({r["fraction"] for r in records}, reverse=True)
+    shares = sorted({r.fraction for r in records}, reverse=True)
     from unsmooth.figures import Run, runs_figure
     from unsmooth.metrics.registry import METRICS
 
     groups: dict[Run, dict[str, list[list[float]]]] = {}
-    for record in sorted(records, key=lambda r: (-r["fraction"], VARIANTS.index(r["variant"]))):
+    for record in sorted(records, key=lambda r: (-r.fraction, VARIANTS.index(r.variant))):
         for metric in LESS_SMOOTH:
-            run = Run(
-                record["variant"], record["fraction"], f"{TITLES[record['variant']]}, {percent(record['fraction'])}"
-            )
-            groups.setdefault(run, {}).setdefault(metric, []).append(_smoothing(record)[metric])
+            run = Run(record.variant, record.fraction, f"{TITLES[record.variant]}, {percent(record.fraction)}")
+            groups.setdefault(run, {}).setdefault(metric, []).append(record.end["smoothing"][metric])
     panels = {
         METRICS[metric].title: {
             run: (range(1, len(found[metric][0]) + 1), found[metric]) for run, found in groups.items()
         }
         for metric in LESS_SMOOTH
     }
-    tables = [table_of(share, [r for r in records if r["fraction"] == share]) for share in shares]
-    images = sorted({r["recipe"]["metric_images"] for r in records})
+    tables = [table_of(share, [r for r in records if r.fraction == share]) for share in shares]
+    images = sorted({r.recipe["metric_images"] for r in records})
     return Result(
         label=f"Figure 2's CIFAR-100 column from the records of {len(records)} runs of ours: features of "
         f"{' or '.join(map(str, images))} test images at the end of training",
         tables=tables,
         figures={"fig2": runs_figure(panels, "depth: i is the output of layer i − 1", "Figure 2, CIFAR-100")},
-        notes=[CLAIM, FORMS, *missing(r["variant"] for r in records), *notes],
+        notes=[CLAIM, FORMS, *missing(r.variant for r in records), *notes],
         about=provenance(records),
     )
 
 
-def table_of(share: float, records: list[dict[str, Any]]) -> Table:
+def table_of(share: float, records: list[TrainingRecord]) -> Table:
     """Runs of one share of the data; a variant whose last block stands on the wrong side of plain is marked."""
     rows: list[list[Value]] = []
     for metric, less in LESS_SMOOTH.items():
-        by_variant = {v: [_smoothing(r)[metric] for r in records if r["variant"] == v] for v in VARIANTS}
+        by_variant = {v: [r.end["smoothing"][metric] for r in records if r.variant == v] for v in VARIANTS}
         plain = Summary.of([values[-1] for values in by_variant["plain"]])
         for variant, curves_ in by_variant.items():
             if not curves_:
@@ -87,10 +85,6 @@ def missing(variants: Iterable[str | None]) -> list[str]:
     """A sentence that names the variants without a model."""
     lacking = sorted({"plain", "sharpening", "smoothing"} - set(variants))
     return [f"no model of the variant {', '.join(lacking)} was given or ships yet"] if lacking else []
-
-
-def _smoothing(record: dict[str, Any]) -> dict[str, list[float]]:
-    return record["epochs"][-1].get("smoothing", {}) if record.get("epochs") else {}
 
 
 def _measured(context: Context) -> Result:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from unsmooth.metrics.differences import compare_seeds
+from unsmooth.paper import evaluated
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
 from unsmooth.paper.records import (
@@ -17,29 +18,29 @@ from unsmooth.paper.records import (
     load_records,
     percent,
     provenance,
-    share_of,
 )
+from unsmooth.training import Evaluation
+from unsmooth.training.engine.record import TrainingRecord
 
 
 def run(context: Context) -> Result:
     """Ours beside the published: from the records of our runs, or computed now from models."""
-    from unsmooth.paper import evaluated
-
     notes: list[str] = []
     if evaluated.wanted(context):
-        records = [{**e, "final": e["clean"], "run": e["model"]} for e in evaluated.evaluations(context)]
-        notes += evaluated.image_note(records)
-        notes += without_a_cell(records)
+        models = evaluated.evaluations(context)
+        notes += evaluated.image_note(e.clean.images for e in models)
+        notes += without_a_cell(models)
+        records = [as_record(e, -1 - number) for number, e in enumerate(models)]
         what = f"Accuracy computed now, on {', '.join(dict.fromkeys(context.data))}"
     else:
         records = load_records(context, notes)
         what = "Our runs of the recipe cifar100"
     table = published("poster-table2")
     rows: list[list[Value]] = []
-    used: list[dict[str, Any]] = []
+    used: list[TrainingRecord] = []
     for number, share in enumerate(table["columns"]):
-        mine = [r for r in records if share_of(r) == float(share) and r["variant"] in VARIANTS]
-        ours = {v: Summary.of([100 * r["final"]["accuracy"] for r in mine if r["variant"] == v]) for v in VARIANTS}
+        mine = [r for r in records if r.fraction == float(share) and r.variant in VARIANTS]
+        ours = {v: Summary.of([100 * r.final["accuracy"] for r in mine if r.variant == v]) for v in VARIANTS}
         cells = beside(ours, {v: table[v][number] for v in VARIANTS})
         rows += [[percent(float(share)), TITLES[v], *cells[v]] for v in VARIANTS]
         notes += differences(percent(float(share)), mine)
@@ -59,16 +60,27 @@ def run(context: Context) -> Result:
     )
 
 
-def without_a_cell(models: list[dict[str, Any]]) -> list[str]:
+def as_record(evaluation: Evaluation, number: int) -> TrainingRecord:
+    """A run of which only the evaluation is known; one that does not tell its seed is paired with none."""
+    e = evaluation
+    share = evaluated.share(e)
+    return TrainingRecord(
+        run=e.model, variant=e.variant or "", seed=number if e.seed is None else e.seed,
+        fraction=math.nan if share is None else share, command=e.command, minutes=math.nan,
+        final={"accuracy": e.clean.accuracy}, recipe={}, rows=[], date=e.date, commit=e.commit, hardware=e.hardware,
+    )  # fmt: skip
+
+
+def without_a_cell(models: list[Evaluation]) -> list[str]:
     """Sentences that name the models of another variant, or of a share of the data that nobody published."""
     shares = {float(share) for share in published("poster-table2")["columns"]}
-    other = [m["model"] for m in models if m["variant"] not in VARIANTS]
-    strange = [m["model"] for m in models if m["variant"] in VARIANTS and share_of(m) not in shares]
+    other = [e.model for e in models if e.variant not in VARIANTS]
+    strange = [e.model for e in models if e.variant in VARIANTS and evaluated.share(e) not in shares]
     reasons = {OTHER_VARIANT: other, "of a share of the data that the table does not have": strange}
     return [f"left out, {reason}: {', '.join(names)}" for reason, names in reasons.items() if names]
 
 
-def differences(share: str, records: list[dict[str, Any]]) -> list[str]:
+def differences(share: str, records: list[TrainingRecord]) -> list[str]:
     """What the seeds allow one to say of each controlled variant against plain."""
     found = accuracies(records)
     plain, others = found.pop("plain", {}), {v: found[v] for v in VARIANTS[1:] if v in found}

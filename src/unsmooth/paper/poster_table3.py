@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from unsmooth.errors import CheckpointError
+from unsmooth.paper import evaluated
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
 from unsmooth.paper.records import (
@@ -16,52 +19,48 @@ from unsmooth.paper.records import (
     json_files,
     percent,
     records_folder,
-    share_of,
-    variant_in_tables,
-    whole,
+    short_variant,
 )
+from unsmooth.training import Evaluation
 
 PATTERN = "*.corruptions.json"
-RESULT = {"model": str, "variant": str, "clean": dict, "corruptions": dict}
 
 
 def run(context: Context) -> Result:
     """Ours on regenerated CIFAR-100-C beside the published; computed now for models that are named."""
-    from unsmooth.paper import evaluated
-
     notes: list[str] = []
     found = evaluated.evaluations(context, corruptions=True) if evaluated.wanted(context) else _read(context, notes)
-    unknown = [e["model"] for e in found if share_of(e) is None]
+    unknown = [e.model for e in found if evaluated.share(e) is None]
     if unknown:
         notes.append(f"left out, since nothing says how much data they were trained on: {', '.join(unknown)}")
-    if other := [e["model"] for e in found if e["variant"] not in VARIANTS]:
+    if other := [e.model for e in found if e.variant not in VARIANTS]:
         notes.append(f"left out, {OTHER_VARIANT}: {', '.join(other)}")
-    shares = sorted({share for e in found if (share := share_of(e)) is not None}, reverse=True) or [1.0]
-    rounded = any(e.get("precision") == "bf16" for e in found)
-    names = ", ".join(e["model"] for e in found) or "no model yet"
+    shares = sorted({share for e in found if (share := evaluated.share(e)) is not None}, reverse=True) or [1.0]
+    rounded = any(e.precision == "bf16" for e in found)
+    names = ", ".join(e.model for e in found) or "no model yet"
     return Result(
         label=f"Mean accuracy over the 15 corruptions of regenerated CIFAR-100-C, beside the poster's: {names}",
-        tables=[table_of(share, [e for e in found if share_of(e) == share]) for share in shares],
+        tables=[table_of(share, [e for e in found if evaluated.share(e) == share]) for share in shares],
         notes=[
             *notes,
             *beyond_clean(found),
-            *evaluated.image_note(found),
+            *evaluated.image_note(e.clean.images for e in found),
             *(["classified in bfloat16, which moves an accuracy by about a tenth of a point"] if rounded else []),
             "± is the standard deviation over models of ours; the poster does not say what its ± is",
             "regenerated CIFAR-100-C: CIFAR-C's constants and our random draws; frost's photographs are replaced by a "
             "procedural texture; the poster's own corrupted images are not public",
         ],
-        about={e["model"]: {"images": e["clean"]["images"], "seed": e["corruptions"]["seed"]} for e in found},
+        about={e.model: {"images": e.clean.images, "seed": _corrupted(e)["seed"]} for e in found},
     )
 
 
-def table_of(share: float, found: list[dict[str, Any]]) -> Table:
+def table_of(share: float, found: list[Evaluation]) -> Table:
     """Models of one share of the data; only those of all data stand against the published accuracies."""
     table = published("poster-table3")
     rows: list[list[Value]] = []
     for number, severity in enumerate(table["columns"]):
         ours = {
-            variant: Summary.of([100 * _accuracy(e, severity) for e in found if e["variant"] == variant])
+            variant: Summary.of([100 * _accuracy(e, severity) for e in found if e.variant == variant])
             for variant in VARIANTS
         }
         for variant, (mine, theirs, gap, mark) in beside(ours, {v: table[v][number] for v in VARIANTS}).items():
@@ -74,15 +73,15 @@ def table_of(share: float, found: list[dict[str, Any]]) -> Table:
     return Table(title, columns, [[*row[:4], row[5]] for row in rows])
 
 
-def beyond_clean(found: list[dict[str, Any]]) -> list[str]:
+def beyond_clean(found: list[Evaluation]) -> list[str]:
     """What is left of a difference once that on clean images is taken away: only this speaks of the corruptions."""
     table, severities = published("poster-table3"), published("poster-table3")["columns"]
     theirs = {v: [mean for mean, _ in table[v]] for v in VARIANTS}
     said = []
-    for share in sorted({s for e in found if (s := share_of(e)) is not None}, reverse=True):
-        models = [e for e in found if share_of(e) == share]
-        ours = {v: [fmean(100 * _accuracy(e, s) for e in models if e["variant"] == v) for s in severities]
-                for v in VARIANTS if any(e["variant"] == v for e in models)}  # fmt: skip
+    for share in sorted({s for e in found if (s := evaluated.share(e)) is not None}, reverse=True):
+        models = [e for e in found if evaluated.share(e) == share]
+        ours = {v: [fmean(100 * _accuracy(e, s) for e in models if e.variant == v) for s in severities]
+                for v in VARIANTS if any(e.variant == v for e in models)}  # fmt: skip
         if share == 1 and "plain" in ours:
             said.append(
                 f"plain, ours minus the poster's, less that on clean images: {_gaps(ours['plain'], theirs['plain'])}"
@@ -105,22 +104,28 @@ def _gaps(a: list[float], b: list[float]) -> str:
     return ", ".join(f"{gap - gaps[0]:+.2f}" for gap in gaps[1:])
 
 
-def _read(context: Context, notes: list[str]) -> list[dict[str, Any]]:
+def _read(context: Context, notes: list[str]) -> list[Evaluation]:
     """Results that `unsmooth evaluate --corruptions --out` wrote, each model and seed of the corruptions once."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    found: dict[tuple[str, int], Evaluation] = {}
     for name, content in json_files(records_folder(context), PATTERN, notes):
-        corruptions = content.get("corruptions")
-        if isinstance(corruptions, dict) and not corruptions.keys() >= {"seed", "mean"}:
-            del content["corruptions"]
-        if whole(content, RESULT, name, notes):
-            found[content.get("run") or content["model"], content["corruptions"]["seed"]] = variant_in_tables(content)
+        try:
+            e = Evaluation.from_json(content, name)
+        except CheckpointError as error:
+            notes.append(f"left out: {error}")
+            continue
+        if e.variant is None or not {"seed", "mean"} <= _corrupted(e).keys():
+            notes.append(f"left out: {name} has no {'variant' if e.variant is None else 'corruptions'}")
+        else:
+            found[e.run or e.model, _corrupted(e)["seed"]] = replace(e, variant=short_variant(e.variant))
     return list(found.values())
 
 
-def _accuracy(evaluation: dict[str, Any], severity: str) -> float:
-    if severity == "0":
-        return float(evaluation["clean"]["accuracy"])
-    return float(evaluation["corruptions"]["mean"][severity])
+def _corrupted(evaluation: Evaluation) -> dict[str, Any]:
+    return evaluation.corruptions or {}
+
+
+def _accuracy(evaluation: Evaluation, severity: str) -> float:
+    return evaluation.clean.accuracy if severity == "0" else float(_corrupted(evaluation)["mean"][severity])
 
 
 ITEM = Item(

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unsmooth.errors import DataError
+from unsmooth.errors import CheckpointError, DataError
 from unsmooth.metrics.differences import welch_interval
 from unsmooth.paper.item import Context, Value
-from unsmooth.training.engine.record import FAILURE_SCHEMA, SCHEMA
+from unsmooth.training.engine.record import FAILURE_SCHEMA, SCHEMA, TrainingRecord
 
 Run = tuple[int, int]  # the draw of the images and the seed
 VARIANTS = ("plain", "smoothing", "sharpening")
 TITLES = {"plain": "ViT-Ti", "smoothing": "ViT-Ti⁺ (smoothing)", "sharpening": "ViT-Ti⁻ (sharpening)"}
 OTHER_VARIANT = "of a variant that the table does not have"
-RECORD = {"run": str, "recipe": dict, "variant": str, "fraction": float | int, "seed": int, "same_steps": bool,
-          "final": dict}  # fmt: skip
-FAILURE = {"run": str, "failed": str}
 LOGGING = frozenset({"every", "metric_images"})  # how often a run looked at itself does not change what it trained
 
 
@@ -47,22 +44,14 @@ def json_files(folder: Path, pattern: str, notes: list[str]) -> Iterator[tuple[s
             yield path.name, content
 
 
-def whole(content: dict[str, Any], needed: Mapping[str, Any], name: str, notes: list[str]) -> bool:
-    """Whether everything needed is there, of its type; a file that lacks something is named in the notes."""
-    lacking = [key for key, kind in needed.items() if not isinstance(content.get(key), kind)]
-    if lacking:
-        notes.append(f"left out, not a whole record (no {', '.join(lacking)}): {name}")
-    return not lacking
-
-
-def variant_in_tables(content: dict[str, Any]) -> dict[str, Any]:
-    """The same with the poster's form under its short name: `sharpening` and `sharpening-symmetric` are one."""
-    return {**content, "variant": str(content["variant"]).removesuffix("-symmetric")}
+def short_variant(variant: str) -> str:
+    """The poster's form under its short name: `sharpening` and `sharpening-symmetric` are one."""
+    return variant.removesuffix("-symmetric")
 
 
 def load_records(
     context: Context, notes: list[str], recipe: str = "cifar100", any_start: bool = False, any_subset: bool = False
-) -> list[dict[str, Any]]:
+) -> list[TrainingRecord]:
     """Each finished run of exactly this recipe, once; `notes` gets what was left out, and the runs that broke.
 
     Runs whose ψ started with another standard deviation are others, unless `any_start`; so are those on another draw
@@ -71,24 +60,27 @@ def load_records(
     from unsmooth.training import find_recipe
 
     standard = find_recipe(recipe).as_dict()
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, TrainingRecord] = {}
     changed = elsewhere = 0
     for name, content in json_files(records_folder(context), "*.json", notes):
-        if content.get("schema") == FAILURE_SCHEMA and whole(content, FAILURE, name, notes):
-            notes.append(f"the run {content['run']} broke: {content['failed']}")
-        if content.get("schema") != SCHEMA or not whole(content, RECORD, name, notes):
+        if content.get("schema") == FAILURE_SCHEMA:
+            notes.append(f"the run {content.get('run', name)} broke: {content.get('failed', 'nothing says how')}")
+        if content.get("schema") != SCHEMA:
             continue
-        if content["recipe"].get("name") != recipe:
+        try:
+            record = TrainingRecord.from_json(content, name)
+        except CheckpointError as error:
+            notes.append(f"left out: {error}")
             continue
-        differs = [k for k, v in content["recipe"].items() if k not in LOGGING and standard.get(k) != v]
-        if differs or content["same_steps"] or (content.get("std") is not None and not any_start):
+        if record.recipe.get("name") != recipe:
+            continue
+        differs = [k for k, v in record.recipe.items() if k not in LOGGING and standard.get(k) != v]
+        if differs or record.same_steps or (record.std is not None and not any_start):
             changed += 1
-            continue
-        if content.setdefault("subset", 0) != 0 and not any_subset:  # records from before there were others lack it
+        elif record.subset != 0 and not any_subset:
             elsewhere += 1
-            continue
-        # a run's folder and its copy in zoo/records count once
-        found.setdefault(content["run"], variant_in_tables(content))
+        else:  # a run's folder and its copy in zoo/records count once
+            found.setdefault(record.run, replace(record, variant=short_variant(record.variant)))
     if elsewhere:
         notes.append(f"{elsewhere} records of other draws of the images (--subset) are left out: see `findings`")
     if changed:
@@ -96,25 +88,29 @@ def load_records(
     return list(found.values())
 
 
-def accuracies(records: Iterable[dict[str, Any]]) -> dict[str, dict[Run, float]]:
-    """Accuracy in % by variant and (subset, seed); a model that does not tell its seed is paired with none."""
+def with_start(record: TrainingRecord) -> str:
+    """A run's variant, and how its ψ started where that is not the paper's way."""
+    return record.variant + ("" if record.std is None else f", ψ's std {record.std:g}")
+
+
+def accuracies(
+    records: Iterable[TrainingRecord], name: Callable[[TrainingRecord], str] = lambda record: record.variant
+) -> dict[str, dict[Run, float]]:
+    """Accuracy in % by variant, or what `name` calls it, and by subset and seed."""
     found: dict[str, dict[Run, float]] = {}
-    for number, record in enumerate(records):
-        seed = record.get("seed")
-        key = (record.get("subset", 0), -1 - number if seed is None else seed)
-        found.setdefault(record["variant"], {})[key] = 100 * record["final"]["accuracy"]
+    for record in records:
+        found.setdefault(name(record), {})[record.subset, record.seed] = 100 * record.final["accuracy"]
     return found
 
 
-def share_of(about: dict[str, Any]) -> float | None:
-    """The share of the training data that a model saw, from what is known of it, or from its name.
+def share_of(name: str, known: float | None = None) -> float | None:
+    """The share of the training data that a model saw: what is `known` of it, or what its name says.
 
-    >>> share_of({"fraction": 0.5}), share_of({"model": "zoo:cifar100-10pct-plain"}), share_of({"model": "mine"})
+    >>> share_of("mine", 0.5), share_of("zoo:cifar100-10pct-plain"), share_of("mine")
     (0.5, 0.1, None)
     """
-    if about.get("fraction") is not None:
-        return float(about["fraction"])
-    name = str(about.get("run") or about.get("model"))
+    if known is not None:
+        return float(known)
     if match := re.search(r"-(\d+(?:\.\d+)?)pct", name):
         return float(match[1]) / 100
     return 1.0 if re.search(r"(^|[/:])cifar100-", name) else None  # a run on all data has no share in its name
@@ -190,7 +186,7 @@ def _doubt(a: Summary, b: Summary) -> str:
     return " (interval holds 0: no claim)" if abs(a.mean - b.mean) <= half else ""
 
 
-def provenance(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def provenance(records: Iterable[TrainingRecord]) -> dict[str, Any]:
     """Where the numbers come from, run by run."""
     keys = ("command", "commit", "seed", "hardware", "date", "minutes", "speed")
-    return {record["run"]: {key: record[key] for key in keys if key in record} for record in records}
+    return {record.run: {key: getattr(record, key) for key in keys} for record in records}

@@ -6,34 +6,30 @@ import json
 from collections.abc import Callable, Sequence
 from glob import glob
 from pathlib import Path
-from typing import Any
 
 from unsmooth.errors import DataError
 from unsmooth.metrics.differences import compare_seeds, holm, p_text
 from unsmooth.paper.item import Result, Table, Value
-from unsmooth.paper.records import RECORD, Run, Summary, provenance, whole
-from unsmooth.training.engine.record import SCHEMA
-
-Record = dict[str, Any]
+from unsmooth.paper.records import Summary, provenance
+from unsmooth.training.engine.record import SCHEMA, TrainingRecord
 
 
-def _last(record: Record, metric: str) -> float | None:
-    smoothing = (record.get("epochs") or [{}])[-1].get("smoothing", {})
-    return smoothing[metric][-1] if metric in smoothing else None
+def _last(record: TrainingRecord, metric: str) -> float | None:
+    return record.end.get("smoothing", {}).get(metric, [None])[-1]
 
 
-QUANTITIES: dict[str, Callable[[Record], float | None]] = {
-    "accuracy in %": lambda r: 100 * r["final"]["accuracy"] if "accuracy" in r["final"] else None,
-    "test loss": lambda r: r["final"].get("loss"),
-    "calibration error": lambda r: r["final"].get("calibration_error"),
-    "training loss": lambda r: (r.get("epochs") or [{}])[-1].get("train_loss"),
+QUANTITIES: dict[str, Callable[[TrainingRecord], float | None]] = {
+    "accuracy in %": lambda r: 100 * r.final["accuracy"] if "accuracy" in r.final else None,
+    "test loss": lambda r: r.final.get("loss"),
+    "calibration error": lambda r: r.final.get("calibration_error"),
+    "training loss": lambda r: r.end.get("train_loss"),
     "HFC/LFC, last block": lambda r: _last(r, "hfc_lfc"),
     "cosine similarity, last block": lambda r: _last(r, "cosine_similarity"),
     "effective rank, last block": lambda r: _last(r, "effective_rank"),
 }
 
 
-def find_records(pattern: str) -> list[Record]:
+def find_records(pattern: str) -> list[TrainingRecord]:
     """The records that a path or a pattern names (`runs/*-plain-seed*`); none where it names anything else."""
     found = []
     for name in sorted(glob(pattern)):
@@ -44,10 +40,7 @@ def find_records(pattern: str) -> list[Record]:
             return []
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             return []
-        notes: list[str] = []
-        if not whole(content, RECORD, path.name, notes):
-            raise DataError(f"{path}: {notes[0]}")
-        found.append(content)
+        found.append(TrainingRecord.from_json(content, str(path)))
     return found
 
 
@@ -62,7 +55,7 @@ def over_seeds(first: str, second: str) -> Result | None:
     names = tuple(_kind(group) for group in records)
     differences = {}
     for quantity, value in QUANTITIES.items():
-        a, b = ({_key(r): float(v) for r in group if (v := value(r)) is not None} for group in records)
+        a, b = ({(r.subset, r.seed): float(v) for r in group if (v := value(r)) is not None} for group in records)
         if a and b:
             (differences[quantity],) = compare_seeds(a, {names[1]: b}, names[0])
     adjusted = holm([c.difference.p for c in differences.values()])
@@ -88,15 +81,11 @@ def over_seeds(first: str, second: str) -> Result | None:
     )
 
 
-def _key(record: Record) -> Run:
-    return record.get("subset", 0), record["seed"]
-
-
-def _kind(records: Sequence[Record]) -> str:
+def _kind(records: Sequence[TrainingRecord]) -> str:
     """What these runs have in common; runs of several kinds under one name would be no seeds of one thing."""
-    kinds = {(r["recipe"].get("name"), r["variant"], r["fraction"], r.get("std")) for r in records}
+    kinds = {(r.recipe.get("name"), r.variant, r.fraction, r.std) for r in records}
     if len(kinds) > 1:
-        raise DataError(f"these runs are of several kinds, not seeds of one: {', '.join(r['run'] for r in records)}")
+        raise DataError(f"these runs are of several kinds, not seeds of one: {', '.join(r.run for r in records)}")
     (_, variant, fraction, std) = kinds.pop()
     share = "" if fraction == 1 else f", {100 * fraction:g} %"
     return variant + ("" if std is None else f" (ψ's std {std:g})") + share

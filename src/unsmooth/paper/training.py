@@ -10,11 +10,13 @@ from unsmooth.errors import DataError
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
+from unsmooth.training.engine.record import TrainingRecord
 
 if TYPE_CHECKING:
     from unsmooth.figures import Drawing
 
 Row = dict[str, Any]  # one logged epoch of a run
+Groups = dict[tuple[float, str], list[TrainingRecord]]  # runs by share of the data and variant
 LINES = 6  # epochs of a run that the table shows
 
 QUANTITIES: dict[str, Callable[[Row], float]] = {
@@ -28,12 +30,12 @@ QUANTITIES: dict[str, Callable[[Row], float]] = {
 def run(context: Context) -> Result:
     """From the records of our runs: a table by epoch, one by layer, and a figure."""
     notes: list[str] = []
-    records = [r for r in load_records(context, notes) if r["variant"] in VARIANTS and _rows(r)]
+    records = [r for r in load_records(context, notes) if r.variant in VARIANTS and _rows(r)]
     if not records:
         raise DataError("no record of a plain, sharpening or smoothing run with its log: `unsmooth train cifar100 …`")
-    groups: dict[tuple[float, str], list[dict[str, Any]]] = {}
-    for record in sorted(records, key=lambda r: (-r["fraction"], VARIANTS.index(r["variant"]), r["seed"])):
-        groups.setdefault((record["fraction"], record["variant"]), []).append(record)
+    groups: Groups = {}
+    for record in sorted(records, key=lambda r: (-r.fraction, VARIANTS.index(r.variant), r.seed)):
+        groups.setdefault((record.fraction, record.variant), []).append(record)
     return Result(
         label=f"How H's eigenvalues and the features move in training, from the records of {len(records)} runs of ours",
         tables=[by_epoch(groups), by_layer(groups), gaps(groups)],
@@ -49,7 +51,7 @@ def run(context: Context) -> Result:
     )
 
 
-def by_epoch(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
+def by_epoch(groups: Groups) -> Table:
     """A few epochs of every kind of run."""
     rows: list[list[Value]] = []
     for (share, variant), records in groups.items():
@@ -60,7 +62,7 @@ def by_epoch(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
     return Table("By epoch", ["data", "model", "epoch", *QUANTITIES], rows)
 
 
-def by_layer(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
+def by_layer(groups: Groups) -> Table:
     """Where in the network the eigenvalues of plain models go, from the first epoch that all seeds logged on."""
     rows: list[list[Value]] = []
     for (share, variant), records in groups.items():
@@ -80,12 +82,12 @@ def by_layer(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
     return Table("Plain models: H in [−1, 0) by layer", columns, rows)
 
 
-def gaps(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
+def gaps(groups: Groups) -> Table:
     """How far the controlled models are from plain ones, on the seeds and epochs that both have."""
     rows: list[list[Value]] = []
     for (share, variant), records in groups.items():
-        plain = {r["seed"]: r for r in groups.get((share, "plain"), [])}
-        both = [(plain[r["seed"]], r) for r in records if r["seed"] in plain and variant != "plain"]
+        plain = {r.seed: r for r in groups.get((share, "plain"), [])}
+        both = [(plain[r.seed], r) for r in records if r.seed in plain and variant != "plain"]
         common = sorted(set.intersection(*(set(_rows(r)) for pair in both for r in pair))) if both else []
         for epoch in dict.fromkeys(common[:1] + common[-1:]):
             ratios = [[QUANTITIES["HFC/LFC"](_rows(r)[epoch]) for r in pair] for pair in both]
@@ -96,17 +98,17 @@ def gaps(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Table:
     return Table("HFC/LFC of the last block beside plain's", columns, rows)
 
 
-def _rows(record: dict[str, Any]) -> dict[int, Row]:
+def _rows(record: TrainingRecord) -> dict[int, Row]:
     """Logged rows by epoch, if they hold everything."""
-    return {r["epoch"]: r for r in record.get("epochs", ()) if {"spectrum", "smoothing", "test"} <= r.keys()}
+    return {r["epoch"]: r for r in record.rows if {"spectrum", "smoothing", "test"} <= r.keys()}
 
 
-def _common_epochs(records: list[dict[str, Any]]) -> list[int]:
+def _common_epochs(records: list[TrainingRecord]) -> list[int]:
     common = set.intersection(*(set(_rows(record)) for record in records))
     return sorted(common) or [max(_rows(records[0]))]
 
 
-def _over_seeds(records: list[dict[str, Any]], epoch: int, quantity: Callable[[Row], float]) -> str:
+def _over_seeds(records: list[TrainingRecord], epoch: int, quantity: Callable[[Row], float]) -> str:
     return _shown([quantity(rows[epoch]) for record in records if epoch in (rows := _rows(record))])
 
 
@@ -120,7 +122,7 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _figure(groups: dict[tuple[float, str], list[dict[str, Any]]]) -> Drawing:
+def _figure(groups: Groups) -> Drawing:
     """One panel for each quantity, one line for each kind of run."""
     from unsmooth.figures import Run, runs_figure
 

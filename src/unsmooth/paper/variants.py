@@ -9,7 +9,8 @@ from typing import Any
 from unsmooth.errors import DataError
 from unsmooth.metrics.differences import compare_seeds, p_text
 from unsmooth.paper.item import Context, Item, Result, Table, Value
-from unsmooth.paper.records import Summary, accuracies, load_records, percent, provenance
+from unsmooth.paper.records import Summary, accuracies, load_records, percent, provenance, with_start
+from unsmooth.training.engine.record import TrainingRecord
 
 COLUMNS = ["data", "variant", "accuracy in %", "minus plain (95 %)", "p, Holm", "HFC/LFC", "ψ without gradient",
            "condition of Θ"]  # fmt: skip
@@ -21,9 +22,9 @@ def run(context: Context) -> Result:
     records = load_records(context, notes, any_start=True)
     if not records:
         raise DataError("no record of a run of the recipe cifar100: `unsmooth train cifar100 --variant …`")
-    groups: dict[tuple[float, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[float, str], list[TrainingRecord]] = {}
     for record in records:
-        groups.setdefault((record["fraction"], _name(record)), []).append(record)
+        groups.setdefault((record.fraction, with_start(record)), []).append(record)
     shares = sorted({share for share, _ in groups}, reverse=True)
     rows: list[list[Value]] = []
     claims: list[str] = []
@@ -47,18 +48,14 @@ def run(context: Context) -> Result:
     )
 
 
-def _name(record: dict[str, Any]) -> str:
-    return record["variant"] + ("" if record.get("std") is None else f", ψ's std {record['std']:g}")
-
-
-def _rows(groups: dict[str, list[dict[str, Any]]], share: float) -> tuple[list[list[Value]], list[str]]:
+def _rows(groups: dict[str, list[TrainingRecord]], share: float) -> tuple[list[list[Value]], list[str]]:
     """One row for each variant, the highest mean first, and the differences that can be claimed."""
-    seeds = {name: accuracies({**r, "variant": name} for r in records)[name] for name, records in groups.items()}
+    seeds = {name: accuracies(records, with_start)[name] for name, records in groups.items()}
     plain = seeds.get("plain", {})
     against = {c.name: c for c in compare_seeds(plain, {n: s for n, s in seeds.items() if n != "plain"})}
     rows: list[list[Value]] = []
     for name in sorted(groups, key=lambda name: -fmean(seeds[name].values())):
-        ends = [record["epochs"][-1] for record in groups[name] if record.get("epochs")]
+        ends = [record.end for record in groups[name] if record.rows]
         found = against.get(name)
         gap = [None, None] if found is None else [found.difference.text(), p_text(found.p_holm)]
         summary = Summary.of([*seeds[name].values()])

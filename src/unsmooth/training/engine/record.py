@@ -49,6 +49,11 @@ class TrainingRecord:
     weights: str | None = None  # SHA-256 of the model's file
     missing: list[int] = field(default_factory=list)  # looks whose lines of the log were lost before a resume
 
+    @property
+    def end(self) -> dict[str, Any]:
+        """The last look at the model; empty where there was none."""
+        return self.rows[-1] if self.rows else {}
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; `load` reads them again."""
         found = {"schema": SCHEMA, **dataclasses.asdict(self)}

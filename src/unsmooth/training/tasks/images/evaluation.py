@@ -63,13 +63,17 @@ class Evaluation:
     @classmethod
     def load(cls, path: str | Path) -> Evaluation:
         """What `save` wrote."""
+        return cls.from_json(read_object(path, "an evaluation that `unsmooth evaluate --out` wrote"), str(path))
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any], source: str) -> Evaluation:
+        """What `to_json` gave; fields that older versions lack are None."""
+        values: dict[str, Any] = {item.name: found.get(item.name) for item in dataclasses.fields(cls)}
         try:
-            found = read_object(path, "an evaluation that `unsmooth evaluate --out` wrote")
-            values: dict[str, Any] = {item.name: found.get(item.name) for item in dataclasses.fields(cls)}
-            return cls(**{**values, "clean": Scores(**found["clean"])})
+            return cls(**{**values, "model": found["model"], "clean": Scores(**found["clean"])})
         except (KeyError, TypeError) as error:
             why = f"{type(error).__name__}: {error}"
-            raise CheckpointError(f"{path} is no evaluation that `unsmooth evaluate --out` wrote ({why})") from error
+            raise CheckpointError(f"{source} is no evaluation that `unsmooth evaluate --out` wrote ({why})") from error
 
 
 def evaluate_trained(

@@ -1,0 +1,91 @@
+"""All records and saved results, read once, for the questions that are put to them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from unsmooth.metrics.differences import Comparison, compare_seeds
+from unsmooth.paper.item import Context
+from unsmooth.paper.records import VARIANTS, Run, accuracies, json_files, load_records, records_folder, with_start
+from unsmooth.training.engine.record import TrainingRecord
+
+TEN = 0.1  # the share of the data that most runs saw
+
+
+class Evidence:
+    """Records of training runs by share of the data, draw of the images, start and depth; results of other items."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.notes: list[str] = []
+        self.records = load_records(context, self.notes, any_start=True, any_subset=True)
+
+    def runs(self, share: float | None = TEN, subset: int | None = 0) -> list[TrainingRecord]:
+        """Runs that started as the paper says, on one share of the data and one draw of the images."""
+        return [
+            r for r in self.records
+            if r.std is None and share in (None, r.fraction) and subset in (None, r.subset)
+        ]  # fmt: skip
+
+    def accuracy(self, share: float = TEN, subset: int | None = 0) -> dict[str, dict[Run, float]]:
+        """Accuracy in % by variant and seed."""
+        return accuracies(self.runs(share, subset))
+
+    def by_seed(self, variant: str, value: Callable[[TrainingRecord], Any]) -> dict[int, float]:
+        """A value of each run on 10 % that has it."""
+        runs = [r for r in self.runs() if r.variant == variant]
+        return {r.seed: float(value(r)) for r in runs if value(r) is not None}
+
+    def against_plain(self, names: Iterable[str], share: float = TEN, subset: int | None = 0) -> list[Comparison]:
+        """These variants against plain, corrected as one family."""
+        found = self.accuracy(share, subset)
+        return compare_seeds(found.get("plain", {}), {name: found[name] for name in names if name in found})
+
+    def ratio(self, variant: str) -> str:
+        """HFC/LFC of the last block at the end of training on 10 %, mean over seeds; nothing where none was logged."""
+        ends = self.by_seed(variant, last_ratio).values()
+        return f"{fmean(ends):.2f}" if ends else ""
+
+    @cached_property
+    def starts(self) -> dict[str, dict[Run, float]]:
+        """Accuracy by variant and standard deviation of ψ at the start."""
+        return accuracies((r for r in self.records if r.std is not None and r.fraction == TEN), with_start)
+
+    @cached_property
+    def depths(self) -> dict[int, list[TrainingRecord]]:
+        """Runs on 10 % by the model's depth."""
+        from unsmooth.training.tasks import RECIPES
+
+        found: dict[int, list[TrainingRecord]] = {12: [r for r in self.runs() if r.variant in VARIANTS]}
+        for name in RECIPES:
+            if match := re.fullmatch(r"cifar100-depth(\d+)", name):
+                found[int(match[1])] = load_records(self.context, [], recipe=name)
+        return {depth: found[depth] for depth in sorted(found) if found[depth]}
+
+    @cached_property
+    def corruptions(self) -> dict[tuple[str, float], dict[str, Any]]:
+        """Accuracy on corrupted images by variant and share."""
+        found = {}
+        for _, content in json_files(records_folder(self.context), "*.corruptions.json", []):
+            if {"variant", "fraction", "clean", "corruptions"} <= content.keys():
+                found[content["variant"], content["fraction"]] = content
+        return found
+
+    def saved(self, item: str) -> dict[str, Any]:
+        """A result of another item that was kept in zoo/results; empty where it is not there."""
+        from unsmooth.sources.trained import zoo_folder
+
+        path = zoo_folder() / "results" / f"{item}.json"
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return found
+
+
+def last_ratio(record: TrainingRecord) -> float | None:
+    """HFC/LFC of the last block at the end of training."""
+    smoothing = record.end.get("smoothing")
+    return smoothing["hfc_lfc"][-1] if smoothing else None

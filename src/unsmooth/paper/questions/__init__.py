@@ -1,0 +1,63 @@
+"""The open questions of the paper, its poster and their readers: a function each says what the evidence says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from unsmooth.paper.evidence import Evidence
+
+Status = Literal["settled", "leaning", "open"]
+Answer = tuple[Status, str, str]  # how sure it is, from how many, and what is said
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked and by whom, the command behind the answer, what would settle it, and who answers.
+
+    `answer` gives None where there is no evidence yet: no run, or no saved result of another item.
+    """
+
+    asked: str
+    by: str
+    command: str
+    settle: str
+    answer: Callable[[Evidence], Answer | None]
+    needs: Literal["runs", "results"] = "runs"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known about one question, by which command, and what would settle it (nothing where it is settled)."""
+
+    status: Status
+    n: str
+    answer: str
+    command: str
+    settle: str
+
+
+QUESTIONS: list[Question] = []
+
+
+def question(
+    asked: str, by: str, command: str, settle: str, needs: Literal["runs", "results"] = "runs"
+) -> Callable[[Callable[[Evidence], Answer | None]], Callable[[Evidence], Answer | None]]:
+    """Put a question on the list, answered by the function below."""
+
+    def register(answer: Callable[[Evidence], Answer | None]) -> Callable[[Evidence], Answer | None]:
+        QUESTIONS.append(Question(asked, by, f"unsmooth reproduce {command}", settle, answer, needs))
+        return answer
+
+    return register
+
+
+def found(asked: Question, evidence: Evidence) -> Finding:
+    """What the evidence says, or that there is none."""
+    if (answer := asked.answer(evidence)) is not None:
+        return Finding(*answer, asked.command, "" if answer[0] == "settled" else asked.settle)
+    if asked.needs == "results":
+        return Finding("open", "0", "No saved result is here.", asked.command, "that command with --out")
+    train = "`unsmooth train --list study --data PATH`, two to three minutes a run on one H200"
+    return Finding("open", "0 runs", "No run so far.", asked.command, train)

@@ -1,0 +1,133 @@
+"""What training and control do to H's eigenvalues and to features."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from unsmooth.metrics.differences import compare_seeds, paired_difference
+from unsmooth.paper.evidence import TEN, Evidence, last_ratio
+from unsmooth.paper.questions import Answer, question
+from unsmooth.paper.records import VARIANTS, percent
+from unsmooth.training.engine.record import TrainingRecord
+
+
+@question(
+    "Does the parametrisation control what features do?", "paper, section 4; summary, question 1",
+    "training", "more seeds",
+)  # fmt: skip
+def control(e: Evidence) -> Answer | None:
+    """HFC/LFC of the last block."""
+    seeds = {v: e.by_seed(v, last_ratio) for v in VARIANTS}
+    found = {c.name: c for c in compare_seeds(seeds.pop("plain"), seeds) if c.difference.pairs > 1}
+    if len(found) < 2:
+        return None
+    right = found["sharpening"].differs and found["smoothing"].differs
+    right &= found["sharpening"].difference.mean > 0 > found["smoothing"].difference.mean
+    said = "; ".join(f"{name} {c.difference.text()}" for name, c in found.items())
+    return (
+        "settled" if right else "open",
+        f"{min(c.difference.pairs for c in found.values())} pairs",
+        f"{'Yes' if right else 'Not clearly'}, on 10 % of CIFAR-100: HFC/LFC of the last block minus plain's: {said}; "
+        f"plain's is {e.ratio('plain')}.",
+    )
+
+
+@question(
+    "Does plain training drift to negative eigenvalues, and does it depend on the amount of data?",
+    "poster (“they learn not to”); summary, open question 1",
+    "training", "seeds 1 and 2 on 50 % and on all data",
+)  # fmt: skip
+def drift(e: Evidence) -> Answer | None:
+    """Whether plain training avoids oversmoothing by itself."""
+    said, pairs, settled = [], 0, False
+    for share in (TEN, 0.5, 1.0):
+        runs = [r for r in e.runs(share) if r.variant == "plain" and "spectrum" in r.end]
+        if not runs:
+            continue
+        common = sorted(set.intersection(*({row["epoch"] for row in r.rows if "spectrum" in row} for r in runs)))
+        first, last = ([_negative(r, epoch) for r in runs] for epoch in (common[0], common[-1]))
+        found = paired_difference(first, last)
+        said.append(
+            f"{percent(share)} of the data: {fmean(first):.3f} after epoch {common[0]}, {fmean(last):.3f} after "
+            f"{common[-1]}" + (f", a change of {found.text(3)}, up in {found.ahead} of {found.pairs} seeds"
+                               if found.pairs > 1 else " (one seed)")
+        )  # fmt: skip
+        if share == TEN:
+            pairs, settled = found.pairs, found.low > 0
+    if not said:
+        return None
+    claim = "The drift itself is settled on 10 %; that it grows with the data rests on one seed each."
+    return (
+        "leaning" if settled else "open",
+        f"{pairs} seeds",
+        f"Share of H's eigenvalues in [−1, 0), mean over layers. {'; '.join(said)}. {claim if settled else ''}",
+    )
+
+
+def _negative(record: TrainingRecord, epoch: int) -> float:
+    row = next(row for row in record.rows if row["epoch"] == epoch)
+    return fmean(row["spectrum"]["in_minus_one_zero"])
+
+
+@question(
+    "Which type of eigenvalue dominates in trained models?", "poster, Table 1",
+    "poster-table1 --data CIFAR100-TEST --samples 16", "the poster's checkpoints, or ours with more seeds", "results",
+)  # fmt: skip
+def dominating(e: Evidence) -> Answer | None:
+    """The poster's Table 1."""
+    saved = e.saved("poster-table1")
+    rows = {row[0]: row for row in saved["tables"][0]["rows"]} if saved else {}
+    plain, sharp, smooth = (rows.get(f"cifar100-{v}") for v in ("plain", "sharpening", "smoothing"))
+    if plain is None or sharp is None or smooth is None:
+        return None
+    ten = rows.get("cifar100-10pct-plain")
+    return (
+        "leaning",
+        "1 model each",
+        f"Type (2) dominates in {plain[3]:.1f} % of the plain model's heads (poster: {plain[-1]:g} %), in "
+        f"{sharp[3]:.1f} % of the sharpening one's (100 %; the rest are ties at λ = 0) and in {smooth[3]:.1f} % of the "
+        "smoothing one's (0 %)." + ("" if ten is None else f" Trained on 10 %, plain has {ten[3]:.1f} %."),
+    )
+
+
+@question(
+    "Are eigenvalues negative in vision models and symmetric in language models?",
+    "paper, Figure 5; summary, question 7",
+    "fig5", "the published checkpoints, and more models of each kind", "results",
+)  # fmt: skip
+def real_spectra(e: Evidence) -> Answer | None:
+    """Figure 5."""
+    notes = e.saved("fig5").get("notes", [])
+    claim = next((note for note in notes if note.startswith("the claim fails")), None)
+    if claim is None:
+        return None
+    return "leaning", f"{claim.split(' models')[0].split()[-1]} models", f"Not in general: {claim}."
+
+
+@question(
+    "Does control act alike in language models?", "paper, Figure 2 (The Pile); summary, question 7",
+    "fig2", "a small masked language model in all three variants (`unsmooth train`)",
+)  # fmt: skip
+def language(e: Evidence) -> Answer | None:
+    """Nobody trained one in three variants yet."""
+    said = "No language model of ours was trained plain, sharpening and smoothing; the paper reports a limited effect."
+    return "open", "0 runs", said
+
+
+@question(
+    "Must eigenvalues be bounded for training to be stable?", "paper, footnote 1",
+    "variants", "larger models and learning rates",
+)  # fmt: skip
+def stability(e: Evidence) -> Answer | None:
+    """Footnote 1: bounded eigenvalues stabilise training."""
+    broken = [note for note in e.notes if " broke: " in note]
+    free = [r for r in e.records if r.variant in ("sharpening", "smoothing")]
+    if not free:
+        return None
+    return (
+        "leaning",
+        f"{len(free)} runs",
+        f"No: ±ψ² has no upper bound, and {len(free)} runs of it ended"
+        + (f"; broken: {'; '.join(broken)}" if broken else ", none broke")
+        + ". What did break was a Θ near singularity (He-normal, before its Q was taken as the start).",
+    )

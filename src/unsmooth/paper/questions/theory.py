@@ -1,0 +1,81 @@
+"""How far the theory goes: its assumptions, its rates, its limits, and the words of its tables."""
+
+from __future__ import annotations
+
+from unsmooth.paper.evidence import Evidence
+from unsmooth.paper.item import Context
+from unsmooth.paper.questions import Answer, question
+
+
+@question(
+    "Where does the theory part from a real block (symmetry, heads, normalisation, constants, MLP)?",
+    "paper, section 5; summary, open question 2 and question 8", "relax", "", "results",
+)  # fmt: skip
+def assumptions(e: Evidence) -> Answer | None:
+    """Section 5 of the paper: normalisation, feed-forward layers, symmetric A and H; summary, open question 2."""
+    saved = e.saved("relax")
+    if not saved:
+        return None
+    rows = {(row[0], row[1]): row for row in saved["tables"][0]["rows"]}
+    names = list(dict.fromkeys(name for name, _ in rows))
+    said = [f"{name} {rows[name, 'sharpening'][5]}" for name in names if (name, "sharpening") in rows]
+    return (
+        "settled",
+        f"{rows[names[0], 'sharpening'][7]} layers a rung",
+        "It parts at the LayerNorm. Share of layers held below zero in which HFC/LFC rises, as Corollary 3 says: "
+        f"{'; '.join(said)}. For layers held above zero its verdict stays right for repeated layers.",
+    )
+
+
+@question(
+    "How fast do features smooth or sharpen, and does the limit say anything about few layers?",
+    "paper, section 5; summary, open question 3 and question 10",
+    "relax", "a rate that holds under normalisation", "results",
+)  # fmt: skip
+def rates(e: Evidence) -> Answer | None:
+    """Summary, open question 3."""
+    saved = e.saved("relax")
+    if not saved:
+        return None
+    rows = {(row[0], row[1]): row for row in saved["tables"][0]["rows"]}
+    linear = [row for (name, _), row in rows.items() if "LayerNorm" not in name and not name.startswith("trained")][:8]
+    once = rows.get(("trained block, run once", "sharpening"))
+    exact = all(row[3] == row[4] for row in linear)
+    return (
+        "leaning",
+        f"{linear[0][7]} layers a rung",
+        ("Without a norm the predicted and the measured HFC/LFC after 128 layers are the same; " if exact else "")
+        + "the rate is γ for HFC/LFC and κ for cosine similarity and effective rank (docs, theory). "
+        + ("" if once is None else f"For one pass of a trained sharpening block the sign of γ is right in {once[6]} of "
+           f"{once[7]} layers only: the limit is no forecast of a step."),
+    )  # fmt: skip
+
+
+@question(
+    "What is the “change” of the paper's Tables 1 to 3?", "paper, Tables 1 to 3",
+    "table1 --data CIFAR100-TEST --samples 256", "the authors' code", "results",
+)  # fmt: skip
+def readings(e: Evidence) -> Answer | None:
+    """Which reading of "change" the paper's Tables 1 to 3 have."""
+    said = [f"Table {i}: {saved['notes'][0]}" for i in (1, 2, 3) if (saved := e.saved(f"table{i}"))]
+    return ("leaning", "6 models", ". ".join(said) + ".") if said else None
+
+
+@question(
+    "When does rank collapse, and what does the residual connection do?",
+    "paper, Theorem 3 and Corollary 2; summary, questions 3 and 4", "fig1", "",
+)  # fmt: skip
+def rank_collapse(e: Evidence) -> Answer | None:
+    """Summary 003, questions 3 and 4."""
+    from unsmooth.paper.fig1 import run as fig1
+
+    rows = {str(row[0]): row for row in fig1(Context()).tables[0].rows}
+    many = next(row for name, row in rows.items() if "multiplicities" in name)
+    without = next(row for name, row in rows.items() if "no residual" in name)
+    return (
+        "settled",
+        "4 layers",
+        f"With one dominating pair the rank goes to 1; where both multiplicities exceed 1 it stays (effective rank "
+        f"{many[7]:.2f} after {many[4]} layers). Without the residual connection HFC/LFC goes to {without[5]:.0e}, "
+        "although H's eigenvalues are negative.",
+    )
