@@ -4,6 +4,7 @@
     python -m benchmarks.train_step --device cuda --fast        # does training/fast pay, plain and sharpening? 90 s
     python -m benchmarks.train_step --device cuda   # the recipe cifar100 against the eager loop, and the variants
     python -m benchmarks.train_step --device cuda --profile plain   # only that variant, and which kernels its step runs
+    python -m benchmarks.train_step --device cuda --recipe tiny-imagenet --ours   # without the eager loop
 
 The eager loop is what timm's train.py does: Pillow augmentation in DataLoader workers, timm's Mixup, autocast,
 clipping, AdamW. Both loops train from the same weights; the mean losses of their epochs are printed side by side.
@@ -126,6 +127,21 @@ def best(epochs: Iterator[tuple[float, float]], count: int) -> tuple[float, list
     return 1e3 * min(seconds for seconds, _ in found[1:]), [round(loss, 3) for _, loss in found]
 
 
+def augmentation(pixels: Tensor, labels: Tensor, recipe: ImageRecipe, device: torch.device) -> float:
+    """Milliseconds that preparing one batch takes with the device to itself; in training the next one is prepared
+    beside a step."""
+    task = our_trainer(pixels, labels, recipe, device, "plain", Speed()).task
+    rows = {name: t[0].to(device) for name, t in next(task.stream(0)).items()}
+    prepare = torch.compile(task.prepare, dynamic=False, fullgraph=True) if device.type == "cuda" else task.prepare
+    prepare(rows)
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(10):
+        prepare(rows)
+    synchronize(device)
+    return 1e2 * (time.perf_counter() - start)
+
+
 def profile(trainer: Trainer, most: int = 40) -> None:
     """Print the step's time, then the kernels of one epoch by what they take of a step."""
     from torch.profiler import ProfilerActivity
@@ -151,15 +167,19 @@ def main() -> None:
     parser.add_argument("--fast", nargs="*", metavar="VARIANT", help="only this: what training/fast is worth")
     parser.add_argument("--shortcuts", action="store_true", help="also without each short cut of the plain step")
     parser.add_argument("--profile", metavar="VARIANT", help="only this: the kernels of its step")
+    parser.add_argument("--recipe", default="cifar100", choices=sorted(RECIPES))
+    parser.add_argument("--ours", action="store_true", help="not the eager loop; also what augmentation alone takes")
     parser.add_argument("--workers", type=int, default=8, help="DataLoader workers of the eager loop")
     options = parser.parse_args()
     device = torch.device(options.device)
     cuda = device.type == "cuda"
-    recipe = RECIPES["cifar100"]
+    recipe = RECIPES[options.recipe]
     recipe = recipe if cuda else recipe.override(["patch_size=8", "batch_size=32", "depth=4"])
     images = 50 * recipe.batch_size if cuda else 4 * recipe.batch_size
     torch.manual_seed(0)
-    pixels, labels = torch.randint(256, (images, 3, 32, 32), dtype=torch.uint8), torch.arange(images) % 100
+    size = recipe.image_size
+    pixels = torch.randint(256, (images, 3, size, size), dtype=torch.uint8)
+    labels = torch.arange(images) % recipe.classes
     print(f"{recipe.depth} layers, patch {recipe.patch_size}, batch {recipe.batch_size}; {header(device)}", flush=True)
     if options.profile:
         profile(our_trainer(pixels, labels, recipe, device, options.profile, Speed()))
@@ -169,9 +189,13 @@ def main() -> None:
             what_fast_is_worth(variant, pixels, labels, recipe, device, options.epochs)
         return
     ours = run("ours, plain", lambda: our_epochs(pixels, labels, recipe, device, "plain", Speed()), options.epochs)
-    workers = options.workers if cuda else 0
-    eager = run("eager timm loop", lambda: eager_epochs(pixels, labels, recipe, device, workers), options.epochs)
-    print(f"eager / ours: {eager / ours:.2f}×", flush=True)
+    print(f"{1e3 * recipe.batch_size / ours:,.0f} images/s", flush=True)
+    if options.ours:
+        print(f"augmentation alone: {augmentation(pixels, labels, recipe, device):.2f} ms a step", flush=True)
+    else:
+        workers = options.workers if cuda else 0
+        eager = run("eager timm loop", lambda: eager_epochs(pixels, labels, recipe, device, workers), options.epochs)
+        print(f"eager / ours: {eager / ours:.2f}×", flush=True)
     for name, speed in WITHOUT.items() if options.shortcuts else ():
         slow = run(name, lambda speed=speed: our_epochs(pixels, labels, recipe, device, "plain", speed), options.epochs)
         print(f"{name} / ours: {slow / ours:.3f}×", flush=True)

@@ -25,7 +25,7 @@ RecipeName = Annotated[
     typer.Argument(
         metavar="RECIPE",
         help="Images: cifar100, cifar100-fast (patch 4, to try things), cifar100-depth6, cifar100-depth24, "
-        "cifar100-depth36. Text: crammed-bert, small-text.",
+        "cifar100-depth36, tiny-imagenet. Text: crammed-bert, small-text.",
     ),
 ]
 DataPath = Annotated[
@@ -42,7 +42,7 @@ ListName = Annotated[
         "--list",
         metavar="NAME",
         help="Instead of one recipe, the runs of a list, one after the other: all-data, ten-percent, half, forms, "
-        "initialisation, ratio, peers, study. --variant and --seed then choose among them.",
+        "initialisation, ratio, peers, study, tiny-imagenet. --variant and --seed then choose among them.",
     ),
 ]
 Variant = Annotated[
@@ -72,6 +72,10 @@ Folder = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; by default runs/NAME. With --list: of all.")
 ]
 Records = Annotated[Path, typer.Option(help="With --list: where records are collected; a run that has one is skipped.")]
+Results = Annotated[
+    Path | None,
+    typer.Option(help="With --list, images: also measure, explain and evaluate each model, into a folder of its own."),
+]
 Minutes = Annotated[float, typer.Option(min=0, help="With --list: start no run that would end later.")]
 TensorBoard = Annotated[bool, typer.Option(help="Write TensorBoard's events beside log.jsonl.")]
 
@@ -90,6 +94,7 @@ def command(
     changes: Changes = None,
     out: Folder = None,
     records: Records = Path("zoo/records"),
+    results: Results = None,
     minutes: Minutes = float("inf"),
     tensorboard: TensorBoard = True,
     device: options.Device = "auto",
@@ -107,7 +112,7 @@ def command(
     if list_name is not None:
         if (fraction, subset, same_steps, std, budget) != (1.0, 0, False, None, None):
             raise OptionError("the runs of a list have their own fraction, subset, steps and std: leave these out")
-        _train_list(list_name, variant, seed, changes or [], data, out, records, minutes, where)
+        _train_list(list_name, variant, seed, changes or [], data, out, records, results, minutes, where)
         return
     if len(variant or ()) > 1 or len(seed or ()) > 1:
         raise OptionError("a run has one variant and one seed; several are for --list")
@@ -157,7 +162,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _train_list(
     name: str, variants: list[str] | None, seeds: list[int] | None, changes: list[str], data: str, out: Path | None,
-    records: Path, minutes: float, device: str | None,
+    records: Path, results: Path | None, minutes: float, device: str | None,
 ) -> None:  # fmt: skip
     from unsmooth.training.lists import find_list, train_all
 
@@ -174,7 +179,7 @@ def _train_list(
     try:
         with sigterm_as_ctrl_c():
             train_all(
-                runs, data, out or Path("runs"), records, minutes, typer.echo, device=device, progress=report,
+                runs, data, out or Path("runs"), records, minutes, typer.echo, results, device=device, progress=report,
                 tensorboard=False,
             )  # fmt: skip
     except KeyboardInterrupt as stop:

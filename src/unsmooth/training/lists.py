@@ -13,10 +13,11 @@ from typing import Any
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.sources.files import write_atomically
 from unsmooth.training.engine.journal import read_log
-from unsmooth.training.engine.loop import TrainingError, train
+from unsmooth.training.engine.loop import TrainingError, default_device, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
 from unsmooth.training.engine.run import Run
 from unsmooth.training.tasks import find_recipe
+from unsmooth.training.tasks.images.results import write_results
 
 
 def list_names() -> list[str]:
@@ -50,9 +51,13 @@ def train_all(
     records: Path,
     minutes: float = float("inf"),
     say: Callable[[str], None] = print,
+    results: Path | None = None,
     **options: Any,
 ) -> None:
-    """Each run that has no record yet, until the time is up; a run that would not fit is not started."""
+    """Each run that has no record yet, until the time is up; a run that would not fit is not started.
+
+    `results` is where each image model's measurement, explanation and evaluation go, beside its record.
+    """
     started, longest = time.monotonic(), 0.0
     for run in runs:
         target, failed = records / f"{run.name}.json", records / f"{run.name}.failed.json"
@@ -72,6 +77,8 @@ def train_all(
             say(f"{run.name}: {error}")
             continue
         assert record is not None
+        if results is not None:
+            write_results(folder, data, results, device=options.get("device") or default_device())
         longest = max(longest, time.monotonic() - before)
         write_atomically(target, (folder / RECORD).read_bytes())
         say(f"{run.name}: {in_words(record.final)} in {record.minutes:.2f} min")

@@ -44,7 +44,7 @@ def train(
 ) -> TrainingRecord | None:
     """Train to the end, from a checkpoint in `out` if there is one; returns the record that the first process wrote."""
     started, folder = time.monotonic(), Path(out)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device(device or default_device())
     run.recipe.check(run, world)
     task = run.recipe.open(run, data, device, rank, world)
     trainer = Trainer(task, speed, world)
@@ -74,6 +74,11 @@ def train(
             return None
         log.close()
         return _finish(run, folder, trainer, log, state["data_hash"], length.total, clock.minutes())
+
+
+def default_device() -> str:
+    """A GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Clock:

@@ -27,12 +27,14 @@ class Recipe(ABC):
     """Everything that decides a training run, except its data, its variant and its seed; one subclass per task.
 
     Fields are numbers, words, switches or tuples of numbers, each with a default. A number is at least 0 unless `LEAST`
-    says otherwise, and at most 1 if it is one of `SHARES`; `CHOICES` lists the words that a field may hold.
+    says otherwise, and at most 1 if it is one of `SHARES`; `CHOICES` lists the words that a field may hold. What is
+    `LATER` than the first version is written down only where it is not the default, so that older files still agree.
     """
 
     name: str
     LEAST: ClassVar[Mapping[str, float]] = MappingProxyType({})
     SHARES: ClassVar[frozenset[str]] = frozenset()
+    LATER: ClassVar[frozenset[str]] = frozenset()
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({"precision": PRECISIONS})
 
     @abstractmethod
@@ -92,7 +94,11 @@ class Recipe(ABC):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for records and configuration files."""
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in dataclasses.asdict(self).items()}
+        kept = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not self._is_unused(f)}
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in kept.items()}
+
+    def _is_unused(self, item: dataclasses.Field[Any]) -> bool:
+        return item.name in self.LATER and getattr(self, item.name) == item.default
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

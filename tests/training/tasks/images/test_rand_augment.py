@@ -43,20 +43,27 @@ def timm_operation(image: torch.Tensor, name: str, level: float, negate: bool, b
     return np.asarray(out).transpose(2, 0, 1)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_operation_equals_timms(name: str, pixels: torch.Tensor) -> None:
+INCREASING = ("Posterize", "Solarize", "Color", "Contrast", "Brightness", "Sharpness")
+
+
+@pytest.mark.parametrize(
+    ("name", "increasing"), [(name, False) for name in OPERATIONS] + [(name, True) for name in INCREASING]
+)
+def test_operation_equals_timms(name: str, increasing: bool, pixels: torch.Tensor) -> None:
     torch.manual_seed(1)
     level = torch.rand(IMAGES, dtype=torch.float64) * 10
     level[:3] = torch.tensor([10.0, 10.0, 0.0])  # mstd clips there
     if name == "Posterize":
-        level = level.clamp(min=2.5)  # below that timm asks for 0 bits, which Pillow no longer takes
+        level = (
+            level.clamp(max=9) if increasing else level.clamp(min=2.5)
+        )  # beyond that timm asks for 0 bits, which Pillow no longer takes
     negate, bicubic = torch.rand(IMAGES) > 0.5, torch.rand(IMAGES) > 0.5
     operation = torch.full((IMAGES,), Code[name])
-    draws = Draws(operation, level, negate, bicubic)
+    draws = Draws(operation, level, negate, bicubic, increasing)
     ours = apply_layer(pixels, draws, torch.tensor(FILL, dtype=torch.int32)).numpy()
     theirs = np.stack(
         [
-            timm_operation(p, name, float(l), bool(n), bool(b))
+            timm_operation(p, name + "Increasing" * increasing, float(l), bool(n), bool(b))
             for p, l, n, b in zip(pixels, level, negate, bicubic, strict=True)
         ]
     )

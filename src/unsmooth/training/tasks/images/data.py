@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from unsmooth.sources.paths import IMAGES
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
 IMAGE_COLUMNS = ("img", "image")
+JPEG = b"\xff\xd8"  # how such a file begins
 EXPECTED = (
-    "HF-layout parquet (train-*.parquet, test-*.parquet), torchvision's cifar-100-python folder, "
+    "HF-layout parquet (train-*.parquet, test- or validation-*.parquet), torchvision's cifar-100-python folder, "
     f"or train/ and test/ folders with one folder per class (files {', '.join(sorted(IMAGES))})"
 )
 
@@ -54,7 +56,7 @@ class ImageSet:
         return tuple((self._image_means().std(0, correction=0) / len(self) ** 0.5).tolist())
 
     def _image_means(self) -> Float[Tensor, "image channel"]:
-        return self.pixels.float().mean((2, 3)) / 255
+        return torch.cat([part.float().mean((2, 3)) / 255 for part in self.pixels.split(4096)])
 
 
 def load_images(path: str | Path, split: str) -> ImageSet:
@@ -84,7 +86,8 @@ def load_images(path: str | Path, split: str) -> ImageSet:
 
 def _parquet_files(path: Path, split: str) -> list[Path]:
     """The shards of one data set, in the folder or somewhere below it."""
-    files = sorted(path.glob(f"**/{split}-*.parquet")) or sorted(path.glob(f"**/{split}.parquet"))
+    patterns = [f"**/{name}{end}.parquet" for name in _folder_names(split) for end in ("-*", "")]
+    files = next((found for pattern in patterns if (found := sorted(path.glob(pattern)))), [])
     folders = sorted({str(file.parent.relative_to(path)) for file in files})
     if len(folders) > 1:
         raise DataError(f"parquet of several data sets below {path}: {', '.join(folders)}; name one of them")
@@ -110,6 +113,8 @@ def _canonical(images: ImageSet, where: str) -> ImageSet:
 def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
     if not isinstance(blob, bytes):
         raise DataError(f"{where} holds no image: expected the bytes of an image file, got {type(blob).__name__}")
+    if blob[:2] == JPEG and (pixels := _decode_jpeg(blob)) is not None:
+        return pixels
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -119,6 +124,31 @@ def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         why = "no format that Pillow knows" if isinstance(error, UnidentifiedImageError) else error
         raise DataError(f"{where} is not a readable image ({why}): remove it or repair it") from error
+
+
+def _decode_all(blobs: Sequence[Any], names: Sequence[str]) -> list[UInt8[np.ndarray, "channel height width"]]:
+    """By as many threads as torch has: torchvision's decoder lets the others run meanwhile."""
+
+    def some(start: int) -> list[Any]:
+        return list(map(_decode, blobs[start : start + 256], names[start : start + 256]))
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return [image for part in pool.map(some, range(0, len(blobs), 256)) for image in part]
+
+
+def _decode_jpeg(blob: bytes) -> UInt8[np.ndarray, "channel height width"] | None:
+    """The pixels that Pillow would give, to the bit, and sooner; None where Pillow must look itself.
+
+    torchvision's op, not its function: that warns that the op may leave for another library, and Pillow stays.
+    """
+    try:
+        from torchvision.io import ImageReadMode
+
+        encoded = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
+        pixels: Tensor = torch.ops.image.decode_jpeg(encoded, ImageReadMode.RGB.value, False)
+    except (ImportError, AttributeError, RuntimeError, TypeError):
+        return None
+    return pixels.numpy()
 
 
 def _stack(arrays: list[Any], labels: list[Any], names: tuple[str, ...]) -> ImageSet:
@@ -147,9 +177,9 @@ def _from_parquet(files: list[Path]) -> ImageSet:
             raise DataError(f"{file} is truncated or not parquet ({error}): download or write it again") from error
         image, label = (_pick(table.column_names, c, file) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
         names = names or _class_names(table.schema.metadata or {}, label)
-        for row, value in enumerate(table.column(image).to_pylist()):
-            blob = value.get("bytes") if isinstance(value, dict) else value
-            arrays.append(_decode(blob, f"{file}, row {row}"))
+        values = table.column(image).to_pylist()
+        blobs = [value.get("bytes") if isinstance(value, dict) else value for value in values]
+        arrays += _decode_all(blobs, [f"{file}, row {row}" for row in range(len(blobs))])
         labels += table.column(label).to_pylist()
     return _stack(arrays, labels, names)
 
@@ -210,9 +240,9 @@ def _from_folders(folder: Path) -> ImageSet:
     arrays: list[Any] = []
     labels: list[int] = []
     for number, path in enumerate(classes):
-        for file in _image_files(path):
-            arrays.append(_decode(_read(file), str(file)))
-            labels.append(number)
+        found = list(_image_files(path))
+        arrays += _decode_all([_read(file) for file in found], list(map(str, found)))
+        labels += [number] * len(found)
     return _stack(arrays, labels, tuple(p.name for p in classes))
 
 

@@ -1,4 +1,4 @@
-"""From a plan's row to the batch a model sees: crop, flip, RandAugment, normalise, mix."""
+"""From a plan's row to the batch a model sees: crop, flip, RandAugment, normalise, erase, mix."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from torch import Tensor
 
 from unsmooth.training.tasks.images.augment.plan import BatchPlan
 from unsmooth.training.tasks.images.augment.rand_augment import Draws, apply_layer
+from unsmooth.training.tasks.images.augment.rectangles import erase, resized_crop
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 
 
 @dataclass(frozen=True)
 class Colours:
-    """The data's colour statistics, on the device: a captured step must not copy them from the host."""
+    """The data's colour statistics and noise, on the device: a captured step must not copy them from the host."""
 
     mean: Float[Tensor, "channel 1 1"]
     std: Float[Tensor, "channel 1 1"]
     fill: Int32[Tensor, channel]  # what is left bare by a warp: the mean colour, as in timm's transforms
+    noise: Float[Tensor, "channel y x"]  # what is erased gets a window of it
 
     @classmethod
     def of(cls, recipe: ImageRecipe, device: torch.device | str) -> Colours:
         """The recipe's statistics on a device."""
         mean, std = (torch.tensor(v, device=device)[:, None, None] for v in (recipe.mean, recipe.std))
         fill = [min(255, round(255 * m)) for m in recipe.mean]
-        return cls(mean, std, torch.tensor(fill, dtype=torch.int32, device=device))
+        side = 2 * recipe.image_size if recipe.erase_prob else 0
+        noise = torch.randn(3, side, side, generator=torch.Generator().manual_seed(0))
+        return cls(mean, std, torch.tensor(fill, dtype=torch.int32, device=device), noise.to(device))
 
 
 def augment(
@@ -37,12 +41,29 @@ def augment(
     colours: Colours,
 ) -> tuple[Float[Tensor, "batch channel height width"], Float[Tensor, "batch classes"]]:
     """The normalised, mixed batch of one step and its soft targets."""
-    x = crop_and_flip(pixels.index_select(0, plan["index"]).to(torch.int32), plan, recipe.crop_padding)
+    x = pixels.index_select(0, plan["index"]).to(torch.int32)
+    cropped = (
+        resized_crop(x, plan["part"], plan["flip"]) if "part" in plan else crop_and_flip(x, plan, recipe.crop_padding)
+    )
+    return colour_and_mix(cropped, labels.index_select(0, plan["index"]), plan, recipe, colours)
+
+
+def colour_and_mix(
+    x: Int32[Tensor, "batch channel height width"],
+    labels: Int64[Tensor, batch],
+    plan: BatchPlan,
+    recipe: ImageRecipe,
+    colours: Colours,
+) -> tuple[Float[Tensor, "batch channel height width"], Float[Tensor, "batch classes"]]:
+    """What follows the crop: RandAugment, normalisation, random erasing, Mixup or CutMix."""
     for layer in range(recipe.rand_augment_layers):
-        draws = Draws(*(plan[name][:, layer] for name in ("operation", "level", "negate", "bicubic")))
+        operation, level, negate, bicubic = (plan[k][:, layer] for k in ("operation", "level", "negate", "bicubic"))
+        draws = Draws(operation, level, negate, bicubic, recipe.rand_augment_increasing)
         x = apply_layer(x, draws, colours.fill)
-    targets = mix_targets(labels.index_select(0, plan["index"]), plan["lam"], recipe)
-    return mix_images(normalise(x, colours), plan), targets
+    normal = normalise(x, colours)
+    if "erased" in plan:
+        normal = erase(normal, plan["erased"], colours.noise)
+    return mix_images(normal, plan), mix_targets(labels, plan["lam"], recipe)
 
 
 def crop_and_flip(

@@ -9,9 +9,11 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
 from unsmooth.training.tasks.images.augment.rand_augment import IDENTITY, OPERATIONS
+from unsmooth.training.tasks.images.augment.rectangles import draw_crops, draw_erased
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 
 BatchPlan = dict[str, Tensor]
+PER_BATCH = ("lam", "box")
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,16 @@ class EpochPlan:
     bicubic: Bool[Tensor, "step batch layer"]
     lam: Float32[Tensor, step]
     box: Int64[Tensor, "step 4"]  # top, bottom, left, right of CutMix; empty for Mixup
+    part: Int64[Tensor, "step batch 4"] | None = None  # top, left, height, width of a resized crop
+    erased: Int64[Tensor, "step batch 6"] | None = None  # the same of what is erased, and where its noise begins
 
     def __len__(self) -> int:
         return len(self.lam)
 
     def rows(self) -> BatchPlan:
         """All tensors by name, each with a step a row."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: t for name, t in found.items() if t is not None}
 
     def batch(self, step: int) -> BatchPlan:
         """The draws of one step."""
@@ -46,19 +51,29 @@ class EpochPlan:
             raise ValueError(f"half the batch ({half}) does not divide among {world} processes")
         mine = torch.arange(rank * half // world, (rank + 1) * half // world)
         rows = torch.cat([mine, (2 * half - 1 - mine).flip(0)])
-        per_image = {"index", "crop", "flip", "operation", "level", "negate", "bicubic"}
-        return EpochPlan(**{k: v[:, rows] if k in per_image else v for k, v in self.rows().items()})
+        return EpochPlan(**{k: v if k in PER_BATCH else v[:, rows] for k, v in self.rows().items()})
 
 
 def draw_epoch(images: int, recipe: ImageRecipe, seed: int, epoch: int) -> EpochPlan:
-    """The plan of one epoch: a permutation of the images (the last, smaller batch is dropped) and all draws."""
-    steps, size, layers = images // recipe.batch_size, recipe.batch_size, recipe.rand_augment_layers
+    """The plan of one epoch: a permutation of the images (the last, smaller batch is dropped) and all draws.
+
+    With repeats, as many steps see fewer images.
+    """
+    steps, size = images // recipe.batch_size, recipe.batch_size
     rng = torch.Generator().manual_seed(1_000_003 * seed + epoch)
+    chosen = torch.randperm(images, generator=rng)
+    if recipe.repeats > 1:
+        chosen = chosen.repeat_interleave(recipe.repeats)
+    return draw_steps(chosen[: steps * size].reshape(steps, size), recipe, rng)
+
+
+def draw_steps(index: Int64[Tensor, "step batch"], recipe: ImageRecipe, rng: torch.Generator) -> EpochPlan:
+    """All draws of the steps that see these images."""
+    (steps, size), layers = index.shape, recipe.rand_augment_layers
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=rng, dtype=torch.float64)
 
-    index = torch.randperm(images, generator=rng)[: steps * size].reshape(steps, size)
     offsets = torch.randint(0, 2 * recipe.crop_padding + 1, (steps, size, 2), generator=rng)
     operation = torch.randint(0, len(OPERATIONS), (steps, size, layers), generator=rng)
     skipped = uniform(steps, size, layers) > recipe.rand_augment_prob
@@ -71,9 +86,11 @@ def draw_epoch(images: int, recipe: ImageRecipe, seed: int, epoch: int) -> Epoch
         operation=torch.where(skipped, IDENTITY, operation),
         level=(recipe.rand_augment_magnitude + recipe.rand_augment_std * noise).clamp(0, 10),
         negate=uniform(steps, size, layers) > 0.5,
-        bicubic=uniform(steps, size, layers) > 0.5,
+        bicubic=(uniform(steps, size, layers) > 0.5) | recipe.rand_augment_bicubic,
         lam=lam,
         box=box,
+        part=draw_crops((steps, size), recipe.crop_area, recipe.image_size, rng) if recipe.crop_area else None,
+        erased=draw_erased((steps, size), recipe.erase_prob, recipe.image_size, rng) if recipe.erase_prob else None,
     )
 
 
@@ -89,7 +106,11 @@ def _mixing(steps: int, recipe: ImageRecipe, rng: torch.Generator) -> tuple[Tens
     high = (centre + (side[:, None] + 1) // 2).clamp(0, size)
     box = torch.stack([low[:, 0], high[:, 0], low[:, 1], high[:, 1]], -1) * cut[:, None]
     area = (box[:, 1] - box[:, 0]) * (box[:, 3] - box[:, 2])
-    return torch.where(cut, 1 - area / size**2, lam).to(torch.float32), box
+    lam = torch.where(cut, 1 - area / size**2, lam).to(torch.float32)
+    if recipe.mix_prob < 1:
+        mixed = torch.rand(steps, generator=rng) < recipe.mix_prob
+        lam, box = torch.where(mixed, lam, 1.0), box * mixed[:, None]
+    return lam, box
 
 
 def _beta(alpha: float, count: int, rng: torch.Generator) -> Float64[Tensor, count]:

@@ -1,4 +1,4 @@
-"""RandAugment with timm's operations and levels (`rand-m9-n2-mstd1.0`), each image its own operation."""
+"""RandAugment with timm's operations and levels (`rand-m9-n2-mstd1.0`, also `inc1`), each image its own operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from unsmooth.training.tasks.images.augment import affine, enhance, tables
 
-# timm's `_RAND_TRANSFORMS`, in its order: the variants whose strength does not grow with the level (no `inc1`).
+# timm's `_RAND_TRANSFORMS`, in its order. Four of them, and posterising and solarising, have a second variant, whose
+# strength grows with the level (`inc1`).
 OPERATIONS = (
     "AutoContrast",
     "Equalize",
@@ -44,10 +45,12 @@ class Draws:
     level: Float64[Tensor, batch]  # timm's magnitude in [0, 10]
     negate: Bool[Tensor, batch]
     bicubic: Bool[Tensor, batch]
+    increasing: bool = False
 
     def take(self, index: Int64[Tensor, chosen]) -> Draws:
         """The draws of these images."""
-        return Draws(self.operation[index], self.level[index], self.negate[index], self.bicubic[index])
+        operation, level, negate, bicubic = (t[index] for t in (self.operation, self.level, self.negate, self.bicubic))
+        return Draws(operation, level, negate, bicubic, self.increasing)
 
 
 def apply_layer(x: Pixels, draws: Draws, fill: Int32[Tensor, channel]) -> Pixels:
@@ -79,7 +82,7 @@ def _among(operation: Int64[Tensor, batch], *names: str) -> Bool[Tensor, batch]:
 
 
 def _map(x: Pixels, draws: Draws) -> Pixels:
-    table = _table(x, draws.operation, draws.level / 10)
+    table = _table(x, draws.operation, draws.level / 10, draws.increasing)
     return table.gather(2, x.flatten(2).to(torch.int64)).reshape(x.shape).to(torch.int32)
 
 
@@ -90,10 +93,14 @@ def _warp(x: Pixels, draws: Draws, fill: Int32[Tensor, channel]) -> Pixels:
 
 
 def _blend(x: Pixels, draws: Draws) -> Pixels:
-    return enhance.blend(_degenerate(x, draws.operation), x, (draws.level / 10 * 1.8 + 0.1).to(torch.float32))
+    factor = draws.level / 10 * 1.8 + 0.1
+    if draws.increasing:
+        away = draws.level / 10 * 0.9
+        factor = (1 + torch.where(draws.negate, -away, away)).clamp(min=0.1)
+    return enhance.blend(_degenerate(x, draws.operation), x, factor.to(torch.float32))
 
 
-def _table(x: Tensor, operation: Tensor, fraction: Tensor) -> Int64[Tensor, "batch channel 256"]:
+def _table(x: Tensor, operation: Tensor, fraction: Tensor, increasing: bool) -> Int64[Tensor, "batch channel 256"]:
     """The table of the operations that have one; the identity for all others."""
     counts = tables.histogram(x)
     value = tables.levels(x.device)
@@ -102,9 +109,10 @@ def _table(x: Tensor, operation: Tensor, fraction: Tensor) -> Int64[Tensor, "bat
     table = torch.where(is_["AutoContrast"], tables.autocontrast(counts), table)
     table = torch.where(is_["Equalize"], tables.equalize(counts), table)
     table = torch.where(is_["Invert"], 255 - value, table)
-    posterized = tables.posterize((fraction * 4).to(torch.int64))
+    bits, threshold = (fraction * 4).to(torch.int64), (fraction * 256).to(torch.int64)
+    posterized = tables.posterize(4 - bits if increasing else bits)
     table = torch.where(is_["Posterize"], posterized[:, None], table)
-    solarized = tables.solarize((fraction * 256).to(torch.int64))
+    solarized = tables.solarize(256 - threshold if increasing else threshold)
     table = torch.where(is_["Solarize"], solarized[:, None], table)
     added = tables.solarize_add((fraction * 110).to(torch.int64))
     return torch.where(is_["SolarizeAdd"], added[:, None], table)
