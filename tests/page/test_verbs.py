@@ -14,6 +14,7 @@ from unsmooth.cli import main
 from unsmooth.cli.demo import shipped
 from unsmooth.cli.report import page_names
 from unsmooth.errors import OptionError
+from unsmooth.sources import PICTURES
 
 TINY = ["--random-init"]
 for option in ("img_size=64", "depth=2", "embed_dim=24", "num_heads=2"):
@@ -124,7 +125,7 @@ def test_data_that_do_not_fit_one_model_are_refused_before_any_is_measured(
     found = {"timm:a": image, "hf:words": text}
     monkeypatch.setattr("unsmooth.sources.load_model", lambda reference, **_: found[reference])
     monkeypatch.setattr("unsmooth.analysis.analyse", lambda *_, **__: pytest.fail("something was measured"))
-    _, err = run("report", *found, "--data", "bundled", "--out", str(tmp_path / "page.html"), code=1)
+    _, err = run("report", *found, "--data", str(PICTURES), "--out", str(tmp_path / "page.html"), code=1)
     assert "holds images, but hf:words takes text" in err
 
 
@@ -154,8 +155,9 @@ def test_demo_shows_the_three_variants_of_the_larger_share(
     for variant in ("smoothing-symmetric", "plain", "sharpening-symmetric"):
         zoo(folder, f"c-{variant}", variant)
     zoo(folder, "a-plain-10pct", "plain", 0.1)
-    assert shipped(folder) == ["c-plain", "c-sharpening-symmetric", "c-smoothing-symmetric", "a-plain-10pct"]
     monkeypatch.setenv("UNSMOOTH_ZOO", str(folder))
+    assert shipped() == ["c-plain", "c-sharpening-symmetric", "c-smoothing-symmetric", "a-plain-10pct"]
+    assert shipped(text=True) == []
     page = tmp_path / "demo.html"
     out, _ = run("demo", "--out", str(page))
     assert str(page) in out

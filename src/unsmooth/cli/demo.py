@@ -1,4 +1,4 @@
-"""`unsmooth demo`: the page for the models that ship with the project, on the bundled pictures, without a network."""
+"""`unsmooth demo`: the page for the models that ship with the project, on what is bundled, without a network."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unsmooth.errors import DataError
+
 if TYPE_CHECKING:
     from unsmooth.analysis import Subject
 
@@ -19,10 +21,11 @@ FALLBACK = "timm:vit_tiny_patch16_224"
 VARIANTS = ("plain", "sharpening", "smoothing")
 Out = Annotated[Path, typer.Option(help="Where the page is written.")]
 Models = Annotated[int, typer.Option(min=1, help="How many of the shipped models to show.")]
+OnText = Annotated[bool, typer.Option("--text", help="The text models, on passages of books, instead of the ViTs.")]
 
 
-def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
-    """Measure and explain the shipped models on the bundled pictures: a table here, and a page to open."""
+def command(out: Out = Path("demo.html"), models: Models = 3, text: OnText = False) -> None:
+    """Measure and explain the shipped models on the bundled pictures or text: a table here, and a page to open."""
     import torch
 
     from unsmooth.analysis import analyse
@@ -31,11 +34,12 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
     from unsmooth.page import build_report
     from unsmooth.sources import load_model, open_data
     from unsmooth.sources.files import check_writable, write_result
-    from unsmooth.sources.trained import zoo_folder
 
     torch.manual_seed(0)
     check_writable(out)
-    chosen = [f"zoo:{name}" for name in shipped(zoo_folder())[:models]]
+    chosen = [f"zoo:{name}" for name in shipped(text)[:models]]
+    if text and not chosen:
+        raise DataError("no text model ships with this copy: train one, `unsmooth train small-text --data TEXTS`")
     if not chosen:
         typer.echo(f"no model ships with this copy: {FALLBACK} with random weights stands in")
     with nothing_half_done(out):
@@ -43,12 +47,14 @@ def command(out: Out = Path("demo.html"), models: Models = 3) -> None:
         for name, reference in zip(page_names(chosen or ["random ViT-Ti"], None), chosen or [FALLBACK], strict=True):
             loaded = load_model(reference, random_init=not chosen)
             subjects.append(analyse(loaded, open_data("bundled", loaded), name, explain_inputs=3, track=track))
-        write_result(out, build_report(subjects, title=headline([s.name for s in subjects]), command="unsmooth demo"))
+        said = "unsmooth demo" + (" --text" if text else "")
+        title = headline([s.name for s in subjects], "masked language model" if text else "ViT")
+        write_result(out, build_report(subjects, title=title, command=said))
     Console().print(glance(subjects))
     typer.echo(f"The page is {out.resolve()}: open it in a browser.")
 
 
-def headline(names: Sequence[str]) -> str | None:
+def headline(names: Sequence[str], kind: str = "ViT") -> str | None:
     """What the three variants of one model are asked; the page's own question for anything else.
 
     >>> headline(["plain", "sharpening", "smoothing"])
@@ -57,7 +63,7 @@ def headline(names: Sequence[str]) -> str | None:
     from unsmooth.figures.text import listed
 
     three = len(names) == 3 and all(variant in name for variant, name in zip(VARIANTS, names, strict=True))
-    return f"One ViT trained {listed(names)}: how smooth are its features?" if three else None
+    return f"One {kind} trained {listed(names)}: how smooth are its features?" if three else None
 
 
 def glance(subjects: Sequence[Subject]) -> Table:
@@ -80,12 +86,14 @@ def glance(subjects: Sequence[Subject]) -> Table:
     return table
 
 
-def shipped(folder: Path) -> list[str]:
-    """The zoo's models: first plain, sharpening and smoothing of one share of the data, the larger share preferred."""
+def shipped(text: bool = False) -> list[str]:
+    """The zoo's models of a kind: first plain, sharpening and smoothing of one share of the data, the larger one."""
     from unsmooth.sources.files import read_json
-    from unsmooth.sources.trained import SCHEMA
+    from unsmooth.sources.trained import CONFIG, SCHEMA, TEXT_ABOUT, TEXT_SCHEMA, zoo_folder, zoo_models
 
-    configs = {path.parent.name: read_json(path, SCHEMA) for path in sorted(folder.glob("*/config.json"))}
+    about = (TEXT_ABOUT, TEXT_SCHEMA) if text else (CONFIG, SCHEMA)
+    names = [name for name, reads in zoo_models().items() if reads == text]
+    configs = {name: read_json(zoo_folder() / name / about[0], about[1]) for name in names}
     groups: dict[float, dict[str, str]] = {}
     for name, config in configs.items():
         kind = next((variant for variant in VARIANTS if variant in str(config.get("variant", name))), None)

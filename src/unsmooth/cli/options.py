@@ -31,7 +31,7 @@ DataPath = Annotated[
     typer.Option(
         "--data",
         help="A folder of images, parquet (image or text column), .txt or .jsonl files; `bundled` for the "
-        "pictures that come with unsmooth; `random` for noise.",
+        "pictures or passages of books that come with unsmooth; `random` for noise.",
     ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="Local weights (safetensors) for a timm model.")]

@@ -11,7 +11,11 @@ from unsmooth.page.words import counted, listed
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
 
-DATA = {"bundled": "the pictures that come with unsmooth", "random": "random inputs"}
+DATA = {
+    "bundled": "the pictures that come with unsmooth",
+    "bundled passages": "the passages of books that come with unsmooth",
+    "random": "random inputs",
+}
 
 
 def analysed(subjects: Sequence[Subject]) -> str:

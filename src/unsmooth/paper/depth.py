@@ -35,12 +35,11 @@ def measured_models(context: Context, metrics: str = "paper", points: str = "res
     }
 
 
-def shipped_models() -> tuple[str, ...]:
+def shipped_models(text: bool = False) -> tuple[str, ...]:
     """References of the models that come with the project, `NAME=zoo:NAME`; empty when there are none."""
-    from unsmooth.sources.trained import zoo_folder
+    from unsmooth.sources.trained import zoo_models
 
-    names = sorted(path.parent.name for path in zoo_folder().glob("*/config.json"))
-    return tuple(f"{name}=zoo:{name}" for name in names)
+    return tuple(f"{name}=zoo:{name}" for name, reads in zoo_models().items() if reads == text)
 
 
 def random_model(context: Context, metrics: str = "paper") -> Measurement:

@@ -14,6 +14,7 @@ from torch import Tensor
 from unsmooth.errors import DataError
 from unsmooth.sources import records
 from unsmooth.sources.images import to_tensor
+from unsmooth.sources.passages import PASSAGES
 from unsmooth.sources.paths import find_source
 from unsmooth.sources.pictures import PICTURES
 from unsmooth.sources.text import token_records, token_windows
@@ -48,17 +49,20 @@ def open_data(
     max_length: int = 128,
     whole_records: bool = False,
 ) -> Data:
-    """Batches for `loaded` from a path, from the `bundled` pictures, or `random` inputs of the right shape.
+    """Batches for `loaded` from a path, from the `bundled` pictures or passages, or `random` inputs of the right shape.
 
     Text is cut into windows of exactly `max_length` tokens, so that no sample holds padding;
     `whole_records` keeps one sample per record instead, truncated and padded.
     """
     total: int | None = None
+    name = Path(path).name
     if str(path) == "random":
         samples, kind = _random_inputs(loaded, max_length), loaded.modality
         limit = limit or batch_size
     else:
-        source = find_source(PICTURES if str(path) == "bundled" else path, column)
+        if str(path) == "bundled":
+            path, name = (PASSAGES, "bundled passages") if loaded.modality == "text" else (PICTURES, "bundled")
+        source = find_source(path, column)
         kind, total = source.kind, source.count()
         if kind != loaded.modality:
             raise DataError(
@@ -82,7 +86,7 @@ def open_data(
     if kind == "text" and not whole_records:
         total = None  # windows, not records
     known = min((n for n in (total, limit) if n is not None), default=None)
-    return Data(reference=Path(path).name, kind=kind, make=make, samples=known)
+    return Data(reference=name, kind=kind, make=make, samples=known)
 
 
 def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterator[Any]]:

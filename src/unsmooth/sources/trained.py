@@ -87,9 +87,15 @@ def _check_hash(file: Path, expected: object, where: str) -> None:
         )
 
 
+def zoo_models() -> dict[str, bool]:
+    """The names of the models in the zoo, and whether each takes text; the others take images."""
+    folders = sorted(path.parent for path in zoo_folder().glob(f"*/{CONFIG}"))
+    return {folder.name: (folder / TEXT_ABOUT).is_file() for folder in folders}
+
+
 def _zoo_model(name: str) -> Path:
     """By its name in the zoo's list, so that no name leads out of the zoo."""
-    have = sorted(path.parent.name for path in zoo_folder().glob(f"*/{CONFIG}"))
+    have = list(zoo_models())
     if name in have:
         return zoo_folder() / name
     near = difflib.get_close_matches(name, have, n=1)
