@@ -2,6 +2,7 @@
 
     python -m benchmarks.text_parts                 # CPU: small, to see that it works
     python -m benchmarks.text_parts --device cuda   # 512 × 128 tokens, width 768, in bfloat16; about a minute
+    python -m benchmarks.text_parts --sweep         # only this: our kernels with other strips and warps; CUDA
 
 Each part is timed alone, both passes, compiled where the step compiles it. The sum over 16 layers is what a step would
 take if nothing else ran; the products' own part of it is what no fusion can save.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -128,8 +130,13 @@ class Parts:
                 print(f"SDPA alone, {backend.name}: {str(error).splitlines()[0][:90]}", flush=True)
         if self.device.type == "cuda":
             from unsmooth.training.fast.attention import attention
+            from unsmooth.training.fast.rotary import rotary_attention
 
+            half = (cos[0, 0, :, : dim // 2].contiguous(), sin[0, 0, :, : dim // 2].contiguous())
             self.say("ours of the ViT, without rotary", both(lambda x: attention(x, heads), [packed]), 0)
+            self.say("ours with rotary", both(lambda x: rotary_attention(x, *half, heads), [packed]), 0)
+            with torch.no_grad():
+                self.say("ours with rotary, forward", lambda: rotary_attention(packed, *half, heads), 0)
 
     def rest(self) -> None:
         """Norms, gate, loss, embedding, update."""
@@ -151,9 +158,8 @@ class Parts:
             from unsmooth.training.fast.rows import Pending
             from unsmooth.training.fast.rows import add_norm as ours
 
-            none, keep = torch.zeros(self.width, device=self.device), torch.ones(self.rows, device=self.device)
-            kernels = lambda a, b, g: ours(Pending(a, b, none, keep), g, none, 1e-12)  # noqa: E731
-            self.say("sum + norm, ours of the ViT", both(compiled(kernels, self.device), norm_inputs), 0)
+            kernels = lambda a, b, g: ours(Pending(a, b), g, None, 1e-12)  # noqa: E731
+            self.say("sum + norm, ours", both(kernels, norm_inputs), 0)
         hidden = self.random(*shape[:2], 4 * self.width)
 
         def gate(x: Tensor) -> Tensor:
@@ -161,6 +167,10 @@ class Parts:
             return F.gelu(a) * b
 
         self.say("gate, compiled", both(compiled(gate, self.device), [hidden]))
+        if self.device.type == "cuda":
+            from unsmooth.training.fast.rows import gate as our_gate
+
+            self.say("gate, ours", both(our_gate, [hidden]), 0)
         count = self.rows * self.length // 4
         logits, targets = self.random(count, self.words), torch.randint(self.words, (count,), device=self.device)
         loss = compiled(lambda x, y: F.cross_entropy(x.float(), y), self.device)
@@ -187,11 +197,70 @@ class Parts:
         self.say("AdamW", optimizer.step, 1)
 
 
+def sweep() -> None:
+    """Our kernels, each alone, with every strip or number of warps worth trying."""
+    from unsmooth.training.fast import rotary, rows
+    from unsmooth.training.fast.rows import Strip
+
+    device = torch.device("cuda")
+    shape, half = (512, 128, 768), {"device": device, "dtype": torch.bfloat16}
+    stream, gamma, mean, rstd = (
+        torch.randn(shape, device=device),
+        torch.randn(768, device=device),
+        *torch.empty(2, *shape[:2], device=device),
+    )
+    branch, out, normed, d_branch = (
+        torch.randn(shape, **half),
+        torch.empty_like(stream),
+        *torch.empty(2, *shape, **half),
+    )
+    for rows_, warps in ((1, 2), (1, 4), (2, 4), (4, 4), (4, 8)):
+        strip = Strip(rows_, 0, warps)
+        run = partial(
+            rows.launch_add_norm, stream, branch, None, None, gamma, None, 1e-12, out, normed, mean, rstd, strip
+        )
+        print(f"add_norm {strip}: {milliseconds(run, device):.3f} ms", flush=True)
+    for rows_, warps, programs, stages in (
+        (1, 4, 8, 1),
+        (1, 4, 8, 3),
+        (2, 4, 4, 2),
+        (2, 4, 8, 1),
+        (4, 8, 4, 1),
+        (4, 8, 2, 2),
+        (1, 2, 16, 2),
+    ):
+        strip = Strip(rows_, 0, warps, programs, stages)
+        sums = torch.empty(rows.add_norm_programs(out, strip), 1, 768, device=device)
+        run = partial(
+            rows.launch_add_norm_backward, stream, branch, out, mean, rstd, None, gamma, stream, d_branch, sums, strip
+        )
+        print(f"add_norm_backward {strip}: {milliseconds(run, device):.3f} ms", flush=True)
+    hidden, d_gated = torch.randn(*shape[:2], 3072, **half), torch.randn(*shape[:2], 1536, **half)
+    for rows_, columns, warps in ((8, 256, 4), (1, 1024, 4), (4, 512, 4), (4, 256, 4), (16, 128, 4), (2, 512, 4)):
+        rows.GATE = Strip(rows_, columns, warps)
+        forward, backward = (
+            milliseconds(run, device)
+            for run in (partial(rows._gate, hidden), partial(rows._gate_backward, hidden, d_gated))
+        )
+        print(f"gate {rows.GATE}: {forward:.3f} and {backward:.3f} ms", flush=True)
+    packed, cos, sin = torch.randn(*shape[:2], 2304, **half), *torch.rand(2, 128, 32, device=device)
+    for warps in (4, 8, 16):
+        rotary.FORWARD_WARPS = rotary.BACKWARD_WARPS = warps
+        forward = milliseconds(partial(rotary._rotary_attention, packed, cos, sin, 12), device)
+        backward = milliseconds(partial(rotary._rotary_attention_backward, packed, cos, sin, branch, 12), device)
+        print(f"rotary attention, {warps} warps: {forward:.3f} and {backward:.3f} ms", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(parser.parse_args().device)
+    parser.add_argument("--sweep", action="store_true")
+    options = parser.parse_args()
+    if options.sweep:
+        sweep()
+        return
+    device = torch.device(options.device)
     parts = Parts(device, 512, 128, 768, 12, 32_768) if device.type == "cuda" else Parts(device, 2, 16, 32, 2, 64)
     print(header(device), flush=True)
     parts.products()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from gradients import gradients
@@ -112,3 +114,38 @@ def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, fused: bo
     for ours, theirs in zip(found[1], expected[1], strict=True):
         if theirs is not None:
             assert float((ours - theirs).norm()) <= 0.05 * float(theirs.norm()) + 1e-6
+
+
+@pytest.mark.parametrize("variant", ["plain", "sharpening"])
+def test_a_text_step_by_short_cuts_learns_what_autocast_does(variant: str) -> None:
+    """Loss and gradients beside those in float32: no further from them than those of PyTorch's autocast."""
+    from unsmooth.training.engine.step import autocast
+    from unsmooth.training.fast.encoder import FastEncoder, fits
+    from unsmooth.training.tasks.text.model import build_model as build_text_model
+    from unsmooth.training.tasks.text.model import masked_logits
+    from unsmooth.training.tasks.text.recipe import RECIPES
+
+    class Words:
+        pad_token_id, cls_token_id, sep_token_id = 0, 2, 3
+
+    recipe = RECIPES["small-text"].override(["depth=3", "width=128", "heads=2", "inner=128"])
+    model = Variant.parse(variant).apply(build_text_model(recipe, 500, Words, 0)).cuda().train()
+    assert fits(model, 128)
+    inputs, targets = torch.randint(500, (16, 128), device="cuda"), torch.randint(500, (16, 32), device="cuda")
+    positions = torch.rand(16, 128, device="cuda").argsort(1)[:, :32]
+    learned = [p for p in model.parameters() if p.requires_grad]
+    fast = FastEncoder(model, Speed())
+
+    def theirs() -> Tensor:
+        logits = masked_logits(model, inputs, positions).float()
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def flat(half: bool, loss: Callable[[], Tensor]) -> Tensor:
+        with autocast(torch.device("cuda"), "bf16" if half else "float32"):
+            value = loss()
+        return torch.cat([g.flatten() for g in torch.autograd.grad(value, learned)] + [value.detach().view(1)])
+
+    exact = flat(False, theirs)
+    ours = flat(True, lambda: fast.loss(inputs, positions, targets))
+    assert distance(ours, exact) < 1.3 * distance(flat(True, theirs), exact)
+    assert abs(float(ours[-1] - exact[-1])) < 0.02

@@ -58,10 +58,11 @@ class Trainer:
         self.fast = task.fast_path(self.speed, self.half)
         self._prepare, self._loss = task.prepare, self._forward
         if self.cuda and self.speed.compile_mode is not None:
-            torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
             mode = None if self.speed.compile_mode == "default" else self.speed.compile_mode
+            if not self.fast.compiles:
+                torch.compiler.reset()  # code compiled for an earlier run's model counts against the recompile limit
+                self._loss = torch.compile(self._forward, dynamic=False, fullgraph=True, mode=mode)
             self._prepare = torch.compile(task.prepare, dynamic=False, fullgraph=True)
-            self._loss = torch.compile(self._forward, dynamic=False, fullgraph=True, mode=mode)
 
     @property
     def graphed(self) -> bool:

@@ -32,6 +32,8 @@ class Optimisation:
 class FastPath(AbstractContextManager[None]):
     """Around forward and backward: what a task computes in another way there, for speed. By default nothing."""
 
+    compiles = False  # parts of the loss itself: then the step is not compiled as a whole
+
     def __exit__(self, *error: object) -> None:
         pass
 

@@ -62,18 +62,53 @@ def gelu_backward_kernel(
 
 
 @triton.jit
+def gate_kernel(hidden, out, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """out = gelu(a) · b of rows (a, b) of 2 · width features."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row[:, None] < rows) & (column[None, :] < width)
+    place = hidden + row[:, None] * 2 * width + column[None, :]
+    a = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(place + width, mask=inside, other=0.0).to(tl.float32)
+    # rounded as the two steps would be
+    gelu = (a * _normal(a)[0]).to(out.dtype.element_ty).to(tl.float32)
+    tl.store(out + row[:, None] * width + column[None, :], (gelu * b).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gate_backward_kernel(hidden, d_out, d_hidden, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Gradients of both halves."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row[:, None] < rows) & (column[None, :] < width)
+    place = row[:, None] * 2 * width + column[None, :]
+    a = tl.load(hidden + place, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(hidden + width + place, mask=inside, other=0.0).to(tl.float32)
+    gradient = tl.load(d_out + row[:, None] * width + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    cumulative, density = _normal(a)
+    kind = d_hidden.dtype.element_ty
+    tl.store(d_hidden + place, (gradient * b * (cumulative + a * density)).to(kind), mask=inside)
+    tl.store(d_hidden + width + place, (gradient * a * cumulative).to(kind), mask=inside)
+
+
+@triton.jit
 def add_norm_kernel(
     stream, branch, bias, keep, gamma, beta, out, normed, mean, rstd, rows, width, tokens, eps,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """out = stream + keep · (branch + bias), one `keep` per image; normed = LayerNorm(out)."""
+    """out = stream + keep · (branch + bias), one `keep` per image; normed = LayerNorm(out).
+
+    Without bias, `keep` or β their code is not there.
+    """
     row, column = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     inside = (row[:, None] < rows) & (column[None, :] < width)
     place = row[:, None] * width + column[None, :]
     added = tl.load(branch + place, mask=inside, other=0.0).to(tl.float32)
-    added += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
-    share = tl.load(keep + row // tokens, mask=row < rows, other=0.0).to(tl.float32)
-    x = tl.load(stream + place, mask=inside, other=0.0).to(tl.float32) + share[:, None] * added
+    if bias is not None:
+        added += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
+    if keep is not None:
+        added *= tl.load(keep + row // tokens, mask=row < rows, other=0.0).to(tl.float32)[:, None]
+    x = tl.load(stream + place, mask=inside, other=0.0).to(tl.float32) + added
     x = tl.where(column[None, :] < width, x, 0.0)
     tl.store(out + place, x.to(out.dtype.element_ty), mask=inside)
     centre = tl.sum(x, 1) / width
@@ -82,16 +117,18 @@ def add_norm_kernel(
     tl.store(mean + row, centre, mask=row < rows)
     tl.store(rstd + row, scale, mask=row < rows)
     g = tl.load(gamma + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
-    b = tl.load(beta + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
-    tl.store(normed + place, (deviation * scale[:, None] * g + b).to(normed.dtype.element_ty), mask=inside)
+    scaled = deviation * scale[:, None] * g
+    if beta is not None:
+        scaled += tl.load(beta + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
+    tl.store(normed + place, scaled.to(normed.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def add_norm_backward_kernel(
     d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, rows, width, tokens,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+    BIASES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the stream and of the branch; `sums` (program, 3, width) are those of bias, γ and β."""
+    """Gradients of the stream and of the branch; `sums` (program, 1 or 3, width) are those of γ, and of bias and β."""
     first, programs, column = tl.program_id(0), tl.num_programs(0), tl.arange(0, COLUMNS)
     g = tl.load(gamma + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     d_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -103,21 +140,24 @@ def add_norm_backward_kernel(
         place = row[:, None] * width + column[None, :]
         centre = tl.load(mean + row, mask=row < rows, other=0.0)
         scale = tl.load(rstd + row, mask=row < rows, other=0.0)
-        share = tl.load(keep + row // tokens, mask=row < rows, other=0.0).to(tl.float32)
         x = tl.load(out + place, mask=inside, other=0.0).to(tl.float32)
         x = tl.where(inside, (x - centre[:, None]) * scale[:, None], 0.0)
         gradient = tl.load(d_normed + place, mask=inside, other=0.0).to(tl.float32)
         d_gamma += gradient * x
-        d_beta += gradient
+        if BIASES:
+            d_beta += gradient
         gradient *= g
         along, level = tl.sum(gradient * x, 1) / width, tl.sum(gradient, 1) / width
         gradient = scale[:, None] * (gradient - level[:, None] - x * along[:, None])
         gradient += tl.load(d_out + place, mask=inside, other=0.0).to(tl.float32)
         tl.store(d_stream + place, gradient.to(d_stream.dtype.element_ty), mask=inside)
-        gradient = tl.where(inside, gradient * share[:, None], 0.0)
+        if keep is not None:
+            gradient *= tl.load(keep + row // tokens, mask=row < rows, other=0.0).to(tl.float32)[:, None]
         tl.store(d_branch + place, gradient.to(d_branch.dtype.element_ty), mask=inside)
-        d_bias += gradient
-    sums += first * 3 * width + column
-    tl.store(sums, tl.sum(d_bias, 0), mask=column < width)
-    tl.store(sums + width, tl.sum(d_gamma, 0), mask=column < width)
-    tl.store(sums + 2 * width, tl.sum(d_beta, 0), mask=column < width)
+        if BIASES:
+            d_bias += tl.where(inside, gradient, 0.0)
+    sums += first * (3 if BIASES else 1) * width + column
+    tl.store(sums, tl.sum(d_gamma, 0), mask=column < width)
+    if BIASES:
+        tl.store(sums + width, tl.sum(d_bias, 0), mask=column < width)
+        tl.store(sums + 2 * width, tl.sum(d_beta, 0), mask=column < width)

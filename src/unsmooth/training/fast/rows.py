@@ -13,6 +13,8 @@ from torch import Tensor
 from unsmooth.training.fast.row_kernels import (
     add_norm_backward_kernel,
     add_norm_kernel,
+    gate_backward_kernel,
+    gate_kernel,
     gelu_backward_kernel,
     gelu_kernel,
 )
@@ -37,10 +39,14 @@ class Strip:
         return min(tiles, max(1, count * self.programs // beside))
 
 
+GATE = Strip(rows=8, columns=256, warps=4)
 GELU = Strip(rows=16, columns=256, warps=8)
 GELU_BACKWARD = Strip(rows=16, columns=128, warps=4, programs=4, stages=3)
 ADD_NORM = Strip(rows=4, columns=0, warps=2)
 ADD_NORM_BACKWARD = Strip(rows=4, columns=0, warps=2, programs=4, stages=3)
+WIDE = 512  # features, from which on a program takes fewer rows with more warps: they must fit into its registers
+WIDE_ADD_NORM = Strip(rows=2, columns=0, warps=4)
+WIDE_ADD_NORM_BACKWARD = Strip(rows=2, columns=0, warps=4, programs=4, stages=2)
 
 
 def launch_gelu(hidden: Tensor, bias: Tensor, out: Tensor, strip: Strip = GELU) -> None:
@@ -68,11 +74,12 @@ def gelu_programs(hidden: Tensor, strip: Strip = GELU_BACKWARD) -> int:
 
 
 def launch_add_norm(
-    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float,
-    out: Tensor, normed: Tensor, mean: Tensor, rstd: Tensor, strip: Strip = ADD_NORM,
+    stream: Tensor, branch: Tensor, bias: Tensor | None, keep: Tensor | None, gamma: Tensor, beta: Tensor | None,
+    eps: float, out: Tensor, normed: Tensor, mean: Tensor, rstd: Tensor, strip: Strip | None = None,
 ) -> None:  # fmt: skip
     """Fill `out`, `normed`, `mean` and `rstd`."""
     batch, tokens, width = stream.shape
+    strip = strip or (ADD_NORM if width < WIDE else WIDE_ADD_NORM)
     add_norm_kernel[(strip.launched(batch * tokens, stream.device),)](
         stream, branch, bias, keep, gamma, beta, out, normed, mean, rstd, batch * tokens, width, tokens, eps,
         ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), num_warps=strip.warps,
@@ -80,20 +87,26 @@ def launch_add_norm(
 
 
 def launch_add_norm_backward(
-    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor,
-    d_stream: Tensor, d_branch: Tensor, sums: Tensor, strip: Strip = ADD_NORM_BACKWARD,
+    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor | None, gamma: Tensor,
+    d_stream: Tensor, d_branch: Tensor, sums: Tensor, strip: Strip | None = None,
 ) -> None:  # fmt: skip
-    """Fill `d_stream`, `d_branch` and `sums` (program, 3, width), the parts of the gradients of bias, γ and β."""
+    """Fill `d_stream`, `d_branch` and `sums` (program, 1 or 3, width), parts of the gradients of γ, bias and β."""
     batch, tokens, width = out.shape
+    strip = strip or _backward_strip(width)
     add_norm_backward_kernel[(len(sums),)](
         d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, batch * tokens, width, tokens,
-        ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), STAGES=strip.stages, num_warps=strip.warps,
+        BIASES=sums.shape[1] == 3, ROWS=strip.rows, COLUMNS=triton.next_power_of_2(width), STAGES=strip.stages,
+        num_warps=strip.warps,
     )  # fmt: skip
 
 
-def add_norm_programs(out: Tensor, strip: Strip = ADD_NORM_BACKWARD) -> int:
+def _backward_strip(width: int) -> Strip:
+    return ADD_NORM_BACKWARD if width < WIDE else WIDE_ADD_NORM_BACKWARD
+
+
+def add_norm_programs(out: Tensor, strip: Strip | None = None) -> int:
     """How many programs share the rows in the backward pass."""
-    return strip.launched(out.shape[0] * out.shape[1], out.device)
+    return (strip or _backward_strip(out.shape[-1])).launched(out.shape[0] * out.shape[1], out.device)
 
 
 # Plain types below: torch reads each op's schema off them. How many partial sums a backward op returns is one of its
@@ -116,9 +129,37 @@ def _gelu_backward(hidden: Tensor, bias: Tensor, d_out: Tensor, programs: int) -
     return d_hidden, sums
 
 
+@torch.library.custom_op("unsmooth::gate", mutates_args=())
+def _gate(hidden: Tensor) -> Tensor:
+    hidden = hidden.contiguous()
+    width = hidden.shape[-1] // 2
+    out, rows = hidden.new_empty(*hidden.shape[:-1], width), hidden.numel() // (2 * width)
+    grid = (triton.cdiv(width, GATE.columns), triton.cdiv(rows, GATE.rows))
+    gate_kernel[grid](hidden, out, rows, width, ROWS=GATE.rows, COLUMNS=GATE.columns, num_warps=GATE.warps)
+    return out
+
+
+@torch.library.custom_op("unsmooth::gate_backward", mutates_args=())
+def _gate_backward(hidden: Tensor, d_out: Tensor) -> Tensor:
+    hidden, d_out = hidden.contiguous(), d_out.contiguous()
+    width, d_hidden = d_out.shape[-1], torch.empty_like(hidden)
+    rows = d_out.numel() // width
+    grid = (triton.cdiv(width, GATE.columns), triton.cdiv(rows, GATE.rows))
+    gate_backward_kernel[grid](
+        hidden, d_out, d_hidden, rows, width, ROWS=GATE.rows, COLUMNS=GATE.columns, num_warps=GATE.warps
+    )
+    return d_hidden
+
+
 @torch.library.custom_op("unsmooth::add_norm", mutates_args=())
 def _add_norm(
-    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float
+    stream: Tensor,
+    branch: Tensor,
+    bias: Tensor | None,
+    keep: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor | None,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     stream, branch = stream.contiguous(), branch.contiguous()
     out, normed = torch.empty_like(stream), torch.empty_like(branch)
@@ -129,11 +170,19 @@ def _add_norm(
 
 @torch.library.custom_op("unsmooth::add_norm_backward", mutates_args=())
 def _add_norm_backward(
-    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor, programs: int
+    d_out: Tensor,
+    d_normed: Tensor,
+    out: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    keep: Tensor | None,
+    gamma: Tensor,
+    biases: bool,
+    programs: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     d_out, d_normed = d_out.contiguous(), d_normed.contiguous()
     d_stream, d_branch = torch.empty_like(out), torch.empty_like(d_normed)
-    sums = out.new_empty(programs, 3, out.shape[-1], dtype=torch.float32)
+    sums = out.new_empty(programs, 3 if biases else 1, out.shape[-1], dtype=torch.float32)
     launch_add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums)
     return d_stream, d_branch, sums
 
@@ -149,9 +198,25 @@ def _(hidden: Tensor, bias: Tensor, d_out: Tensor, programs: int) -> tuple[Tenso
     return torch.empty_like(hidden, memory_format=torch.contiguous_format), sums
 
 
+@_gate.register_fake
+def _(hidden: Tensor) -> Tensor:
+    return hidden.new_empty(*hidden.shape[:-1], hidden.shape[-1] // 2)
+
+
+@_gate_backward.register_fake
+def _(hidden: Tensor, d_out: Tensor) -> Tensor:
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format)
+
+
 @_add_norm.register_fake
 def _(
-    stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor, eps: float
+    stream: Tensor,
+    branch: Tensor,
+    bias: Tensor | None,
+    keep: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor | None,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     out, normed = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (stream, branch))
     mean, rstd = (stream.new_empty(stream.shape[:2], dtype=torch.float32) for _ in range(2))
@@ -160,10 +225,18 @@ def _(
 
 @_add_norm_backward.register_fake
 def _(
-    d_out: Tensor, d_normed: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, keep: Tensor, gamma: Tensor, programs: int
+    d_out: Tensor,
+    d_normed: Tensor,
+    out: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    keep: Tensor | None,
+    gamma: Tensor,
+    biases: bool,
+    programs: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     d_stream, d_branch = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (out, d_normed))
-    return d_stream, d_branch, out.new_empty(programs, 3, out.shape[-1], dtype=torch.float32)
+    return d_stream, d_branch, out.new_empty(programs, 3 if biases else 1, out.shape[-1], dtype=torch.float32)
 
 
 def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -177,38 +250,55 @@ def _differentiate_gelu(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _keep_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    _, _, _, keep, gamma, _, _ = inputs
+    _, _, bias, keep, gamma, beta, _ = inputs
     out, _, mean, rstd = output
+    ctx.given = (bias is not None, beta is not None)
     ctx.save_for_backward(out, mean, rstd, keep, gamma)
 
 
 def _differentiate_add_norm(ctx: Any, d_out: Tensor, d_normed: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     out, mean, rstd, keep, gamma = ctx.saved_tensors
     programs = add_norm_programs(out)
-    d_stream, d_branch, sums = _add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, programs)
-    d_bias, d_gamma, d_beta = sums.sum(0).to(gamma.dtype).unbind(0)
+    d_stream, d_branch, sums = _add_norm_backward(
+        d_out, d_normed, out, mean, rstd, keep, gamma, any(ctx.given), programs
+    )
+    d_gamma, *rest = sums.sum(0).to(gamma.dtype).unbind(0)
+    d_bias, d_beta = (part if given else None for part, given in zip(rest or (None, None), ctx.given, strict=True))
     return d_stream, d_branch, d_bias, None, d_gamma, d_beta, None
 
 
+def _keep_gate(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate_gate(ctx: Any, d_out: Tensor) -> Tensor:
+    return _gate_backward(*ctx.saved_tensors, d_out)
+
+
+_gate.register_autograd(_differentiate_gate, setup_context=_keep_gate)
 _gelu.register_autograd(_differentiate_gelu, setup_context=_keep_gelu)
 _add_norm.register_autograd(_differentiate_add_norm, setup_context=_keep_add_norm)
 
 
 class Pending(NamedTuple):
-    """A residual sum that is not done yet: stream + keep · (branch + bias), one `keep` for each image."""
+    """A residual sum that is not done yet: stream + keep · (branch + bias), one `keep` for each image.
+
+    None stands for a bias of 0 and for keeping all.
+    """
 
     stream: Float[Tensor, "batch token dim"]
     branch: Float[Tensor, "batch token dim"]
-    bias: Float[Tensor, " dim"]
-    keep: Float[Tensor, " batch"]
+    bias: Float[Tensor, " dim"] | None = None
+    keep: Float[Tensor, " batch"] | None = None
 
     def add(self) -> Float[Tensor, "batch token dim"]:
         """Do it."""
-        return self.stream + self.keep[:, None, None] * (self.branch + self.bias)
+        branch = self.branch if self.bias is None else self.branch + self.bias
+        return self.stream + (branch if self.keep is None else self.keep[:, None, None] * branch)
 
 
 def add_norm(
-    pending: Pending, gamma: Float[Tensor, " dim"], beta: Float[Tensor, " dim"], eps: float
+    pending: Pending, gamma: Float[Tensor, " dim"], beta: Float[Tensor, " dim"] | None, eps: float
 ) -> tuple[Float[Tensor, "batch token dim"], Float[Tensor, "batch token dim"]]:
     """The residual sum, and its LayerNorm in the branch's precision."""
     out, normed, _, _ = _add_norm(*pending, gamma, beta, eps)
@@ -218,4 +308,10 @@ def add_norm(
 def gelu(hidden: Float[Tensor, "*token width"], bias: Float[Tensor, " width"]) -> Float[Tensor, "*token width"]:
     """gelu(hidden + bias), the exact one (by the normal distribution, not by tanh)."""
     out: Tensor = _gelu(hidden, bias)
+    return out
+
+
+def gate(hidden: Float[Tensor, "*token double"]) -> Float[Tensor, "*token width"]:
+    """gelu(a) · b of features (a, b) side by side (GEGLU)."""
+    out: Tensor = _gate(hidden)
     return out

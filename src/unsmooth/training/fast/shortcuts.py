@@ -35,7 +35,7 @@ class Shortcuts(AbstractContextManager[None]):
             return
         blocks = list(model.blocks)
         last = blocks[-1]
-        self.class_token = class_token and model.global_pool == "token" and _unseen(last) and _untouched(last.attn)
+        self.class_token = class_token and model.global_pool == "token" and unseen(last) and _untouched(last.attn)
         fitting = [b.attn for b in blocks if _untouched(b.attn) and _fits(b.attn)] if tiled else []
         self.tiled = bool(fitting) and _kernels_work(model, fitting[0])
         self.fused = fused and self.tiled and len(fitting) == len(blocks) and all(map(_is_fusible, blocks))
@@ -70,7 +70,7 @@ def _is_plain(model: Any) -> bool:
     )
 
 
-def _unseen(module: nn.Module) -> bool:
+def unseen(module: nn.Module) -> bool:
     """Whether nothing but `control` has hooks in it; a hook of a fix may want every token."""
     hooks = [
         hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
@@ -84,7 +84,7 @@ def _untouched(attention: Any) -> bool:
 
     if type(attention) is not Attention or "forward" in vars(attention) or getattr(attention, "gate", None) is not None:
         return False
-    if not _unseen(attention):
+    if not unseen(attention):
         return False
     norms = (attention.q_norm, attention.k_norm, getattr(attention, "norm", nn.Identity()))
     return attention.attn_drop.p == 0 and all(isinstance(norm, nn.Identity) for norm in norms)
@@ -99,7 +99,7 @@ def _is_fusible(block: Any) -> bool:
     from timm.layers import DropPath, Mlp
 
     mlp = block.mlp
-    if type(mlp) is not Mlp or not _unseen(block) or type(mlp.act) is not nn.GELU or mlp.act.approximate != "none":
+    if type(mlp) is not Mlp or not unseen(block) or type(mlp.act) is not nn.GELU or mlp.act.approximate != "none":
         return False
     norms = all(isinstance(n, nn.LayerNorm) and n.weight is not None and n.bias is not None for n in _norms(block))
     linears = all(type(layer) is nn.Linear for layer in (mlp.fc1, mlp.fc2))

@@ -7,19 +7,26 @@ import warnings
 import torch
 
 from unsmooth.training.fast.attention import attention
+from unsmooth.training.fast.rotary import LONGEST, rotary_attention
 from unsmooth.training.fast.rows import Pending, add_norm, gelu
 
 
-def supports(device: torch.device, tokens: int, heads: int, dim: int) -> bool:
-    """Whether all of them compile and run there, forward and backward; a warning says why not."""
+def supports(device: torch.device, tokens: int, heads: int, dim: int, rotary: bool = False) -> bool:
+    """Whether those of the ViT, or of text, compile and run there, forward and backward; a warning says why not."""
+    if rotary and tokens > LONGEST:
+        return False
     try:
         width = heads * dim
         qkv = torch.zeros(1, tokens, 3 * width, device=device, dtype=torch.bfloat16, requires_grad=True)
         ones, zeros = torch.ones(width, device=device), torch.zeros(width, device=device)
-        mixed = gelu(attention(qkv, heads), zeros)
-        pending = Pending(torch.zeros(mixed.shape, device=device), mixed, zeros, ones[:1])
-        stream, normed = add_norm(pending, ones, zeros, 1e-6)
-        (gradient,) = torch.autograd.grad((stream, normed), qkv, (torch.zeros_like(stream), torch.zeros_like(normed)))
+        stream = torch.zeros(1, tokens, width, device=device)
+        if rotary:
+            angles = torch.zeros(tokens, dim // 2, device=device)
+            pending, beta = Pending(stream, rotary_attention(qkv, angles, angles, heads)), None
+        else:
+            pending, beta = Pending(stream, gelu(attention(qkv, heads), zeros), zeros, ones[:1]), zeros
+        out = add_norm(pending, ones, beta, 1e-6)
+        (gradient,) = torch.autograd.grad(out, qkv, [torch.zeros_like(t) for t in out])
         return not bool(gradient.any())
     except Exception as error:
         warnings.warn(f"PyTorch's kernels are used, since ours do not run on {device}: {error}", stacklevel=2)

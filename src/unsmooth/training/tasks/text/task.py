@@ -16,8 +16,9 @@ from unsmooth.sources.files import cache_folder
 from unsmooth.training.engine.observe import observe
 from unsmooth.training.engine.run import Run
 from unsmooth.training.engine.schedule import triangle
-from unsmooth.training.engine.step import autocast
-from unsmooth.training.engine.task import Batch, Optimisation, Rows, Task
+from unsmooth.training.engine.step import Speed, autocast
+from unsmooth.training.engine.task import Batch, FastPath, Optimisation, Rows, Task
+from unsmooth.training.fast.encoder import FastEncoder, fits
 from unsmooth.training.tasks.text.corpus import Corpus, open_corpus
 from unsmooth.training.tasks.text.masking import Hidden, draw_hidden, hide
 from unsmooth.training.tasks.text.model import build_model, masked_logits, save_model
@@ -40,6 +41,7 @@ class TextTask(Task):
         self.mask_id = int(corpus.tokenizer.mask_token_id)  # a number: compiled code reads it
         self.total, self.chunk, self.every = recipe.steps, recipe.chunk, recipe.every
         self.order = Order(len(corpus.train), seed)
+        self._short: FastEncoder | None = None  # how a GPU computes the loss
         self.optimisation = Optimisation(
             weight_decay=recipe.weight_decay,
             betas=(recipe.beta1, recipe.beta2),
@@ -77,7 +79,15 @@ class TextTask(Task):
     def loss(self, *batch: Tensor) -> Float[Tensor, ""]:
         """Cross-entropy of the hidden tokens."""
         inputs, positions, targets = batch
+        if self._short is not None:
+            return self._short.loss(inputs, positions, targets)
         return F.cross_entropy(masked_logits(self.model, inputs, positions).float().flatten(0, 1), targets.flatten())
+
+    def fast_path(self, speed: Speed, half: bool) -> FastPath:
+        """Kernels and short cuts for ModernBERT in bfloat16."""
+        wanted = half and speed.attention is None and speed.shortcuts != ()
+        self._short = FastEncoder(self.model, speed) if wanted and fits(self.model, self.recipe.length) else None
+        return self._short or FastPath()
 
     def rates(self, total: int) -> Float32[Tensor, step]:
         """A triangle over all steps."""
