@@ -5,11 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+
+from unsmooth.models import ModelView, view
 
 D, HEADS, LAYERS, TOKENS, BATCH, VOCAB = 32, 4, 3, 7, 2, 50
 NEWER = {"Gte"}  # not in every release that we support
@@ -38,6 +41,11 @@ class Case:
             for p in model.parameters():
                 p.add_(0.1 * torch.randn_like(p))
         return model
+
+    @cache  # noqa: B019  # cases live as long as the tests
+    def seen(self, dtype: torch.dtype = torch.float32) -> ModelView:
+        """The view of a model that tests share: they leave it as it is."""
+        return view(self.model(dtype))
 
     def inputs(self, dtype: torch.dtype = torch.float32) -> Any:
         torch.manual_seed(1)

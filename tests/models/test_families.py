@@ -38,7 +38,7 @@ def assert_close(a: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> None
 
 @every_case()
 def test_view_says_what_the_model_is(case: Case) -> None:
-    v = view(case.model())
+    v = case.seen()
     assert v.family.name == case.family
     assert v.prefix_tokens == case.prefix
     assert v.causal == case.causal
@@ -48,7 +48,7 @@ def test_view_says_what_the_model_is(case: Case) -> None:
 
 @every_case()
 def test_residual_identities_hold(case: Case) -> None:
-    v = view(case.model(torch.float64))
+    v = case.seen(torch.float64)
     x = trace(v, case.inputs(torch.float64))
     assert set(x) == set(v.points)
     assert all(t.shape[0] == BATCH and t.shape[2] == v.width for t in x.values())
@@ -79,7 +79,7 @@ def test_residual_identities_hold(case: Case) -> None:
 
 @every_case()
 def test_points_come_in_the_order_of_the_forward_pass(case: Case) -> None:
-    v = view(case.model())
+    v = case.seen()
     fired = list(trace(v, case.inputs()))
     # One tensor under two names may come under either first: mid is norm2's input, pre the block's.
     assert sorted(fired, key=v.points.index) == list(v.points)
@@ -90,7 +90,7 @@ def test_points_come_in_the_order_of_the_forward_pass(case: Case) -> None:
 @every_case()
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_weights_and_maps_rebuild_the_attention(case: Case, dtype: torch.dtype) -> None:
-    error = check_attention(view(case.model(dtype)), case.inputs(dtype))
+    error = check_attention(case.seen(dtype), case.inputs(dtype))
     assert error <= tolerance(dtype, 1)
 
 
@@ -99,7 +99,7 @@ def test_attention_as_added_is_the_heads_then_norm_then_scale(case: Case) -> Non
     """`attn` is Σ A_h (X W_V + b) W_proj + b, after Gemma's output norm and after LayerScale."""
     from unsmooth.models.attention import attend
 
-    v = view(case.model(torch.float64))
+    v = case.seen(torch.float64)
     maps: dict[int, Tensor] = {}
     with capture_attention(v, maps.__setitem__):
         x = trace(v, case.inputs(torch.float64))
@@ -128,7 +128,7 @@ def test_families_without_weights_have_points_all_the_same(case: Case) -> None:
 
 @every_case([*CASES, *MEASURED_CASES])
 def test_matrices_are_row_stochastic_and_leave_the_outputs_alone(case: Case) -> None:
-    v = view(case.model())
+    v = case.seen()
     plain = trace(v, case.inputs())
     maps: dict[int, Tensor] = {}
     with capture_attention(v, maps.__setitem__):
@@ -147,7 +147,7 @@ def test_matrices_are_row_stochastic_and_leave_the_outputs_alone(case: Case) -> 
 
 @every_case()
 def test_writing_the_weights_back_changes_nothing(case: Case) -> None:
-    v = view(case.model())
+    v = case.seen()
     before = {name: p.clone() for name, p in v.model.state_dict().items()}
     for layer in v.layers:
         if layer.kv_heads == layer.heads:

@@ -8,7 +8,7 @@ from model_cases import CASES, Case, every_case
 from model_cases_decoders import MEASURED_CASES
 from torch import Tensor
 
-from unsmooth.models import hook_points, view
+from unsmooth.models import hook_points
 
 HUGGING_FACE = [case for case in CASES if case.family.startswith("hf-") and not case.name.startswith("albert-groups")]
 HUGGING_FACE += MEASURED_CASES
@@ -16,7 +16,7 @@ HUGGING_FACE += MEASURED_CASES
 
 @every_case(HUGGING_FACE)
 def test_the_stream_is_what_hugging_face_returns_as_hidden_states(case: Case) -> None:
-    v, inputs = view(case.model()), case.inputs()
+    v, inputs = case.seen(), case.inputs()
     seen: dict[str, Tensor] = {}
     with torch.no_grad(), hook_points(v, v.points, seen.__setitem__):
         torch.manual_seed(0)

@@ -34,16 +34,15 @@ def hooks_of(model: nn.Module) -> int:
 
 @every_case()
 def test_no_hook_is_left_after_an_exception(case: Case) -> None:
-    model = case.model()
-    before = hooks_of(model)
+    v = case.seen()
+    before = hooks_of(v.model)
 
     def fail(point: str, x: Tensor) -> None:
         raise RuntimeError("a metric failed")
 
-    v = view(model)
-    with pytest.raises(RuntimeError, match="a metric failed"), hook_points(v, v.points, fail):
-        call(model, case.inputs())
-    assert hooks_of(model) == before
+    with torch.no_grad(), pytest.raises(RuntimeError, match="a metric failed"), hook_points(v, v.points, fail):
+        call(v.model, case.inputs())
+    assert hooks_of(v.model) == before
 
 
 def test_forward_passes_after_a_failed_one_are_counted_anew() -> None:

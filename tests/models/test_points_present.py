@@ -7,7 +7,7 @@ from model_cases import CASES, Case, every_case
 from model_cases_decoders import MEASURED_CASES
 from torch import Tensor
 
-from unsmooth.models import hook_points, view
+from unsmooth.models import hook_points
 from unsmooth.models.family import BLOCK_POINTS
 from unsmooth.models.forward import call
 
@@ -30,7 +30,7 @@ EVERY = [*CASES, *MEASURED_CASES]
 
 @every_case(EVERY)
 def test_no_point_goes_missing(case: Case) -> None:
-    v = view(case.model())
+    v = case.seen()
     absent = {"norm1", "norm2"} if case.family in BARE_STREAM else set()
     last = len(v.layers) - 1
     expected = [point for point in BLOCK_POINTS[v.family.placement] if point not in absent]
@@ -43,7 +43,7 @@ def test_no_point_goes_missing(case: Case) -> None:
 @every_case([case for case in EVERY if case.family not in BARE_STREAM])
 def test_norms_are_those_of_the_stream(case: Case) -> None:
     """The module whose output is norm2 gives it from mid (from pre in a parallel block), and norm1 from pre."""
-    v = view(case.model())
+    v = case.seen()
     seen: dict[str, Tensor] = {}
     with torch.no_grad(), hook_points(v, v.points, seen.__setitem__):
         call(v.model, case.inputs())
