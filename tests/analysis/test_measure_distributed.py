@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from processes import run_twice
 
 import unsmooth
 from unsmooth.analysis import per_sample
@@ -52,8 +52,8 @@ def _half(rank: int, folder: str) -> None:
 
 
 def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    torch.multiprocessing.spawn(_half, (str(tmp_path),), nprocs=2)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    run_twice(_half, str(tmp_path))
     first, second = (unsmooth.load_measurement(tmp_path / f"{rank}.json") for rank in range(2))
     whole = unsmooth.measure(_model(), _data())
     assert first.cells == second.cells

@@ -9,6 +9,7 @@ import pytest
 import torch
 from control.cases import images, outputs, vit
 from control.sharded import CHANGES, controlled, ids, llama, run_sharded, steps
+from processes import run_twice
 
 import unsmooth
 from unsmooth.control import ControlMonitor, bake
@@ -19,10 +20,8 @@ pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="to
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from torch import multiprocessing as mp
-
     folder: Path = tmp_path_factory.mktemp("sharded")
-    mp.start_processes(run_sharded, (str(folder),), nprocs=2, start_method="spawn")
+    run_twice(run_sharded, str(folder))
     return torch.load(folder / "found.pt", weights_only=False)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from control.cases import FORMS, MODES, images, total_of, vit
 from control.parallel import train_in_parallel
+from processes import run_twice
 from torch import Tensor, nn
 
 from unsmooth.control import bake, control_of, parameter_groups, reparametrize, spectral_penalty
@@ -154,7 +154,7 @@ def test_gradient_checkpointing_changes_nothing(form: str) -> None:
 
 
 def test_two_processes_train_to_the_same_weights_as_one(tmp_path: Path) -> None:
-    mp.start_processes(train_in_parallel, (str(tmp_path),), nprocs=2, start_method="spawn")
+    run_twice(train_in_parallel, str(tmp_path))
     for form in FORMS:
         model = reparametrize(vit(), form=form, std=0.3)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
