@@ -5,8 +5,11 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 MODELS ?= .models
+EXTRA  ?= vision
+# Other versions than the newest, for `make test`: PINS="torch==2.6.* timm==1.0.20"
+PINS   ?=
 
-.PHONY: demo test test-anywhere fuzz lint bench docs models clean
+.PHONY: demo test test-anywhere fuzz lint bench docs dist installed models clean
 
 demo: $(DEMO)
 	$(BIN)/unsmooth demo
@@ -26,6 +29,7 @@ lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks
@@ -33,6 +37,21 @@ bench: $(DEV)
 # The documentation site, in site/; a warning is an error.
 docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# What is published: an sdist and a wheel in dist/, checked; with TAG=v0.2.0 only if that is the version.
+dist: $(DEV)
+	$(BIN)/python -c "import unsmooth; assert '$(TAG)' in ('', f'v{unsmooth.__version__}'), unsmooth.__version__"
+	rm -rf dist
+	$(BIN)/python -m pip install -q build twine
+	$(BIN)/python -m build -q
+	$(BIN)/twine check --strict dist/*
+
+# The wheel in dist/ with one extra (EXTRA=lean, vision, text or all), in an environment of its own: does it measure?
+installed:
+	rm -rf build/$(EXTRA)
+	$(PYTHON) -m venv build/$(EXTRA)
+	build/$(EXTRA)/bin/python -m pip install -q "$$(ls $(CURDIR)/dist/*.whl)$(if $(filter lean,$(EXTRA)),,[$(EXTRA)])"
+	cd build/$(EXTRA) && bin/python $(CURDIR)/tests/installed.py $(EXTRA)
 
 # Real pretrained models for the tests marked `real` (about 1.1 GB); see CONTRIBUTING.
 models: $(DEV)
@@ -45,7 +64,7 @@ $(DEMO): pyproject.toml
 	touch $@
 
 $(DEV): $(DEMO)
-	$(BIN)/python -m pip install -q -e ".[all,dev]"
+	$(BIN)/python -m pip install -q -e ".[all,dev]" $(PINS)
 	touch $@
 
 clean:

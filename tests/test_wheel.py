@@ -20,6 +20,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
+    assert wheel.stat().st_size <= 45e6, f"the wheel has {wheel.stat().st_size / 1e6:.0f} MB"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
@@ -48,3 +49,25 @@ def test_an_installed_wheel_uses_its_own_models_and_records(installed: Path, tmp
     ).stdout.splitlines()
     assert said[0] == str(installed / "unsmooth" / "zoo")
     assert said[1].endswith("9 of 9 cells have runs")
+
+
+def test_the_metadata_say_where_the_project_is_and_which_extras_it_has(installed: Path) -> None:
+    (path,) = installed.glob("unsmooth-*.dist-info/METADATA")
+    said = path.read_text(encoding="utf-8")
+    for name in ("Homepage", "Documentation", "Source", "Issues", "Changelog", "Paper"):
+        assert f"Project-URL: {name}, https://" in said
+    for extra in ("vision", "text", "data", "report", "hub", "train", "all"):
+        assert f"Provides-Extra: {extra}\n" in said
+    assert "Classifier: Typing :: Typed\n" in said
+    assert (installed / "unsmooth" / "py.typed").exists()
+
+
+def test_an_sdist_holds_what_a_wheel_is_built_from_and_the_tests_and_is_small() -> None:
+    from hatchling.builders.sdist import SdistBuilder
+
+    files = [Path(file.path) for file in SdistBuilder(str(ROOT)).recurse_included_files()]
+    names = {path.relative_to(ROOT).as_posix() for path in files}
+    assert {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src/unsmooth/py.typed"} <= names
+    assert {"tests/conftest.py", "zoo/cifar100-plain/model.safetensors", "zoo/README.md"} <= names
+    assert not [name for name in names if name.startswith((".ci/", ".models", "site/", "dist/", "build/"))]
+    assert sum(path.stat().st_size for path in files) <= 60e6

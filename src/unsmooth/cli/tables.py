@@ -10,10 +10,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unsmooth.analysis.changes import BLOCK_STEPS, KINDS, READINGS
-from unsmooth.analysis.measurement import Cell, Change
-from unsmooth.metrics.registry import metric_named
-
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
 
@@ -39,6 +35,8 @@ def written(value: float, spec: str, spread: float = math.nan, spread_spec: str 
 
 def show(measurement: Measurement, console: Console) -> None:
     """Print everything a person wants to see of a measurement."""
+    from unsmooth.analysis.changes import READINGS
+
     for policy in measurement.about.settings.tokens:
         console.print(by_layer(measurement, policy, steps=console.width >= WIDE))
     for reading in READINGS:
@@ -52,6 +50,10 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
     When the residual stream was not measured as a whole: one row per point.
     """
+    from unsmooth.analysis.changes import BLOCK_STEPS
+    from unsmooth.analysis.measurement import Cell
+    from unsmooth.metrics.registry import metric_named
+
     metrics = measurement.about.settings.metrics
     layers, placement = measurement.about.model.layers, measurement.about.model.placement
     points = list(dict.fromkeys(cell.point for cell in measurement.cells))
@@ -83,6 +85,10 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
 def by_kind(measurement: Measurement, reading: str) -> Table:
     """The paper's Tables 1–3: one row per kind of layer."""
+    from unsmooth.analysis.changes import KINDS
+    from unsmooth.analysis.measurement import Change
+    from unsmooth.metrics.registry import metric_named
+
     settings = measurement.about.settings
     table = Table(title=f"Change by kind of layer, {reading} reading", title_justify="left")
     table.add_column("kind")

@@ -1,0 +1,100 @@
+"""What an installation without the clone can do, tried in its own environment: `python tests/installed.py EXTRA`.
+
+Run by `make installed EXTRA=vision` on the built wheel. Every extra measures something; whatever it does not bring is
+asked for all the same, and must be answered with the extra's name.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+HAS = {"lean": set(), "vision": {"vision"}, "text": {"text"}, "all": {"vision", "text", "data", "report", "train"}}
+# What to ask for, the extra that it needs, and whether the answer must be one that only an error gives.
+ASKED = {
+    "vision": ["measure", "zoo:cifar100-plain", "--data", "bundled", "--samples", "2", "--json"],
+    "text": ["measure", "hf:tiny", "--data", "words.txt", "--samples", "2", "--json"],
+    "data": ["measure", "zoo:cifar100-plain", "--data", "some.parquet", "--json"],
+    "report": ["simulate", "--seeds", "2", "--layers", "8", "--figure", "phase.png"],
+}
+
+
+def unsmooth(*words: str) -> subprocess.CompletedProcess[str]:
+    """The installed command."""
+    command = [str(Path(sys.executable).with_name("unsmooth")), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def in_python() -> None:
+    """Measuring, explaining, controlling and reporting a model in memory needs nothing but torch."""
+    import torch
+    from torch import nn
+
+    import unsmooth
+
+    assert "site-packages" in unsmooth.__file__, f"not the installed package: {unsmooth.__file__}"
+    layer = nn.TransformerEncoderLayer(16, 2, 32, norm_first=True, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    batches = [torch.randn(2, 6, 16)]
+    measured = unsmooth.measure(model, batches)
+    assert measured.samples == 2
+    assert len(measured.frame()) > 10
+    assert len(unsmooth.explain(model, batches).by_layer()) == 2
+    assert unsmooth.report(model, batches, out="lean.html", explain_inputs=1).stat().st_size > 50_000
+    measured.plot().save("depth.svg")
+
+
+def tiny_text_model(folder: Path) -> None:
+    """A Hugging Face folder of our own, since nothing is downloaded."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    words = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "tokens", "become", "alike", "or", "not"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    config = BertConfig(vocab_size=7, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    BertModel(config).save_pretrained(folder)
+
+
+def main(extra: str) -> None:
+    """Everything, in a folder of its own."""
+    brought = HAS[extra]
+    import os
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        Path("words.txt").write_text("tokens become alike or not\n" * 4)
+        Path("some.parquet").write_bytes(b"PAR1 and no table PAR1")
+        said = unsmooth("--help")
+        assert said.returncode == 0, said.stderr
+        assert "measure" in said.stdout
+        in_python()
+        if find_spec("transformers"):
+            tiny_text_model(Path("tiny"))
+        for needs, words in ASKED.items():
+            said = unsmooth(*words)
+            if needs not in brought:
+                wanted = f"unsmooth[{needs}]" if needs != "data" or "vision" in brought else "unsmooth["
+                assert said.returncode == 1, f"{words}: {said.stdout}"
+                assert wanted in said.stderr, f"{words}: expected {wanted} to be named, got {said.stderr}"
+                assert "Traceback" not in said.stderr
+            elif "--json" in words and needs != "data":
+                assert said.returncode == 0, said.stderr
+                assert json.loads(said.stdout)["cells"]
+            elif needs == "report":
+                assert said.returncode == 0, said.stderr
+                assert Path("phase.png").stat().st_size > 1000
+            print(f"{extra}: {needs:7} {'works' if needs in brought else 'is asked for by name'}")
+        if "vision" in brought:
+            said = unsmooth("demo", "--models", "1")
+            assert said.returncode == 0, said.stderr
+            assert Path("demo.html").stat().st_size > 1_000_000
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

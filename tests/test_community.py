@@ -1,0 +1,102 @@
+"""What strangers meet first: workflows that call what was run here, templates, citation, one address everywhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unsmooth
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="an sdist does not hold .github")
+
+
+def read(path: Path) -> Any:
+    """A YAML file; `on:` is a word there, not true."""
+    return yaml.safe_load(path.read_text(encoding="utf-8").replace("\non:", '\n"on":'))
+
+
+def test_workflows_are_what_github_takes() -> None:
+    pytest.importorskip("check_jsonschema")
+    linter = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    done = subprocess.run([*linter, *map(str, WORKFLOWS)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_command_of_a_workflow_is_a_target_of_the_makefile(path: Path) -> None:
+    jobs = read(path)["jobs"]
+    ran = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert ran
+    for command in ran:
+        found = re.fullmatch(r"make ([\w-]+)( [A-Z]+=\S+)*", command)
+        assert found, f"{command}: a job calls one make target, which can be tried on any machine"
+        assert found[1] in TARGETS, command
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"(actions|pypa)/[\w-]+@\S+", action) for action in used), used
+
+
+def test_the_oldest_versions_that_are_tried_are_the_lower_bounds() -> None:
+    job = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["test"]
+    pins = dict(re.findall(r"([a-z]+)==([\d.]+?)(?:\.\*)?(?=[ '])", job["env"]["PINS"]))
+    wanted = [
+        *PROJECT["dependencies"],
+        *PROJECT["optional-dependencies"]["vision"],
+        *PROJECT["optional-dependencies"]["text"],
+    ]
+    bounds = dict(text.split(">=") for text in wanted)
+    assert {"torch", "timm", "transformers", "pandas"} <= pins.keys()
+    assert {name: bounds[name] for name in pins} == pins
+
+
+def test_every_python_that_a_classifier_names_is_tried() -> None:
+    matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["test"]["strategy"]["matrix"]
+    tried = {*matrix["python"], *(row["python"] for row in matrix["include"])}
+    named = {found for line in PROJECT["classifiers"] if (found := line.rpartition(":: ")[2]).startswith("3.")}
+    assert tried == named
+    assert min(named, key=lambda version: int(version[2:])) == PROJECT["requires-python"].removeprefix(">=")
+
+
+def test_templates_ask_for_a_command_that_exists() -> None:
+    forms = [read(path) for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
+    assert len(forms) >= 3
+    for form in forms:
+        assert {"name", "description", "body"} <= form.keys()
+        assert all(part["type"] in ("markdown", "input", "textarea") for part in form["body"])
+    text = (ROOT / ".github" / "ISSUE_TEMPLATE" / "model.yml").read_text(encoding="utf-8")
+    assert "`unsmooth measure MODEL --random-init --data random --samples 2`" in text
+
+
+def test_the_citation_is_of_this_version_and_of_both_appearances_of_the_paper() -> None:
+    cited = read(ROOT / "CITATION.cff")
+    assert str(cited["version"]) == unsmooth.__version__.partition(".dev")[0]
+    assert cited["license"] == PROJECT["license"]
+    papers = [cited["preferred-citation"], *cited["references"]]
+    assert [(paper["year"], paper["journal"]) for paper in papers] == [
+        (2025, "Transactions on Machine Learning Research"), (2024, "arXiv preprint"),
+    ]  # fmt: skip
+    assert all(len(paper["authors"]) == 3 for paper in papers)
+
+
+def test_the_project_has_one_address() -> None:
+    home = PROJECT["urls"]["Homepage"]
+    assert all(
+        url.startswith((home, PROJECT["urls"]["Documentation"], "https://arxiv")) for url in PROJECT["urls"].values()
+    )
+    files = [*ROOT.glob("*.md"), *ROOT.glob("*.cff"), *ROOT.glob("*.yml"), *(ROOT / ".github").rglob("*.*"),
+             *(ROOT / "docs").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]  # fmt: skip
+    for path in files:
+        for address in re.findall(r"github\.com/([\w-]+/[\w-]+)", path.read_text(encoding="utf-8")):
+            assert f"https://github.com/{address}" == home, path
