@@ -7,13 +7,13 @@ import gzip
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import CLI, Program
 
 import unsmooth
 
@@ -80,8 +80,8 @@ unsmooth.cli.main()
 def test_a_schedulers_signal_writes_what_was_measured_so_far(tiny: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     arguments = ["measure", *tiny, "--data", "random", "--limit", "100", "--batch-size", "2", "--out", str(out)]
-    done = subprocess.run([sys.executable, "-c", SIGNALLED, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 143, done.stdout + done.stderr
+    done = Program(SIGNALLED, arguments, tmp_path)
+    assert done.wait() == 143, done.stdout + done.stderr
     assert unsmooth.load_measurement(out).samples == 6
 
 
@@ -113,11 +113,8 @@ def test_a_folder_whose_name_is_not_utf_8(tiny: list[str], pictures: Path) -> No
     out = pictures.parent / os.fsdecode(b"r\xe9sum\xe9.json")
     page = pictures.parent / "p.html"
     for verb, more in (("measure", ["--out", out]), ("measure", ["--json"]), ("report", ["--out", page])):
-        done = subprocess.run(
-            [sys.executable, "-m", "unsmooth.cli", verb, *tiny, "--data", odd, "--limit", "2", *more],
-            capture_output=True, check=False, env=os.environ | {"PYTHONIOENCODING": "utf-8"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        done = Program(CLI, [verb, *tiny, "--data", odd, "--limit", "2", *more], pictures.parent)
+        assert done.wait() == 0, done.stderr
     assert unsmooth.load_measurement(out).about.data.reference == odd.name
     assert r"caf\udce9" in page.read_text("utf-8")
 

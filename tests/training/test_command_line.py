@@ -6,13 +6,12 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import typer
+from processes import CLI, Program
 from training.conftest import TINY
 from typer.testing import CliRunner
 
@@ -141,28 +140,15 @@ def test_a_run_that_is_not_finished_is_named(app: typer.Typer, trained: Path, tm
     assert "is not finished: run its command again" in str(done.exception)
 
 
-def _hear_ctrl_c() -> None:
-    """Tests that run in the background of a shell inherit that Ctrl-C is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_ctrl_c_leaves_a_message_and_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> None:
     words = ["train", "cifar100-fast", "--data", str(tiny_data), *CHANGES, "--set", "epochs=1000", "--device", "cpu"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "unsmooth.cli", *words, "--out", str(tmp_path)],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_hear_ctrl_c,
-    )
-    assert process.stderr is not None
-    shown = [process.stderr.readline() for _ in range(2)]
-    process.send_signal(signal.SIGINT)
-    rest = process.stderr.read()
-    process.stderr.close()
-    assert process.wait() == 130
-    assert "epoch 2/1000" in shown[1]
-    assert re.search(rf"stopped: the checkpoint in {tmp_path} is of epoch \d+ of 1000; the same command goes on", rest)
-    assert "Traceback" not in rest
+    program = Program(CLI, [*words, "--out", tmp_path], tmp_path / "said")
+    assert any("epoch 2/1000" in line for line in program.lines("stderr"))
+    program.send(signal.SIGINT)
+    assert program.wait() == 130
+    said = rf"stopped: the checkpoint in {tmp_path} is of epoch \d+ of 1000; the same command goes on"
+    assert re.search(said, program.stderr)
+    assert "Traceback" not in program.stderr
 
 
 def test_ctrl_c_before_the_first_checkpoint_says_so(

@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from processes import CLI, Program
 from training.conftest import TINY, make_images
 
 from unsmooth.errors import CheckpointError
@@ -94,43 +94,33 @@ def test_classes_and_folders_whose_names_are_not_utf8_are_trained_on(tiny_recipe
             Image.fromarray(pixels).save(home / f"{number}.png")
     out = tmp_path / "run"
     words = ["train", "cifar100-fast", "--data", str(data), *CHANGES, "--set", "epochs=1", "--device", "cpu"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "unsmooth.cli", *words, "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr.decode(errors="replace")
-    assert b"model, log and record are in" in done.stdout
+    done = Program(CLI, [*words, "--out", out], tmp_path)
+    assert done.wait() == 0, done.stderr
+    assert "model, log and record are in" in done.stdout
     assert load_trained(out).config["class_names"][0] == os.fsdecode(b"\xe9tage 0")
     assert evaluate_trained(str(out), data).clean.images == 16
-    elsewhere = subprocess.run(
-        [*command[:-1], tmp_path / os.fsdecode(b"run \xff")], capture_output=True, env=environment
-    )
-    assert elsewhere.returncode == 1
-    assert b"a name that is not UTF-8: choose another --out" in b" ".join(elsewhere.stderr.split())
+    elsewhere = Program(CLI, [*words, "--out", tmp_path / os.fsdecode(b"run \xff")], tmp_path)
+    assert elsewhere.wait() == 1
+    assert "a name that is not UTF-8: choose another --out" in " ".join(elsewhere.stderr.split())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGTERM")
 def test_a_schedulers_sigterm_stops_a_run_as_ctrl_c_does(tiny_data: Path, tmp_path: Path) -> None:
     words = ["train", "cifar100-fast", "--data", str(tiny_data), *CHANGES, "--set", "epochs=1000", "--device", "cpu"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "unsmooth.cli", *words, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    shown = [process.stderr.readline() for _ in range(2)]
-    process.send_signal(signal.SIGTERM)
-    rest = process.stderr.read()
-    process.stderr.close()
-    assert process.wait() == 128 + signal.SIGTERM
-    assert "epoch 2/1000" in shown[1]
-    assert re.search(rf"stopped: the checkpoint in {tmp_path} is of epoch \d+ of 1000; the same command goes on", rest)
-    assert "Traceback" not in rest
+    program = Program(CLI, [*words, "--out", tmp_path], tmp_path / "said")
+    assert any("epoch 2/1000" in line for line in program.lines("stderr"))
+    program.send(signal.SIGTERM)
+    assert program.wait() == 128 + signal.SIGTERM
+    said = rf"stopped: the checkpoint in {tmp_path} is of epoch \d+ of 1000; the same command goes on"
+    assert re.search(said, program.stderr)
+    assert "Traceback" not in program.stderr
 
 
 def test_an_unfinished_run_says_so_in_every_verb(folder: Path) -> None:
     (folder / "config.json").unlink()
     for verb in ("measure", "explain", "evaluate"):
-        command = [sys.executable, "-m", "unsmooth.cli", verb, str(folder), "--data", "bundled"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 1
+        done = Program(CLI, [verb, folder, "--data", "bundled"], folder.parent)
+        assert done.wait() == 1
         assert "is not finished: run its command again" in " ".join(done.stderr.split())
 
 

@@ -6,12 +6,13 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 import torch
+from processes import Program
 from safetensors.torch import load_file
 
 from unsmooth.errors import CheckpointError, OptionError, UnknownModelError
@@ -33,29 +34,17 @@ train(Run(recipe, sys.argv[4]), sys.argv[2], sys.argv[3], device="cpu", tensorbo
 """
 
 
-def start(recipe: ImageRecipe, data: Path, out: Path, variant: str, pause: float) -> subprocess.Popen[str]:
-    arguments = [json.dumps(recipe.as_dict()), str(data), str(out), variant, str(pause)]
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 @pytest.mark.parametrize("variant", ["plain", "sharpening"])
 def test_a_killed_run_ends_in_the_same_weights(
     variant: str, tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path
 ) -> None:
     """A real kill -9 after the second of four epochs, with dropped paths and all augmentation on."""
     train(Run(tiny_recipe, variant), tiny_data, tmp_path / "whole", device="cpu", tensorboard=False)
-    process = start(tiny_recipe, tiny_data, tmp_path / "killed", variant, pause=0.4)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.strip() == "2":
-            process.send_signal(signal.SIGKILL)
-            break
-    assert process.wait() == -signal.SIGKILL
-    process.stdout.close()
-    assert process.stderr is not None
-    process.stderr.close()
+    arguments = [json.dumps(tiny_recipe.as_dict()), tiny_data, tmp_path / "killed", variant, "0.4"]
+    program = Program(SCRIPT, arguments, tmp_path)
+    assert any(line == "2" for line in program.lines())
+    program.send(signal.SIGKILL)
+    assert program.wait() == -signal.SIGKILL
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     done = checkpoint.read_checkpoint(tmp_path / "killed" / checkpoint.CURRENT)[1]["epoch"]
     assert done in (1, 2, 3)
@@ -165,12 +154,16 @@ def test_a_real_refusal_to_write_is_one_message_and_the_run_goes_on_later(
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
-{SCRIPT}"""
+try:
+{indent(SCRIPT, "    ")}
+finally:  # what is said goes to a file too
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
     recipe = tiny_recipe.override(["epochs=2"])
-    arguments = [json.dumps(recipe.as_dict()), str(tiny_data), str(tmp_path / "run"), "plain", "0"]
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
+    arguments = [json.dumps(recipe.as_dict()), tiny_data, tmp_path / "run", "plain", "0"]
+    program = Program(script, arguments, tmp_path)
+    assert program.wait() == 1
+    last = program.stderr.strip().splitlines()[-1]
     assert "CheckpointError: cannot write" in last
     assert "the disk is full; the last good checkpoint is untouched: make room and run the same command again" in last
     expected = train(Run(recipe), tiny_data, tmp_path / "whole", device="cpu", tensorboard=False)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import Program
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from training.conftest import PER_CLASS, make_images, write_parquet
@@ -116,13 +117,13 @@ def test_a_folder_that_another_process_trains_into_is_refused(run: Run, tiny_dat
     folder = tmp_path / "run"
     hold = "import sys, time; from pathlib import Path; from unsmooth.training.engine.claim import claimed\n"
     hold += "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", hold, str(folder)], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        with pytest.raises(CheckpointError, match="another process is training into .*run: .*or choose another --out"):
-            again(run, tiny_data, folder)
-        assert list(folder.iterdir()) == []
-        other.kill()  # SIGKILL: nothing is left to clean up
+    other = Program(hold, [folder], tmp_path / "other")
+    assert next(other.lines()) == "held"
+    with pytest.raises(CheckpointError, match="another process is training into .*run: .*or choose another --out"):
+        again(run, tiny_data, folder)
+    assert list(folder.iterdir()) == []
+    other.send(signal.SIGKILL)  # nothing is left to clean up
+    other.wait()
     assert again(run, tiny_data, folder)[1] == [1, 2]
 
 
