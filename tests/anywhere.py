@@ -33,7 +33,7 @@ ROWS: dict[str, dict[str, str]] = {
 def run(name: str, arguments: list[str]) -> tuple[int, str]:
     """One row: pytest's exit code and its last line; failures are printed."""
     environment = {k: v for k, v in os.environ.items() if k not in {key for row in ROWS.values() for key in row}}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *(arguments or NUMERICAL)]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *(arguments or NUMERICAL)]
     done = subprocess.run(command, cwd=ROOT, env=environment | ROWS[name], capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         if re.match(r"(FAILED|ERROR)", line):

@@ -39,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "paper": RESULTS | {"models", "control", "training", "figures"},  # its results come from models and records
     "reporting": RESULTS | {"models", "page"},  # from a model in memory to a page
     "cli": RESULTS | {"models", "control", "training", "callbacks", "figures", "page", "paper"},
+    "__main__": {"cli"},  # python -m unsmooth
 }
 SURFACE = RESULTS | {
     "models",

@@ -90,17 +90,27 @@ def test_simulate_prints_one_curve_or_all_cells(app: typer.Typer, tmp_path: Path
     assert json.loads((tmp_path / "s.json").read_text()) == found
 
 
+@pytest.mark.parametrize("name", ["curves", "curves.gif", "file/curves.svg"])
+def test_a_figure_that_cannot_be_written_is_refused_before_the_simulation(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.delattr("unsmooth.theory.section5.section5_table")  # an ImportError, were it looked for
+    with pytest.raises((OptionError, OutputError), match="names no figure|cannot be written"):
+        invoke(app, "simulate", "--figure", tmp_path / name)
+
+
 def test_unknown_values_are_listed(app: typer.Typer) -> None:
     with pytest.raises(OptionError, match="unknown norm 'mid': expected one of 'none', 'pre', 'post'"):
         invoke(app, "simulate", "--form", "general", "--norm", "mid")
-    with pytest.raises(OptionError, match="expected layer numbers with commas"):
+    with pytest.raises(OptionError, match="expected layer numbers separated by commas"):
         invoke(app, "explain", *TINY, "--data", "random", "--layers", "first")
 
 
 @pytest.mark.parametrize("given", [("--norm", "pre"), ("--mode", "smoothing"), ("--sign", 1)])
 def test_what_chooses_one_cell_is_refused_without_its_form(app: typer.Typer, given: tuple[str, str]) -> None:
     for beside in ((), ("--form", "general", "--table")):
-        with pytest.raises(OptionError, match=f"{given[0]} choose one cell, together with --form"):
+        with pytest.raises(OptionError, match=f"{given[0]} can be used only with --form and without --table"):
             invoke(app, "simulate", *given, *beside, "--seeds", 1)
 
 

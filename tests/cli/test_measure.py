@@ -83,7 +83,7 @@ def test_chosen_points_are_shown_one_by_one(cli: Callable[..., Any]) -> None:
         ([*TINY, "--data", "bundled", "--points", "blocks.7.post"], "blocks.7.post"),
         ([*TINY, "--data", "bundled", "--dtype", "int8"], "unknown dtype 'int8'"),
         ([*TINY, "--data", "bundled", "--device", "cuda:99"], "cannot be used here"),
-        ([*TINY, "--data", "bundled", "--model-option", "depth"], "expected KEY=VALUE"),
+        ([*TINY, "--data", "bundled", "--model-option", "depth"], "expected an option as KEY=VALUE"),
         (["vit_tiny", "--data", "bundled"], "zoo:"),
         (["timm:vit_tinny", "--random-init", "--data", "bundled"], "vit_tinny"),
     ],

@@ -18,6 +18,7 @@ from unsmooth.control import bake, control_of, reparametrize
 from unsmooth.errors import MissingExtraError, OptionError, OutputError, PointError
 from unsmooth.figures import (
     agreement,
+    check_figure,
     check_folder,
     depth,
     difference,
@@ -107,6 +108,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(
     with pytest.raises(OutputError, match="cannot be written"):
         check_folder(tmp_path / "file" / "folder", ["svg"])
     check_folder(tmp_path / "new", ["svg"])
+    with pytest.raises(OptionError, match=r"a\.gif names no figure: expected a name that ends in \.svg, \.png, \.pdf"):
+        check_figure(tmp_path / "a.gif")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     with pytest.raises(OptionError, match="unknown figure format 'gif'"):
         save_figures({}, tmp_path, ["gif"])

@@ -7,6 +7,7 @@ python -m fuzz --only tensors --first 1234      # one input again
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import sys
@@ -37,7 +38,9 @@ def attempts(target: Target, seed: int, first: int = 0) -> Iterator[tuple[int, s
                 yield number, "accepted", ""
             except UnsmoothError:
                 yield number, "refused", ""
-            except Exception:
+            except (KeyboardInterrupt, SystemExit, GeneratorExit):
+                raise
+            except BaseException:  # a panic of a Rust library is no Exception
                 yield number, "raw", traceback.format_exc()
 
 
@@ -71,6 +74,7 @@ def main() -> int:
     chosen = [target for target in TARGETS if given.only in (None, target.__name__.lower())]
     if not chosen:
         parser.error(f"no target {given.only}: expected one of {', '.join(t.__name__.lower() for t in TARGETS)}")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # command lines name models; waiting for a network finds nothing
     total: Counter[str] = Counter()
     print(f"{'target':14}{'inputs':>8}{'accepted':>10}{'refused':>9}{'raw':>6}   seed {given.seed}")
     with tempfile.TemporaryDirectory() as folder:

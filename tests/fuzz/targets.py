@@ -329,21 +329,28 @@ class Commands(Target):
         run, absent, file = (str(self.folder / name) for name in ("run.json", "absent.json", "file"))
         model = ["timm:vit_tiny_patch16_224", "--random-init", "--model-option", "img_size=16", "--model-option",
                  "patch_size=8", "--model-option", "embed_dim=8", "--model-option", "num_heads=2", "--model-option",
-                 "depth=1", "--data", "bundled", "--limit", "2"]  # fmt: skip
+                 "depth=1", "--data", "bundled", "--samples", "2"]  # fmt: skip
         return {
             "measure": model,
             "explain": model,
             "report": [*model, "--explain-inputs", "0", "--out", str(self.folder / "page.html")],
             "compare": [run, run],
             "check": [run, "--max", "hfc_lfc=1"],
-            "simulate": [],
+            "simulate": ["--seeds", "1", "--layers", "2", "--tokens", "6", "--dim", "4"],
+            "train": ["cifar100", "--data", absent],
             "evaluate": [file, "--data", absent],
             "reproduce": [absent],
         }
 
-    OPTIONS = ("--data", "--metrics", "--tokens", "--points", "--limit", "--batch-size", "--weights", "--model-option",
-               "--column", "--max-length", "--degenerate", "--device", "--dtype", "--out", "--layers", "--spectra",
-               "--max", "--min", "--names", "--json", "--figures", "--example", "--seed", "--mode")  # fmt: skip
+    @cached_property
+    def options(self) -> list[str]:
+        """Of all verbs: one that belongs to another is odd too."""
+        from typer.main import get_command
+
+        from unsmooth.cli.app import app
+
+        verbs = get_command(app).commands.values()  # type: ignore[attr-defined]
+        return sorted({name for verb in verbs for option in verb.params for name in option.opts if name[0] == "-"})
 
     def attempt(self, draw: random.Random) -> None:
         verb = draw.choice(sorted(self.arguments))
@@ -358,9 +365,12 @@ class Commands(Target):
             elif how == 1 and len(words) > 1:
                 del words[draw.randrange(1, len(words))]
             else:
-                words += [draw.choice(self.OPTIONS), value]
+                words += [draw.choice(self.options), value]
         if not any(word.startswith("/dev/") for word in words):
-            _command(*words)
+            here = self.folder / "a" / "b" / "here"  # what is written to `x` or `../../x` stays in the folder
+            here.mkdir(parents=True, exist_ok=True)
+            with contextlib.chdir(here):
+                _command(*words)
 
 
 def _command(*words: object) -> int:

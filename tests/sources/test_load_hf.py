@@ -86,8 +86,7 @@ def test_remote_code_is_never_run(bert: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all(trust is False for trust in trusted)
 
 
-@pytest.mark.parametrize("words", [["The", "quick", "brown"], []])
-def test_a_tokenizer_comes_with_the_model_unless_it_knows_no_word(words: list[str], bert: Path) -> None:
+def save_tokenizer(words: list[str], folder: Path) -> None:
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -95,13 +94,40 @@ def test_a_tokenizer_comes_with_the_model_unless_it_knows_no_word(words: list[st
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     kept = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")
-    kept.save_pretrained(bert)
+    kept.save_pretrained(folder)
+
+
+@pytest.mark.parametrize("words", [["The", "quick", "brown"], []])
+def test_a_tokenizer_comes_with_the_model_unless_it_knows_no_word(words: list[str], bert: Path) -> None:
+    save_tokenizer(words, bert)
     loaded = load_model(f"hf:{bert}")
     if words:
         assert loaded.tokenizer("The brown fox")["input_ids"] == [2, 4, 0]
         assert loaded.padding_id == 1
     else:
         assert loaded.tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        # its own unknown token is unknown to it, so it looks for its id for ever (RecursionError)
+        ("tokenizer_config.json", {"unk_token": ""}),
+        # a text alone is given the place of a pair's second (a panic of the Rust library, which is no Exception)
+        ("tokenizer.json", {"post_processor": {
+            "type": "TemplateProcessing", "special_tokens": {},
+            "single": [{"Sequence": {"id": "B", "type_id": 1}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        }}),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_that_fails_once_it_is_used_is_none(file: str, damage: dict[str, Any], bert: Path) -> None:
+    save_tokenizer(["The", "quick", "brown"], bert)
+    (bert / file).write_text(json.dumps(json.loads((bert / file).read_text()) | damage))
+    loaded = load_model(f"hf:{bert}")
+    assert loaded.tokenizer is None
+    with pytest.raises(DataError, match="has no tokenizer beside its weights that can be used"):
+        next(iter(open_data(bert / "config.json", loaded)))
 
 
 def test_a_cut_that_is_turned_off_is_not_made(tmp_path: Path) -> None:

@@ -34,12 +34,15 @@ def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
 
     shared = [cell for cell in a.cells if cell in b.cells]
     if not shared:
-        raise UnsmoothError("the two measurements share no point, metric and token policy: nothing to compare")
+        raise UnsmoothError("the two measurements share no point, metric and token policy: measure both alike")
     pairing = pair(a, b)
     rows = []
     for cell in shared:
         if a.definition(cell.metric, cell.tokens) != b.definition(cell.metric, cell.tokens):
-            raise UnsmoothError(f"{cell.metric} ({cell.tokens} tokens) is defined differently in the two measurements")
+            raise UnsmoothError(
+                f"{cell.metric} ({cell.tokens} tokens) is defined differently in the two measurements: measure both "
+                "with one version of unsmooth"
+            )
         alone = pairing.places is None
         found = welch(a.cells[cell], b.cells[cell]) if alone else paired(*pairing.values(a, b, cell))
         rows.append(

@@ -66,7 +66,7 @@ def command(
         check_writable(out)
     if seeds := over_seeds(first, second):
         if out is not None:
-            raise OptionError("records of training runs are compared in a table: leave --out away, or take --json")
+            raise OptionError("records of training runs are compared in a table only: leave out --out, or use --json")
         show_result(seeds, as_json)
         return
 

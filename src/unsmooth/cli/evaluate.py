@@ -85,7 +85,7 @@ def command(
             show_superglue(scores, Console())
         return
     if (tasks, seeds, epochs) != (None, None, None):
-        raise OptionError("--tasks, --seeds and --epochs belong to --superglue")
+        raise OptionError("--tasks, --seeds and --epochs need --superglue PATH: give it, or leave them out")
     assert data is not None
     found = evaluate_trained(
         model,

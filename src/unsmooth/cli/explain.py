@@ -127,4 +127,4 @@ def layer_list(text: str | None) -> list[int] | None:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise OptionError(f"expected layer numbers with commas (0,5,11), got {text!r}") from None
+        raise OptionError(f"expected layer numbers separated by commas (0,5,11), got {text!r}") from None

@@ -151,7 +151,7 @@ def key_values(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.isidentifier():
-            raise OptionError(f"expected KEY=VALUE, got {pair!r}")
+            raise OptionError(f"expected an option as KEY=VALUE (img_size=64), got {pair!r}")
         try:
             found[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

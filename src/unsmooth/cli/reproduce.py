@@ -64,7 +64,7 @@ def command(
     """Reproduce a figure or table, or say what it needs. Offline, what is there is used, and labelled."""
     from unsmooth.figures import check_folder, save_figures
     from unsmooth.paper import Context, find_item, items
-    from unsmooth.sources.files import check_writable, write_atomically
+    from unsmooth.sources.files import check_writable, write_result
 
     console = Console()
     wanted = items() if name in ("list", "all") else (find_item(name),)
@@ -88,7 +88,7 @@ def command(
     found |= {key: {"name": key, "error": why} for key, why in failed.items()}
     plain = list(found.values()) if name == "all" else found[name]
     if out is not None:
-        write_atomically(out, json.dumps(plain, indent=1) + "\n")
+        write_result(out, json.dumps(plain, indent=1) + "\n")
     if as_json:
         typer.echo(json.dumps(plain, indent=1))
     else:

@@ -50,14 +50,16 @@ def command(
     """Iterate one attention layer: does it smooth or sharpen, with no norm, Pre-LN or Post-LN?"""
     from unsmooth.cli.progress import track
     from unsmooth.errors import OptionError
-    from unsmooth.sources.files import check_writable
+    from unsmooth.figures import check_figure
+    from unsmooth.sources.files import check_writable, write_result
 
     chosen = {"--norm": norm, "--mode": mode, "--sign": sign}
     if (form is None or table) and (given := [name for name, value in chosen.items() if value is not None]):
-        raise OptionError(f"{' and '.join(given)} choose one cell, together with --form (and without --table)")
-    for path in (out, figure):
-        if path is not None:
-            check_writable(path)
+        raise OptionError(f"{' and '.join(given)} can be used only with --form and without --table, to choose a cell")
+    if out is not None:
+        check_writable(out)
+    if figure is not None:
+        check_figure(figure)
     start = None if image is None else _patches(image)
     found: dict[str, Any]
     if form is not None and not table:
@@ -74,9 +76,7 @@ def command(
         shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
     text = json.dumps({"schema": "unsmooth.simulation/1", **found}, indent=1)
     if out is not None:
-        from unsmooth.sources.files import write_atomically
-
-        write_atomically(out, text + "\n")
+        write_result(out, text + "\n")
     if figure is not None:
         from unsmooth.figures import norm_impact
         from unsmooth.theory.scenario import log10_curves

@@ -83,7 +83,7 @@ def refuse_tied(model: nn.Module, layers: Sequence[Controllable]) -> None:
 def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:
     found = slot_of(layer.block, slots)
     if found is None:
-        raise WeightsError(f"{name} keeps no plain weight tensor that could be parametrised")
+        raise WeightsError(f"{name} keeps no plain weight tensor that could be parametrised: leave the layer out")
     slot, owner, tensor = found
     weight: Tensor = getattr(owner, tensor)
     if parametrize.is_parametrized(owner, tensor):

@@ -11,13 +11,13 @@ from unsmooth.figures.by_token import tokens
 from unsmooth.figures.differences import difference
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.eigenvalues import histograms, spectra
-from unsmooth.figures.export import check_folder, explanation_figures, save_figures, subject_figures
+from unsmooth.figures.export import check_figure, check_folder, explanation_figures, save_figures, subject_figures
 from unsmooth.figures.prediction import agreement, exponents
 from unsmooth.figures.simulated import norm_impact, phase
 from unsmooth.figures.trained import Run, runs_figure
 
 __all__ = [
-    "Drawing", "Run", "agreement", "check_folder", "depth", "difference", "explanation_figures", "exponents", "heads",
-    "histograms", "norm_impact", "phase", "runs_figure", "save_figures", "shares", "spectra", "steps",
-    "subject_figures", "tokens",
+    "Drawing", "Run", "agreement", "check_figure", "check_folder", "depth", "difference", "explanation_figures",
+    "exponents", "heads", "histograms", "norm_impact", "phase", "runs_figure", "save_figures", "shares", "spectra",
+    "steps", "subject_figures", "tokens",
 ]  # fmt: skip

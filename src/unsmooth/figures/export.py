@@ -70,11 +70,20 @@ def check_folder(folder: str | Path, formats: Sequence[str] = FORMATS) -> None:
     """An error now, before hours of work, where `save_figures` would fail in the end: no such place, or no extra."""
     if Path(folder).exists() and not Path(folder).is_dir():
         raise OutputError(f"{folder} is a file: expected the name of a folder for the figures")
-    check_writable(Path(folder) / "figure.svg")
-    if set(formats) - {"svg"}:
+    for kind in formats:
+        check_figure(Path(folder) / f"figure.{kind}")
+
+
+def check_figure(path: str | Path) -> None:
+    """`check_folder` for the one file of `Drawing.save`."""
+    check_writable(path)
+    kind = Path(path).suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise OptionError(f"{path} names no figure: expected a name that ends in .{', .'.join(FORMATS)}")
+    if kind != "svg":
         from unsmooth.figures.printing import require_matplotlib
 
-        require_matplotlib("PNG and PDF")
+        require_matplotlib(kind.upper())
 
 
 def file_names(names: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ TERMS: dict[str, tuple[str, str, str]] = {
     "h": (
         "H",
         "The matrix that attention applies to features, (W<sub>V</sub>W<sub>proj</sub>)<sup>⊤</sup> of a head; its "
-        "eigenvalues decide what repeated attention does to tokens.",
+        "eigenvalues, with those of the attention matrix, decide what repeated attention does to tokens.",
         r"\bH\b(?![’'ₕ_])|\bH(?=’s\b)",
     ),
     "gamma": (

@@ -67,7 +67,7 @@ SECTIONS = (
     Section(
         "heads", "Heads", "Layers and heads",
         "The single-head exponent of every head, and the entropy of its attention: 0 looks at one token, 1 at all "
-        "tokens alike. Flat attention has little to sharpen with.",
+        "tokens alike. Flat attention changes what all tokens share and hardly anything else.",
         "explain",
     ),
     Section(

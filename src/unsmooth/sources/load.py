@@ -52,7 +52,10 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
     if colon and scheme == "hf":
         return _hugging_face(reference, name, weights, random_init, options)
     if weights is not None or random_init or options:
-        raise OptionError(f"{reference}: weights, random_init and options are for timm: and hf: models only")
+        raise OptionError(
+            f"{reference}: weights, random_init and options (--weights, --random-init, --model-option) are for timm: "
+            "and hf: models only: leave them out"
+        )
     if (colon and scheme == "zoo") or os.path.exists(reference):
         if is_text(folder := trained_folder(reference)):
             return _hugging_face(reference, str(folder), None, False, {})

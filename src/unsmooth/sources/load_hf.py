@@ -81,7 +81,9 @@ def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
         reason = " ".join(str(error).split())
         raise OptionError(f"hf:{name} does not take these options {dict(options)}: {reason}") from error
     if unused:
-        raise OptionError(f"hf:{name} ({type(config).__name__}) has no option {', '.join(map(repr, unused))}")
+        raise OptionError(
+            f"hf:{name} ({type(config).__name__}) has no option {', '.join(map(repr, unused))}: leave it out"
+        )
     return config
 
 
@@ -177,8 +179,11 @@ def _tokenizer(transformers: Any, name: str) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         ids = set(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
+        tokenizer(_TEXT)  # with special tokens, which a damaged file can make impossible
         special = len(tokenizer.all_special_ids)  # one that lacks its own unknown token looks for it for ever
-    except Exception:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a panic of the Rust library is no Exception
         return None
     # Without its vocabulary file a tokenizer may still be made, of special tokens only: all text is unknown to it.
     return tokenizer if len(tokenizer) > special and _knows(tokenizer, ids) else None

@@ -20,7 +20,10 @@ def token_windows(texts: Iterable[str], loaded: LoadedModel, length: int) -> Ite
     before, after = special_frame(tokenizer)
     room = length - len(before) - len(after)
     if room < 1:
-        raise DataError(f"windows of {length} tokens leave no room beside {len(before) + len(after)} special ones")
+        raise DataError(
+            f"windows of {length} tokens leave no room beside {len(before) + len(after)} special ones: take longer "
+            "ones (--max-length)"
+        )
     pending: list[int] = []
     for text in texts:
         for piece in _pieces(text):
@@ -80,7 +83,7 @@ def _pieces(text: str, size: int = 20_000) -> Iterator[str]:
 def _tokenizer(loaded: LoadedModel) -> Any:
     if loaded.tokenizer is None:
         raise DataError(
-            f"{loaded.reference} has no tokenizer beside its weights: text cannot be read; "
-            "put the tokenizer's files into its folder, or use --data random"
+            f"{loaded.reference} has no tokenizer beside its weights that can be used, so text cannot be read: "
+            "put the tokenizer's files, whole, into its folder, or use --data random"
         )
     return loaded.tokenizer

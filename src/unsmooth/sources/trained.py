@@ -135,7 +135,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read ({error.strerror or error})") from error
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error}): mend it") from error
 
 
 def _allowed(key: str, value: Any) -> bool:
@@ -164,7 +164,7 @@ def load_trained(reference: str | Path) -> Trained:
         variant = Variant.parse(str(config.get("variant", "plain")))
         described = sum(p.numel() for p in outline(config["name"], config["arguments"]).parameters())
         if described > 2 * sum(t.numel() for t in state.values()):  # before memory is taken for it
-            raise CheckpointError(f"{folder / CONFIG} describes a model far larger than {WEIGHTS}: they do not fit")
+            raise CheckpointError(f"{folder / CONFIG} describes a model far larger than {WEIGHTS}: fetch both again")
         model = create(config["name"], config["arguments"])
         if variant.fix is not None:  # its learned weights are part of the model
             variant.apply(model)

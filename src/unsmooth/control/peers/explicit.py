@@ -39,12 +39,13 @@ def refuse_closed(v: ModelView, layer: LayerView) -> None:
     if not _is_timm(attention) and not hugging_face:
         raise WeightsError(
             f"a fix of the attention matrix needs timm's Attention or a Hugging Face model with an attention "
-            f"interface; {type(attention).__name__} of family {v.family.name!r} is neither"
+            f"interface; {type(attention).__name__} of family {v.family.name!r} is neither: "
+            "choose featscale or contranorm, which need no matrix"
         )
     if find(layer.block, layer.attention_row.sink) is not None:
         raise WeightsError(
             f"{layer.name}: {type(attention).__name__} adds a sink to its softmax, so the rows of its matrix do not "
-            "sum to 1, as a fix of the attention matrix expects"
+            "sum to 1, as a fix of the attention matrix expects: leave the layer out"
         )
 
 

@@ -88,7 +88,7 @@ def evaluate_superglue(
     With `out` every finished run is kept there, and the same call goes on after the last one.
     """
     if loaded.tokenizer is None:
-        raise DataError(f"{loaded.reference} has no tokenizer beside its weights: text cannot be read")
+        raise DataError(f"{loaded.reference} has no tokenizer beside its weights: put its files there")
     how = how or FineTuning()
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     result = _begin(loaded, how, out)
