@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 IMPORTED = ["torch.distributed.fsdp", "torch.distributed.tensor.parallel", "timm", "transformers.models.llama"]
@@ -26,7 +28,42 @@ def run_twice(work: Callable[..., None], *given: Any) -> None:
     from torch import multiprocessing
 
     get_context("forkserver").set_forkserver_preload(IMPORTED)
-    multiprocessing.start_processes(work, given, nprocs=2, start_method="forkserver")
+    multiprocessing.start_processes(_here, (dict(os.environ), work, *given), nprocs=2, start_method="forkserver")
+
+
+def _here(rank: int, environment: dict[str, str], work: Callable[..., None], *given: Any) -> None:
+    os.environ |= environment  # of the test: the server's is older
+    work(rank, *given)
+
+
+def free_port() -> str:
+    """A port that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def train_in_two(recipe: Any, data: Path, out: Path) -> list[str]:
+    """A run of two processes, as a launcher starts them, and how it ended for each: a record, none, or an error."""
+    with TemporaryDirectory() as folder:
+        run_twice(_train, free_port(), recipe, data, out, folder)
+        return [Path(folder, str(rank)).read_text() for rank in (0, 1)]
+
+
+def _train(rank: int, port: str, recipe: Any, data: Path, out: Path, folder: str) -> None:
+    import torch
+
+    from unsmooth.training import Run, launch
+
+    places = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= places | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
+    torch.set_num_threads(1)
+    try:
+        record = launch(Run(recipe), data, out, device="cpu", tensorboard=False)
+        said = "record" if record else "no record"
+    except Exception as error:  # whatever ends a process: what is told is told to the test
+        said = f"{type(error).__name__}: {error}"
+    Path(folder, str(rank)).write_text(said)
 
 
 class Program:
@@ -39,7 +76,7 @@ class Program:
         context.set_forkserver_preload(IMPORTED)
         folder.mkdir(exist_ok=True, parents=True)
         self._files = folder / "said.out", folder / "said.err"
-        given = (source, [os.fspath(word) for word in words], self._files, dict(environment or {}))  # type: ignore[call-overload]
+        given = (source, [os.fspath(word) for word in words], self._files, {**os.environ, **(environment or {})})  # type: ignore[call-overload]
         self.process = context.Process(target=_run, args=given)
         self.process.start()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import free_port, train_in_two
 from safetensors.torch import load_file
 
 from unsmooth.errors import OptionError
@@ -28,12 +28,6 @@ record = launch(Run(ImageRecipe.from_dict(json.loads(sys.argv[1]))), sys.argv[2]
                 device="cpu", tensorboard=False)
 print("record" if record else "no record")
 """
-
-
-def free_port() -> str:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
 
 
 def launched(*words: str) -> subprocess.CompletedProcess[str]:
@@ -69,13 +63,10 @@ def test_when_one_process_fails_the_other_does_not_wait(
     tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path
 ) -> None:
     """Only the first process writes: a folder that cannot be made must end both, within seconds."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
     (tmp_path / "file").write_text("not a folder")
-    recipe = json.dumps(tiny_recipe.override(["epochs=3"]).as_dict())
-    done = launched(str(script), recipe, str(tiny_data), str(tmp_path / "file" / "run"))
-    assert done.returncode != 0
-    assert "cannot write" in done.stderr
+    said = train_in_two(tiny_recipe.override(["epochs=3"]), tiny_data, tmp_path / "file" / "run")
+    assert "cannot write" in said[0]
+    assert "record" not in said[1]
 
 
 def test_a_batch_that_does_not_divide_is_refused(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from processes import train_in_two
 from safetensors.torch import load_file
 from torch.nn import functional as F
-from training.engine.test_processes import launched
 
 import unsmooth
 from unsmooth.errors import CheckpointError, DataError, OptionError
@@ -127,20 +126,9 @@ def test_a_share_of_the_texts_and_odd_batches_are_refused(folder: Path, tiny: Te
         run_tiny(Run(tiny), folder / "nowhere", "run")
 
 
-SCRIPT = """
-import json, sys, torch
-torch.set_num_threads(1)
-from unsmooth.training import Run, launch
-from unsmooth.training.tasks.text.recipe import TextRecipe
-launch(Run(TextRecipe.from_dict(json.loads(sys.argv[1]))), sys.argv[2], sys.argv[3], device="cpu", tensorboard=False)
-"""
-
-
 def test_two_processes_train_as_one_does(folder: Path, tiny: TextRecipe) -> None:
     one = run_tiny(Run(tiny), folder, "one")
-    (folder / "script.py").write_text(SCRIPT)
-    done = launched(str(folder / "script.py"), json.dumps(tiny.as_dict()), str(folder / "texts"), str(folder / "two"))
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert train_in_two(tiny, folder / "texts", folder / "two") == ["record", "no record"]
     rows = read_log(folder / "two")
     for here, there in zip(one.rows, rows, strict=True):
         assert there["train_loss"] == pytest.approx(here["train_loss"], rel=1e-4)
