@@ -14,7 +14,11 @@ from unsmooth.errors import DataError
 from unsmooth.metrics import definitions
 from unsmooth.metrics.registry import METRICS
 
-FUNCTIONS = {"hfc_lfc": "hfc_lfc_ratio", "hfc_lfc_spectral": "hfc_lfc_ratio"}
+FUNCTIONS = {
+    "dataset_rank": "effective_rank",
+    "hfc_lfc": "hfc_lfc_ratio",
+    "hfc_lfc_spectral": "hfc_lfc_ratio",
+}
 
 
 def test_every_public_name_is_there_and_says_what_it_is() -> None:

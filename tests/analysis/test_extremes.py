@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis.extremes import farthest
-from unsmooth.analysis.policies import TokenKinds, outliers
+from unsmooth.analysis.policies import TokenKinds, log_ratios, norms_of, outlying
 
 
 def slow(x: Tensor, keep: list[bool]) -> tuple[float, int]:
@@ -36,13 +36,13 @@ def test_the_farthest_token_is_that_of_a_slow_search(scale: float, dtype: torch.
     padding = torch.zeros(5, 9, dtype=torch.bool)
     padding[0, :4] = True  # on the left: the first token that counts is at position 0
     padding[4, 8] = True  # an outlier that is padding is none
-    ratio, position, count = farthest(x, TokenKinds(padding=padding))
+    ratio, position, count = farthest(norms_of(x), TokenKinds(padding=padding))
     for i in range(5):
         expected, place = slow(x[i].double(), (~padding[i]).tolist())
         assert float(ratio[i]) == pytest.approx(expected, rel=1e-6)
         assert int(position[i]) == place
     assert position[1] == 3
-    assert count.tolist() == (outliers(x, ~padding) & ~padding).sum(-1).tolist()
+    assert count.tolist() == (outlying(log_ratios(norms_of(x), ~padding)) & ~padding).sum(-1).tolist()
     assert count[1] >= 1
 
 

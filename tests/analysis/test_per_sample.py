@@ -83,12 +83,11 @@ def test_too_many_values_are_let_go_and_the_means_stay(monkeypatch: pytest.Monke
 
 
 def test_samples_without_keys_are_not_kept_even_if_later_ones_have_them() -> None:
-    values = {("p", "m", "all"): torch.zeros(2, dtype=torch.float64)}
     known = torch.tensor([1, 2])
     for strange in (None, torch.tensor([1, 2, 3])):
         recorder = Recorder()
         for keys in (known, strange, known):
-            recorder.add(keys, values)
+            recorder.add(keys, [("p", "m", "all")], np.zeros((1, 2)))
         assert recorder.result() is None
 
 

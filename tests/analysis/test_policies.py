@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unsmooth.analysis.policies import TokenKinds, outliers, resolve_policies, token_mask
+from unsmooth.analysis.policies import TokenKinds, log_ratios, norms_of, outlying, resolve_policies, token_mask
 from unsmooth.errors import FeatureError, OptionError
 
 X = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(1))
@@ -61,26 +61,26 @@ def test_no_outliers_keeps_class_and_special_tokens_of_ordinary_size() -> None:
 def test_among_nearly_equal_norms_an_outlier_is_twice_or_half_as_long(factor: float, far: bool) -> None:
     x = torch.nn.functional.normalize(torch.randn(1, 10, 5), dim=-1)
     x[0, 3] *= factor
-    assert outliers(x, torch.ones(1, 10, dtype=torch.bool)).nonzero().tolist() == far * [[0, 3]]
+    assert outlying(log_ratios(norms_of(x), torch.ones(1, 10, dtype=torch.bool))).nonzero().tolist() == far * [[0, 3]]
 
 
 @pytest.mark.parametrize(("deviations", "far"), [(5.1, True), (4.9, False)])
 def test_among_different_norms_an_outlier_is_five_robust_deviations_away(deviations: float, far: bool) -> None:
     logs = torch.linspace(-1, 1, 9).double()  # the median is 0, the median distance from it 0.5 with the last one
     size = torch.cat([logs, torch.tensor([deviations * 1.4826 * 0.5]).double()]).exp()
-    found = outliers(size[None, :, None], torch.ones(1, 10, dtype=torch.bool))
+    found = outlying(log_ratios(norms_of(size[None, :, None]), torch.ones(1, 10, dtype=torch.bool)))
     assert found.nonzero().tolist() == far * [[0, 9]]
 
 
 def test_equal_norms_hold_no_outlier() -> None:
     x = torch.nn.functional.normalize(torch.randn(3, 10, 5), dim=-1)
-    assert not outliers(x, torch.ones(3, 10, dtype=torch.bool)).any()
+    assert not outlying(log_ratios(norms_of(x), torch.ones(3, 10, dtype=torch.bool))).any()
 
 
 def test_where_most_tokens_vanished_the_others_are_outliers() -> None:
     x = torch.zeros(1, 6, 4)
     x[0, 2] = 1
-    assert outliers(x, torch.ones(1, 6, dtype=torch.bool)).nonzero().tolist() == [[0, 2]]
+    assert outlying(log_ratios(norms_of(x), torch.ones(1, 6, dtype=torch.bool))).nonzero().tolist() == [[0, 2]]
 
 
 def test_patches_of_text_is_an_error() -> None:

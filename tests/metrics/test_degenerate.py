@@ -18,7 +18,7 @@ def said(x: torch.Tensor, metrics: str, rule: str = "keep") -> list[str]:
     evaluator: Evaluator[str] = Evaluator(rows)
     evaluator.add("x", x)
     evaluator.flush()
-    return list(degeneracies(evaluator.flags["x"], rows, rule, "here"))
+    return [text for flags in evaluator.flagged.values() for text in degeneracies(flags, rows, rule, "here")]
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_every_metric_gives_one_value_per_sample_and_says_what_it_is(name: str) 
     assert "mean over samples" in metric.definition
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", [name for name, row in METRICS.items() if not row.over_data])
 def test_a_metric_uses_the_spectrum_it_names_and_no_other(name: str) -> None:
     features = Features(torch.randn(3, 5, 4))
     METRICS[name].value(features)

@@ -46,7 +46,7 @@ def analyse(
         model: the model, or what `load_model` gave, which knows its reference and tokenizer too.
         batches: what to feed it; they are read once.
         name: what the page calls the model: its reference, or its class.
-        metrics: presets and metric names; every registered metric by default, because they share their spectra.
+        metrics: presets and metric names; by default every registered metric that a sample has, for they share spectra.
         tokens: token policies; what fits the inputs by default.
         explain_inputs: how many inputs are explained (spectra and exponents cost more than measuring); 0 for none.
         example: which sample of the first batch the token view shows.
@@ -66,7 +66,8 @@ def analyse(
     special = SpecialTokens.find(model, special_ids, tokenizer)
     settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate}
     policies = tokens or fitting_policies(first, special)
-    measurer = Measurer(model, metrics or tuple(METRICS), policies, **settings, origin=origin)
+    every = tuple(name for name, row in METRICS.items() if not row.over_data)
+    measurer = Measurer(model, metrics or every, policies, **settings, origin=origin)
     viewer = TokenViewer(model, example, tokenizer=tokenizer, origin=origin)
     asked = {"tokens": policies, "tokenizer": tokenizer, "special_ids": special_ids, "origin": origin}
     explained = _Explained(model, explain_inputs, asked)

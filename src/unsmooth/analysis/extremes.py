@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
-from unsmooth.metrics.moments import Moments, rendezvous
+from unsmooth.metrics.moments import Moments, MomentsTable, rendezvous
 
 STREAM = ("embed", "pre", "attn_sum", "mid", "mlp_sum", "post")
 
@@ -33,13 +33,6 @@ class Extreme:
     log_ratio: Moments = field(default_factory=Moments)
     outliers: Moments = field(default_factory=Moments)
     positions: Counter[int] = field(default_factory=Counter)
-
-    def update(self, found: Float[Tensor, "3 batch"]) -> None:
-        """Add what `farthest` gave for one batch."""
-        ratio, position, count = found
-        self.log_ratio.update(ratio)
-        self.outliers.update(count)
-        self.positions.update(int(p) for p in position.tolist())
 
     def merge(self, other: Extreme) -> Extreme:
         """The samples of both."""
@@ -61,16 +54,50 @@ class Extreme:
         return cls(Moments.from_dict(found["log_ratio"]), Moments.from_dict(found["outliers"]), positions)
 
 
-def farthest(x: Float[Tensor, "batch token dim"], kinds: TokenKinds) -> Float[Tensor, "3 batch"]:
+class Extremes:
+    """Takes in one batch after another, all points together."""
+
+    def __init__(self) -> None:
+        self._positions: dict[str, Counter[int]] = {}
+        self._ratio, self._outliers = MomentsTable(0), MomentsTable(0)
+
+    def add(self, norms: Mapping[str, Float[Tensor, "batch token"]], kinds: TokenKinds) -> None:
+        """The lengths of all tokens at each point; every batch has the same points."""
+        if not self._positions:
+            self._positions = {point: Counter() for point in norms}
+            self._ratio, self._outliers = MomentsTable(len(norms)), MomentsTable(len(norms))
+        found: dict[str, Tensor] = {}
+        groups: dict[Any, list[str]] = {}
+        for point, x in norms.items():
+            groups.setdefault((x.shape, x.device), []).append(point)
+        for points in groups.values():
+            together = torch.stack(farthest(torch.stack([norms[point] for point in points]), kinds), 1).cpu()
+            found.update(zip(points, together, strict=True))
+        for point, (_, position, _) in found.items():
+            self._positions[point].update(map(int, position.tolist()))
+        if found:
+            table = torch.stack([found[point] for point in self._positions]).numpy()
+            self._ratio.update(table[:, 0])
+            self._outliers.update(table[:, 2])
+
+    def result(self) -> dict[str, Extreme]:
+        """What was seen at each point."""
+        rows = zip(self._ratio.rows(), self._outliers.rows(), self._positions.items(), strict=True)
+        return {point: Extreme(ratio, outliers, Counter(positions)) for ratio, outliers, (point, positions) in rows}
+
+
+def farthest(
+    norms: Float[Tensor, "*point batch token"], kinds: TokenKinds
+) -> tuple[Float[Tensor, "*point batch"], Float[Tensor, "*point batch"], Float[Tensor, "*point batch"]]:
     """Of each sample: log(norm / median) of the token farthest out, its position, and how many tokens are outliers."""
-    among = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+    among = torch.ones(norms.shape[-2:], dtype=torch.bool, device=norms.device)
     if kinds.padding is not None and kinds.padding.shape == among.shape:
-        among = ~kinds.padding.to(x.device)
-    ratios = log_ratios(x, among)
+        among = ~kinds.padding.to(norms.device)
+    ratios = log_ratios(norms, among)
     place = ratios.abs().nan_to_num(-1.0).argmax(-1, keepdim=True)
-    position = among.cumsum(-1).gather(-1, place)[..., 0] - 1
+    position = (among.cumsum(-1) - 1).expand(norms.shape).gather(-1, place)[..., 0]
     outside = (outlying(ratios) & among).sum(-1)
-    return torch.stack([ratios.gather(-1, place)[..., 0], position.to(ratios), outside.to(ratios)])
+    return ratios.gather(-1, place)[..., 0], position.to(ratios), outside.to(ratios)
 
 
 def all_gather(mine: Mapping[str, Extreme]) -> dict[str, Extreme]:

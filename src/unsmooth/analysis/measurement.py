@@ -11,14 +11,17 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from unsmooth.analysis import extremes
 from unsmooth.analysis.about import About
-from unsmooth.analysis.changes import KINDS, READINGS, missing
+from unsmooth.analysis.changes import KINDS, READINGS, change, missing, steps
 from unsmooth.analysis.extremes import Extreme
 from unsmooth.analysis.per_sample import PerSample, all_gather
 from unsmooth.errors import CheckpointError, UnsmoothError
 from unsmooth.metrics.moments import Moments, all_reduce, same_everywhere
 from unsmooth.metrics.registry import METRICS
+from unsmooth.metrics.second_moment import SecondMoment, all_sum
 from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:
@@ -71,6 +74,28 @@ class Measurement:
     notes: list[str] = field(default_factory=list)
     per_sample: PerSample | None = None
     extremes: dict[str, Extreme] = field(default_factory=dict)
+    second_moments: dict[tuple[str, str], SecondMoment] = field(default_factory=dict)  # (point, tokens); not saved
+
+    def over_data(self, moments: Mapping[tuple[str, str], SecondMoment]) -> Measurement:
+        """With the metrics of the data as a whole, from the second moments at every point and under every policy."""
+        settings, model = self.about.settings, self.about.model
+        ranks = {id(moment): moment.effective_rank() for moment in {id(m): m for m in moments.values()}.values()}
+        names = [name for name in settings.metrics if METRICS[name].over_data]
+        found = {
+            Cell(point, name, policy): _single(ranks[id(m)], m.samples)
+            for (point, policy), m in moments.items()
+            for name in names
+        }
+        addresses = (Cell(p, m, t) for p, t, m in product(settings.points, settings.tokens, settings.metrics))
+        cells = {address: found.get(address) or self.cells[address] for address in addresses}
+        changes = {change: m for change, m in self.changes.items() if change.metric not in names}
+        count = max(m.samples for m in moments.values())
+        for reading, name, policy in product(READINGS, names, settings.tokens):
+            here = {p: torch.tensor([found[Cell(p, name, policy)].mean]) for p in settings.points}
+            for kind, pairs in steps(reading, model.placement, model.layers).items():
+                if (difference := change(here, pairs)) is not None:
+                    changes[Change(reading, kind, name, policy)] = _single(float(difference), count)
+        return replace(self, cells=cells, changes=changes, second_moments=dict(moments))
 
     def frame(self, full: bool = False) -> pd.DataFrame:
         """One row per point, metric and token policy, in the order of the forward pass; narrow enough to print.
@@ -183,7 +208,13 @@ class Measurement:
                 f"got {len(self.cells)} and {len(other.cells)} cells, "
                 f"{len(self.cells.keys() ^ other.cells.keys())} of them in one only"
             )
-        return Measurement(
+        over_data = [name for name in self.about.settings.metrics if name in METRICS and METRICS[name].over_data]
+        if over_data and not (self.second_moments and other.second_moments):
+            raise UnsmoothError(
+                f"{', '.join(over_data)} is one number for all of the data, which cannot be made of two of them; only "
+                "measurements that were made in this process can be merged: measure all of the data together"
+            )
+        merged = Measurement(
             {cell: Moments().merge(m).merge(other.cells[cell]) for cell, m in self.cells.items()},
             {change: Moments().merge(m).merge(other.changes[change]) for change, m in self.changes.items()},
             self._with_batches(self.about.data.batches + other.about.data.batches),
@@ -192,6 +223,9 @@ class Measurement:
             self.per_sample.merge(other.per_sample) if self.per_sample and other.per_sample else None,
             {p: e.merge(other.extremes[p]) for p, e in self.extremes.items() if p in other.extremes},
         )
+        if not over_data:
+            return merged
+        return merged.over_data({at: m.merge(other.second_moments[at]) for at, m in self.second_moments.items()})
 
     def all_reduce(self) -> Measurement:
         """Every process's samples together, on every process (call it on all of them).
@@ -206,7 +240,7 @@ class Measurement:
             )
         gathered = all_gather(None if self.per_sample is None else self.per_sample.ordered(sorted(self.cells)))
         batches = all_reduce([Moments(1, float(self.about.data.batches))])[0]
-        return Measurement(
+        reduced = Measurement(
             _reduced(self.cells),
             _reduced(self.changes),
             self._with_batches(round(batches.mean * batches.count)),
@@ -215,6 +249,7 @@ class Measurement:
             None if gathered is None else gathered.ordered(self.cells),
             extremes.all_gather(self.extremes),
         )
+        return reduced.over_data(all_sum(self.second_moments)) if self.second_moments else reduced
 
     def _with_batches(self, count: int) -> About[MeasureSettings]:
         return replace(self.about, data=replace(self.about.data, batches=count))
@@ -325,6 +360,11 @@ _KINDS = {
     "attn": "attention",
     "mlp": "mlp",
 }
+
+
+def _single(value: float, samples: int) -> Moments:
+    """One number for so many samples, over which it has no spread."""
+    return Moments(samples, value, math.nan, value, value)
 
 
 def _statistics(moments: Moments) -> dict[str, float]:

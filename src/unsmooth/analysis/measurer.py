@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import product
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import torch
+import numpy as np
+import numpy.typing as npt
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
-from unsmooth.analysis.changes import READINGS, change, steps
-from unsmooth.analysis.extremes import STREAM, Extreme, farthest
+from unsmooth.analysis.budget import RankBudget
+from unsmooth.analysis.changes import READINGS, steps
+from unsmooth.analysis.extremes import STREAM, Extremes
 from unsmooth.analysis.fingerprint import sample_keys
 from unsmooth.analysis.measurement import Cell, Change, Measurement, MeasureSettings
 from unsmooth.analysis.per_sample import Recorder
-from unsmooth.analysis.policies import COUNT_PADDING, PADDED, POLICIES, TokenKinds, resolve_policies, token_mask
+from unsmooth.analysis.policies import (
+    COUNT_PADDING,
+    PADDED,
+    POLICIES,
+    TokenKinds,
+    mask_by_norms,
+    norms_of,
+    resolve_policies,
+)
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import require_hooks, walk
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
-from unsmooth.metrics.engine import Evaluator
-from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.engine import Evaluator, MaskOf
+from unsmooth.metrics.moments import MomentsTable
 from unsmooth.metrics.registry import Metric, resolve
+from unsmooth.metrics.second_moment import SecondMoment
 from unsmooth.models import hook_points, select_points, split_point, view
 from unsmooth.models.forward import each_batch, evaluating
 from unsmooth.sources.loaded import LoadedModel
@@ -42,6 +55,7 @@ def measure(
     special_ids: Iterable[int] | None = None,
     tokenizer: Any = None,
     degenerate: str = "error",
+    rank_budget: float | str | None = None,
     origin: Origin | None = None,
 ) -> Measurement:
     """Measure how smooth a Transformer's features are, at every point of every layer.
@@ -57,6 +71,9 @@ def measure(
         tokenizer: the model's, for its special tokens.
         degenerate: `error` refuses samples on which a metric has no meaning (a zero token, a zero mean);
             `keep` counts them by their conventional value, and says so in the notes.
+        rank_budget: how long measuring may take against the forward passes alone, 2 by default where spectra are
+            those of more than 512 tokens and features: of every 2nd, 4th, 8th, … sample then, with a note that says
+            so. A number holds at every size; `exact` finds everybody's.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
@@ -68,6 +85,7 @@ def measure(
         special_ids=special_ids,
         tokenizer=tokenizer,
         degenerate=degenerate,
+        rank_budget=rank_budget,
         origin=origin,
     ) as measurer:
         for batch in each_batch(batches):
@@ -88,6 +106,7 @@ class Measurer:
         special_ids: Iterable[int] | None = None,
         tokenizer: Any = None,
         degenerate: str = "error",
+        rank_budget: float | str | None = None,
         origin: Origin | None = None,
     ) -> None:
         self.view = view(module_of(model))
@@ -96,15 +115,23 @@ class Measurer:
         self.policies = resolve_policies(tokens)
         self.points = select_points(self.view, points)
         self.batches = 0
-        self.cells: dict[Cell, Moments] = {}
-        self.changes: dict[Change, Moments] = {}
         self.notes: dict[str, None] = {}
         self._special = SpecialTokens.find(model, special_ids, tokenizer)
-        self._evaluator: Evaluator[tuple[str, str]] = Evaluator(self.metrics)
+        self._budget = RankBudget(rank_budget)
+        self._per_sample = tuple(metric for metric in self.metrics if not metric.over_data)
+        self._over_data = tuple(metric for metric in self.metrics if metric.over_data)
+        self._moments: dict[tuple[str, str], SecondMoment] = {}
+        self._evaluator: Evaluator[tuple[str, str]] = Evaluator(self._per_sample, choose=self._budget.choose)
+        self._spectral = {metric.name for metric in self.metrics if metric.spectrum}
         self._degenerate = check_rule(degenerate)
         self._recorder = Recorder()
-        self._extremes: dict[str, Extreme] = {}
-        self._farthest: dict[str, Tensor] = {}
+        self._extremes = Extremes()
+        self._cells: tuple[Cell, ...] = ()
+        self._table, self._changed = MomentsTable(0), MomentsTable(0)
+        self._steps: dict[Change, tuple[list[int], list[int]]] = {}  # rows of the cells after and before each
+        self._size = 0  # of the batch
+        self._began = 0.0
+        self._masks: dict[str, MaskOf | None] = {}
         self._stack: ExitStack | None = None
         self._listening = False  # to the forward passes of `update`, no others
         self._kinds = TokenKinds()
@@ -139,8 +166,10 @@ class Measurer:
         self._note_padding()
         if "content" in self.policies and self._kinds.text:
             self._special.check(self._kinds, v.causal)
-        self._same_as, self._farthest = {}, {}
+        self._masks = {p: None if p == "all" else partial(mask_by_norms, p, kinds=self._kinds) for p in self.policies}
+        self._same_as = {}
         self._listening = True
+        self._began = time.perf_counter()
 
     def after(self, batch: Any, inputs: Any) -> None:
         """Take in what the forward pass left."""
@@ -148,8 +177,14 @@ class Measurer:
         # A device is at work on the forward pass now: keys come for nothing, and `flush` waits for them too.
         keys = sample_keys(batch, inputs) if self.view.batch_first else None
         values = self._flush()
+        self._learn()
         self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}, keys)
         self.batches += 1
+
+    def _learn(self) -> None:
+        chosen = self._evaluator.chosen.values()
+        taken = max(map(len, chosen)) if chosen else self._size
+        self._budget.learn(self._size, time.perf_counter() - self._began, self._evaluator.stopwatch.read(), taken)
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
@@ -160,8 +195,8 @@ class Measurer:
         """The values of every distinct point and policy, once nothing is wrong with the features."""
         try:
             values = self._evaluator.flush()
-            for (point, policy), flags in self._evaluator.flags.items():
-                for said in degeneracies(flags, self.metrics, self._degenerate, f"{point}, {policy} tokens"):
+            for (point, policy), flags in self._evaluator.flagged.items():
+                for said in degeneracies(flags, self._per_sample, self._degenerate, f"{point}, {policy} tokens"):
                     self.notes[said] = None
         except FeatureError as error:
             raise FeatureError(f"{error} (batch {self.batches})") from None
@@ -171,8 +206,18 @@ class Measurer:
         """What was measured so far."""
         if not self.batches:
             raise FeatureError("nothing was measured: there was no batch; give at least one")
-        kept = self._recorder.result()
-        return Measurement(self.cells, self.changes, self._about(), partial, list(self.notes), kept, self._extremes)
+        kept, notes = self._recorder.result(), list(self.notes)
+        cells = dict(zip(self._cells, self._table.rows(), strict=True))
+        changes = dict(zip(self._steps, self._changed.rows(), strict=True))
+        least = min((m.count for cell, m in cells.items() if cell.metric in self._spectral), default=0)
+        if (said := self._budget.note(", ".join(sorted(self._spectral)), least)) is not None:
+            notes.append(said)
+        found = Measurement(cells, changes, self._about(), partial, notes, kept, self._extremes.result())
+        if not self._over_data:
+            return found
+        return found.over_data(
+            {(p, t): self._moments[self._same_as.get(p, p), t] for p in self.points for t in self.policies}
+        )
 
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
         if not self._listening:
@@ -181,25 +226,52 @@ class Measurer:
         if self._previous is not None and self._previous.is_still(x):
             self._same_as[point] = self._previous.point
             return
-        self._previous = Seen.now(point, x)
-        if split_point(point)[1] in STREAM:
-            self._farthest[point] = farthest(x, self._kinds)
-        self._evaluator.add_each(x, {(point, policy): token_mask(policy, x, self._kinds) for policy in self.policies})
+        self._previous, self._size = Seen.now(point, x), len(x)
+        first = (point, self.policies[0]) if split_point(point)[1] in STREAM else None
+        self._evaluator.add_each(x, {(point, policy): mask for policy, mask in self._masks.items()}, keep_norms=first)
+        for policy, mask in self._masks.items() if self._over_data else ():
+            kept = None if mask is None else mask(norms_of(x))
+            self._moments.setdefault((point, policy), SecondMoment()).update(x, kept)
 
     def _accumulate(self, values: Mapping[tuple[str, str], Mapping[str, Tensor]], keys: Tensor | None) -> None:
-        cells = {Cell(point, m, policy): v for (point, policy), each in values.items() for m, v in each.items()}
-        for cell, samples in cells.items():
-            self.cells.setdefault(cell, Moments()).update(samples)
-        self._recorder.add(keys, cells)
-        if self._farthest:
-            for point, found in zip(self._farthest, torch.stack(list(self._farthest.values())).cpu(), strict=True):
-                self._extremes.setdefault(point, Extreme()).update(found)
-        for reading in READINGS:
-            for kind, pairs in steps(reading, self.view.family.placement, len(self.view.layers)).items():
-                for name, policy in product((m.name for m in self.metrics), self.policies):
-                    here = {point: values[point, policy][name] for point in self.points}
-                    if (difference := change(here, pairs)) is not None:
-                        self.changes.setdefault(Change(reading, kind, name, policy), Moments()).update(difference)
+        if not self._cells and self._per_sample:
+            self._lay_out()
+        self._extremes.add({point: norms for (point, _), norms in self._evaluator.norms.items()}, self._kinds)
+        if not self._cells:
+            return
+        table = np.stack([values[cell.point, cell.tokens][cell.metric].numpy() for cell in self._cells])
+        present = self._present(table.shape[1])
+        self._table.update(table, present)
+        self._recorder.add(keys, self._cells, table)
+        if self._steps:
+            rows = [(table[after] - table[before]).mean(0) for after, before in self._steps.values()]
+            both = None if present is None else np.stack([present[a + b].all(0) for a, b in self._steps.values()])
+            self._changed.update(np.stack(rows), both)
+
+    def _lay_out(self) -> None:
+        """The order of the numbers in the tables."""
+        names = [metric.name for metric in self._per_sample]
+        self._cells = tuple(Cell(p, m, t) for p, t, m in product(self.points, self.policies, names))
+        self._table = MomentsTable(len(self._cells))
+        row = {cell: i for i, cell in enumerate(self._cells)}
+        for reading, known in ((r, steps(r, self.view.family.placement, len(self.view.layers))) for r in READINGS):
+            for (kind, pairs), name, policy in product(known.items(), names, self.policies):
+                if all(point in self.points for pair in pairs for point in pair):
+                    before, after = ([row[Cell(pair[i], name, policy)] for pair in pairs] for i in (0, 1))
+                    self._steps[Change(reading, kind, name, policy)] = after, before
+        self._changed = MomentsTable(len(self._steps))
+
+    def _present(self, samples: int) -> npt.NDArray[np.bool_] | None:
+        """Which samples have a value in each row; None: all."""
+        chosen = self._evaluator.chosen
+        if not chosen:
+            return None
+        present = np.ones((len(self._cells), samples), bool)
+        for row, cell in enumerate(self._cells):
+            key = (self._same_as.get(cell.point, cell.point), cell.tokens)
+            if cell.metric in self._spectral and key in chosen:
+                present[row] = np.isin(np.arange(samples), chosen[key])
+        return present
 
     def _note_padding(self) -> None:
         counting = [policy for policy in COUNT_PADDING if policy in self.policies]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
 from unsmooth.errors import CheckpointError
@@ -49,9 +49,10 @@ class PerSample:
         return self._of([self.keys, other.keys], [self.table, rows])
 
     def ordered(self, addresses: Iterable[Address]) -> PerSample:
-        """The same with its addresses in another order."""
+        """The same with its addresses in another order; NaN for one that has no values per sample."""
         order = tuple(addresses)
-        return PerSample(order, self.keys, self.table[[self._rows[address] for address in order]])
+        table = np.vstack([self.table, np.full((1, len(self)), np.nan)])
+        return PerSample(order, self.keys, table[[self._rows.get(address, -1) for address in order]])
 
     def _of(self, keys: Sequence[npt.NDArray[np.int64]], tables: Sequence[npt.NDArray[Any]]) -> PerSample | None:
         if sum(table.size for table in tables) > MOST_VALUES:
@@ -88,17 +89,18 @@ class Recorder:
         self._addresses: tuple[Address, ...] = ()
         self._size = 0
 
-    def add(self, keys: Int64[Tensor, " batch"] | None, values: Mapping[Any, Float[Tensor, " batch"]]) -> None:
-        """The values of one batch, on the CPU, and the keys of its samples."""
-        if self._size > MOST_VALUES:
+    def add(
+        self, keys: Int64[Tensor, " batch"] | None, addresses: Sequence[Any], table: npt.NDArray[np.float64]
+    ) -> None:
+        """The values of one batch, a row for each address, and the keys of its samples."""
+        if self._size > MOST_VALUES or not addresses:
             return
-        table = torch.stack(list(values.values())).numpy().copy()
         known = keys is not None and len(keys) == table.shape[1]
         self._size += table.size if known else MOST_VALUES + 1
         if self._size > MOST_VALUES or keys is None:
             self._keys, self._tables = [], []
             return
-        self._addresses = tuple(values)
+        self._addresses = tuple(addresses)
         self._keys.append(keys.cpu().numpy().copy())
         self._tables.append(table)
 

@@ -96,10 +96,20 @@ def token_mask(
     policy: str, x: Float[Tensor, "batch token dim"], kinds: TokenKinds
 ) -> Bool[Tensor, "batch token"] | None:
     """The tokens of `x` that count under `policy`; None means all of them."""
-    if policy == "all":
-        return None
-    batch, n = x.shape[:2]
-    keep = torch.ones(batch, n, dtype=torch.bool, device=x.device)
+    return None if policy == "all" else mask_by_norms(policy, norms_of(x), kinds)
+
+
+def norms_of(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch token"]:
+    """The lengths of tokens, in float64."""
+    return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float64)
+
+
+def mask_by_norms(
+    policy: str, norms: Float[Tensor, "*point batch token"], kinds: TokenKinds
+) -> Bool[Tensor, "*point batch token"]:
+    """The same for tokens of these lengths, at any number of points."""
+    n = norms.shape[-1]
+    keep = torch.ones(norms.shape[-2:], dtype=torch.bool, device=norms.device)
     if policy in ("patches", "content"):
         told = kinds.padding is not None or kinds.special is not None
         if policy == "patches" and kinds.prefix == 0 and (told if kinds.text is None else kinds.text):
@@ -111,28 +121,19 @@ def token_mask(
     if policy in ("content", "no-outliers"):
         picture_class = kinds.pictures if kinds.pictures is None or policy == "content" else 0
         keep &= ~_fit(kinds.padding, keep, picture_class)
-    if policy == "no-outliers":
-        keep &= ~outliers(x, keep)
-    return keep
+    return keep & ~outlying(log_ratios(norms, keep)) if policy == "no-outliers" else keep.expand(norms.shape)
 
 
-def outliers(x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch token"]) -> Bool[Tensor, "batch token"]:
-    """Tokens whose norm is far outside the rest: massive activations and attention sinks, or vanished tokens."""
-    return outlying(log_ratios(x, among))
-
-
-def log_ratios(x: Float[Tensor, "batch token dim"], among: Bool[Tensor, "batch token"]) -> Float[Tensor, "batch token"]:
+def log_ratios(
+    norms: Float[Tensor, "*point batch token"], among: Bool[Tensor, "batch token"]
+) -> Float[Tensor, "*point batch token"]:
     """log(norm / median norm) of the tokens `among` which it is asked; nan of the others."""
-    size = (
-        torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float64)
-        .clamp_min(torch.finfo(torch.float64).tiny)
-        .log()
-    )
+    size = norms.clamp_min(torch.finfo(torch.float64).tiny).log()
     known = size.masked_fill(~among, math.nan)
     return known - known.nanmedian(dim=-1, keepdim=True).values
 
 
-def outlying(ratios: Float[Tensor, "batch token"]) -> Bool[Tensor, "batch token"]:
+def outlying(ratios: Float[Tensor, "*point batch token"]) -> Bool[Tensor, "*point batch token"]:
     """Where `log_ratios` are outside what `no-outliers` keeps."""
     distance = ratios.abs()
     spread = 1.4826 * distance.nanmedian(dim=-1, keepdim=True).values

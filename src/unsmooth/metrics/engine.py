@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -17,10 +20,15 @@ from unsmooth.metrics.features import Features, check_shapes
 from unsmooth.metrics.postponed import Postponed
 from unsmooth.metrics.registry import Metric
 from unsmooth.metrics.statistics import ReducedFeatures, Statistics
+from unsmooth.metrics.stopwatch import Stopwatch
 
-PENDING_BYTES = 1 << 28  # of statistics that wait; more are settled before the forward goes on
+PENDING_BYTES = 1 << 28  # of Gram matrices that wait on a CPU; more are solved before the forward goes on
+DEFERRED_BYTES = 1 << 29  # the same on a GPU, and four times as much as the tokens that wait to be reduced together
+MOST_SLOTS = 64  # points that are reduced together
 Key = TypeVar("Key", bound=Hashable)
 Mask = Bool[Tensor, "batch token"] | None
+MaskOf = Callable[[Float[Tensor, "*point batch token"]], Bool[Tensor, "*point batch token"] | None]
+Choice = Callable[[int, int], Sequence[int] | None]
 
 
 @dataclass(frozen=True)
@@ -63,143 +71,253 @@ class Sample:
     def of(cls, f: Features, metrics: Sequence[Metric]) -> Sample:
         """Evaluate these metrics."""
         for which in dict.fromkeys(metric.spectrum for metric in metrics if metric.spectrum):
-            f.singular_values(which)  # first: other metrics use the Gram matrix if it is there
+            if not (f.without_eigenvalues(which) and all(m.sums_only for m in metrics if m.spectrum == which)):
+                f.singular_values(which)  # first: other metrics use the Gram matrix if it is there
         return cls({metric.name: metric.value(f) for metric in metrics}, Flags.of(f), f.count)
 
-    def columns(self) -> list[Tensor]:
-        """All tensors, values first."""
-        return [*self.values.values(), *(getattr(self.flags, f.name) for f in fields(Flags)), self.count]
+    def rows(self) -> tuple[list[str], Float[Tensor, "row batch"]]:
+        """Everything as one matrix, and what its rows are."""
+        flags = {f"{FLAG}{f.name}": getattr(self.flags, f.name) for f in fields(Flags)}
+        columns = {**self.values, **flags, COUNT: self.count}
+        return list(columns), torch.stack([column.to(torch.float64) for column in columns.values()])
 
-    def like(self, columns: Sequence[Tensor]) -> Sample:
-        """A sample of the same metrics made of other columns."""
-        values = dict(zip(self.values, columns, strict=False))
-        flags = columns[len(values) : -1]
-        return Sample(values, Flags(*(flag.bool() for flag in flags)), columns[-1])
 
-    def split(self, sizes: list[int]) -> list[Sample]:
-        """Cut the batch."""
-        pieces = [column.split(sizes) for column in self.columns()]
-        return [self.like(columns) for columns in zip(*pieces, strict=True)]
+FLAG, COUNT = "flag ", "tokens kept"  # rows beside the metrics
 
 
 class Evaluator(Generic[Key]):
     """Reduces features to metric values: `add` inside a forward hook, `flush` after each forward.
 
-    On the CPU `add` computes everything but eigenvalues. On a GPU (`deferred`) it only enqueues a reduction to
-    statistics and does not wait. What is left to do collects up to PENDING_BYTES, so that eigenvalues (on a GPU, the
-    many small steps too) run for many points together. Neither keeps `x`, and nothing survives `flush`.
+    On the CPU `add` computes everything but eigenvalues, which wait for many points together. On a GPU (`deferred`) it
+    copies the tokens to a place where several points wait, and these are reduced to statistics by the same few
+    launches; nothing waits for the device before `flush`. Neither keeps `x`, and nothing survives `flush`.
+
+    `choose`, given the rows of a Gram matrix and the size of the batch, says whose spectra are found (None: all).
     """
 
-    def __init__(self, metrics: Sequence[Metric], deferred: bool | None = None):
+    def __init__(self, metrics: Sequence[Metric], deferred: bool | None = None, choose: Choice | None = None):
         self.metrics = tuple(metrics)
-        self.nonfinite: set[Key] = set()
-        self.flags: dict[Key, Flags] = {}
+        self.flagged: dict[Key, Flags] = {}  # the keys with a sample that is flagged
+        self.norms: dict[Key, Float[Tensor, "batch token"]] = {}  # of all tokens, for the keys that asked
+        self.chosen: dict[Key, Sequence[int]] = {}  # the samples whose spectra were found, where not everybody's
+        self.stopwatch = Stopwatch()  # of the spectra
         self._deferred = deferred
-        self._done: dict[Key, Sample] = {}
-        self._waiting: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
-        self._order: list[Key] = []
-        spectra = dict.fromkeys(metric.spectrum for metric in self.metrics if metric.spectrum)
-        self._postponed: Postponed[Key] = Postponed(list(spectra))
+        self._choose = choose
+        self._plain = [metric for metric in self.metrics if not metric.spectrum]
+        self._spectral = [metric for metric in self.metrics if metric.spectrum]
+        self._postponed: Postponed[Key] = Postponed(list(dict.fromkeys(m.spectrum for m in self._spectral)))
+        self.clear()
 
     def add(self, key: Key, x: Float[Tensor, "batch token dim"], mask: Mask = None) -> None:
         """Reduce the features of one point."""
         self.add_each(x, {key: mask})
 
-    def add_each(self, x: Float[Tensor, "batch token dim"], masks: Mapping[Key, Mask]) -> None:
-        """Reduce the same features under several masks, computing once what they share."""
-        wide: dict[Key, Mask] = {}
+    def add_each(
+        self, x: Float[Tensor, "batch token dim"], masks: Mapping[Key, Mask | MaskOf], keep_norms: Key | None = None
+    ) -> None:
+        """Reduce the same features under several masks, computing once what they share.
+
+        A mask may be a function of the tokens' norms, which is called for several points at once.
+        """
+        wide: dict[Key, Mask | MaskOf] = {}
         for key, mask in masks.items():
             if key in self._order:
                 raise ValueError(f"{key!r} was added twice before flush()")
-            check_shapes(x, mask)
-            wide[key] = None if mask is None else mask.expand(x.shape[:-1])
+            check_shapes(x, mask if isinstance(mask, Tensor) else None)
+            wide[key] = mask.expand(x.shape[:-1]) if isinstance(mask, Tensor) else mask
         with torch.no_grad():
             if x.is_cuda if self._deferred is None else self._deferred:
-                self._enqueue(x.detach(), wide)
+                self._stage(x.detach(), wide, keep_norms)
             else:
-                self._reduce(x.detach(), wide)
+                self._reduce(x.detach(), wide, keep_norms)
         self._order += wide
 
     def flush(self) -> dict[Key, dict[str, Float[Tensor, " batch"]]]:
         """Values per key and metric, float64 on the CPU, in the order of `add`; then forget them.
 
-        Sets `flags`, and `nonfinite` to the keys with NaN or infinity in a kept token.
+        Sets `flagged`, `norms` and `chosen`. A sample that was not chosen has NaN for the metrics of its spectrum.
         """
         try:
             with torch.no_grad():
+                for stage in self._stages.values():
+                    self._reduce_stage(stage)
                 self._settle()
                 self._solve()
-                arrived = to_cpu(self._done)
-            done = {key: arrived[key] for key in self._order}
-            for key, sample in done.items():
-                self._check(key, sample)
+                done = self._arrived()
+            self.norms, self.chosen = self._norms, self._chosen
         finally:
             self.clear()
-        self.flags = {key: sample.flags for key, sample in done.items()}
-        self.nonfinite = {key for key, flags in self.flags.items() if bool(flags.nonfinite.any())}
-        return {key: {m.name: sample.values[m.name] for m in self.metrics} for key, sample in done.items()}
+        flags = [f"{FLAG}{f.name}" for f in fields(Flags)]
+        self.flagged = {
+            key: Flags(*(torch.from_numpy(rows[name] != 0) for name in flags))
+            for key, rows in done.items()
+            if any(rows[name].any() for name in flags)
+        }
+        return {key: {m.name: torch.from_numpy(rows[m.name]) for m in self.metrics} for key, rows in done.items()}
+
+    def _arrived(self) -> dict[Key, dict[str, npt.NDArray[np.float64]]]:
+        """All rows by key, with one transfer for each group of points, in the order of `add`."""
+        done: dict[Key, dict[str, npt.NDArray[np.float64]]] = {key: {} for key in self._order}
+        for sizes, names, matrix in self._ready:
+            host, start = matrix.cpu().numpy(), 0
+            for key, size in sizes.items():
+                done[key].update(zip(names, host[:, start : start + size], strict=True))
+                start += size
+        least = max((metric.at_least for metric in self.metrics), default=1)
+        for key, rows in done.items():
+            if rows[COUNT].min(initial=least) < least:
+                self._refuse(key, rows[COUNT], least)
+            if key in self._chosen:
+                self._spread_out(rows, self._chosen[key])
+        return done
 
     def clear(self) -> None:
         """Forget what was added since the last `flush`."""
-        self._done, self._order, self._postponed = {}, [], Postponed(self._postponed.spectra)
-        self._waiting.clear()
+        self._ready: list[tuple[dict[Key, int], list[str], Tensor]] = []  # keys with their sizes, and their rows
+        self._order: list[Key] = []
+        self._norms: dict[Key, Tensor] = {}
+        self._chosen: dict[Key, Sequence[int]] = {}
+        self._postponed = Postponed(self._postponed.spectra)
+        self._waiting: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
+        self._grams: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
+        self._stages: dict[Hashable, Stage[Key]] = {}
 
-    def _check(self, key: Key, sample: Sample) -> None:
+    def _refuse(self, key: Key, count: npt.NDArray[np.float64], least: int) -> None:
         try:
-            check_count(sample.count, max(metric.at_least for metric in self.metrics))
+            check_count(torch.from_numpy(count), least)
         except FeatureError as error:
             name = ", ".join(map(str, key)) if isinstance(key, tuple) else key
             raise FeatureError(f"{name}: {error}") from None
 
-    def _reduce(self, x: Tensor, masks: dict[Key, Mask]) -> None:
-        plain = [metric for metric in self.metrics if not metric.spectrum]
-        for key, f in each_mask(x, masks).items():
-            for which in self._postponed.spectra:
-                getattr(f, which)  # first: other metrics use the Gram matrix if it is there
-            self._done[key] = Sample.of(f, plain)
-            self._postponed.add(key, f)
+    def _spread_out(self, rows: dict[str, npt.NDArray[np.float64]], chosen: Sequence[int]) -> None:
+        """Put the values of the chosen samples in their places; NaN is the others'."""
+        for name in (metric.name for metric in self._spectral):
+            wide = np.full_like(rows[COUNT], math.nan)
+            if chosen:
+                wide[list(chosen)] = rows[name]
+            rows[name] = wide
+
+    def _whose(self, x: Tensor) -> Sequence[int] | None:
+        if not self._spectral or self._choose is None:
+            return None
+        chosen = self._choose(min(x.shape[-2:]), x.shape[-3])
+        return None if chosen is None or len(chosen) == x.shape[-3] else chosen
+
+    def _reduce(self, x: Tensor, masks: dict[Key, Mask | MaskOf], keep_norms: Key | None) -> None:
+        chosen, given = self._whose(x), list(masks.values())
+        spectra = self._postponed.spectra if chosen is None else ()
+        alone = given[0] if len(given) == 1 and keep_norms is None and isinstance(given[0], Tensor) else None
+        whole = Features(x, alone)
+        if alone is not None or None in given:
+            self._form(whole, spectra)  # first: other metrics use the Gram matrix if it is there
+        if keep_norms is not None:
+            self._norms[keep_norms] = whole.norms
+        known = {key: mask(whole.norms) if callable(mask) else mask for key, mask in masks.items()}
+        seen = {key: whole if mask is None or mask is alone else whole.masked(mask) for key, mask in known.items()}
+        for key, f in seen.items():
+            self._form(f, spectra)
+            self._ready.append(({key: len(x)}, *Sample.of(f, self._plain).rows()))
+            if chosen is not None:
+                self._chosen[key] = chosen
+                picked, mask = list(chosen), known[key]
+                f = Features(x[picked], None if mask is None else mask[picked])
+                self._form(f, self._postponed.spectra if picked else ())
+            if self._spectral and (chosen is None or chosen):
+                self._postponed.add(key, f)
         if self._postponed.nbytes > PENDING_BYTES:
             self._solve()
 
+    def _form(self, f: Features, spectra: Sequence[str]) -> None:
+        with self.stopwatch.on(f.x.device):
+            for which in spectra:
+                getattr(f, which)
+
     def _solve(self) -> None:
         """Values of the metrics that waited for their eigenvalues on the CPU."""
-        for key, f in self._postponed.solve().items():
-            self._done[key].values.update({m.name: m.value(f) for m in self.metrics if m.spectrum})
+        with self.stopwatch.on(torch.device("cpu")):
+            for key, f in self._postponed.solve().items():
+                found = torch.stack([m.value(f) for m in self._spectral])
+                self._ready.append(({key: found.shape[-1]}, [m.name for m in self._spectral], found))
 
-    def _enqueue(self, x: Tensor, masks: dict[Key, Mask]) -> None:
+    def _stage(self, x: Tensor, masks: dict[Key, Mask | MaskOf], keep_norms: Key | None) -> None:
+        tensors = any(isinstance(mask, Tensor) for mask in masks.values())
+        like = (x.shape, x.dtype, x.device, tuple(map(id, masks.values())))
+        slots = min(MOST_SLOTS, DEFERRED_BYTES // 4 // max(1, x.nbytes))
+        if tensors or slots < 2:
+            return self._reduce_stage(Stage(x[None], [(masks, keep_norms)]))
+        if like not in self._stages:
+            self._stages[like] = Stage(x.new_empty(slots, *x.shape), [])
+        stage = self._stages[like]
+        stage.tokens[len(stage.points)].copy_(x)
+        stage.points.append((masks, keep_norms))
+        if len(stage.points) == slots:
+            self._reduce_stage(self._stages.pop(like))
+        return None
+
+    def _reduce_stage(self, stage: Stage[Key]) -> None:
+        """Statistics of several points together, and the Gram matrices of those whose spectra are wanted."""
+        x = stage.tokens[: len(stage.points)]
+        points, batch = x.shape[:2]
+        flat, chosen = x.flatten(0, 1), self._whose(x)
+        whole = Statistics.of(flat, None)
+        norms = whole.norms.unflatten(0, (points, batch))
+        for (_, asked), each in zip(stage.points, norms, strict=True):
+            if asked is not None:
+                self._norms[asked] = each
         direct = [metric for metric in self.metrics if metric.needs_tokens]
-        for key, mask in masks.items():
-            if direct:
-                self._done[key] = Sample.of(Features(x, mask), direct)
-            if len(direct) < len(self.metrics):
-                self._waiting[tuple(x.shape[1:])][key] = Statistics.of(x, mask)
-        if sum(s.nbytes for group in self._waiting.values() for s in group.values()) > PENDING_BYTES:
-            self._settle()
+        for place, given in enumerate(stage.points[0][0].values()):
+            keys = [list(masks)[place] for masks, _ in stage.points]
+            mask = given(norms) if callable(given) else given
+            mask = None if mask is None else mask.expand(norms.shape).flatten(0, 1)
+            found = whole if mask is None else Statistics.of(flat, mask)
+            rows = [range(i * batch, (i + 1) * batch) for i in range(points)]
+            for key, own in zip(keys, rows, strict=True):
+                self._waiting[tuple(x.shape[2:])][key] = found[own.start : own.stop]
+                if direct:
+                    kept = None if mask is None else mask[own.start : own.stop]
+                    sample = Sample.of(Features(flat[own.start : own.stop], kept), direct)
+                    self._ready.append(({key: batch}, *sample.rows()))
+                if self._spectral:
+                    self._take_gram(key, flat, found, mask is not None, own, chosen)
+        return
+
+    def _take_gram(
+        self, key: Key, x: Tensor, found: Statistics, masked: bool, own: range, chosen: Sequence[int] | None
+    ) -> None:
+        picked: Any = slice(own.start, own.stop)
+        if chosen is not None:
+            self._chosen[key] = chosen
+            picked = [own[i] for i in chosen]
+        if chosen is None or chosen:
+            with self.stopwatch.on(x.device):
+                self._grams[tuple(x.shape[1:])][key] = found[picked].with_gram(x[picked], masked)
+        if sum(s.nbytes for group in self._grams.values() for s in group.values()) > DEFERRED_BYTES:
+            self._settle_grams()
 
     def _settle(self) -> None:
         """Turn the waiting statistics into values, all points of one shape together."""
-        metrics = [metric for metric in self.metrics if not metric.needs_tokens]
-        for group in self._waiting.values():
+        plain = [metric for metric in self._plain if not metric.needs_tokens]
+        self._settle_groups(self._waiting, plain)
+        self._settle_grams()
+
+    def _settle_grams(self) -> None:
+        if self._grams:
+            with self.stopwatch.on(next(iter(next(iter(self._grams.values())).values())).norms.device):
+                self._settle_groups(self._grams, self._spectral)
+
+    def _settle_groups(self, groups: dict[tuple[int, ...], dict[Key, Statistics]], metrics: Sequence[Metric]) -> None:
+        for group in groups.values():
             together = Sample.of(ReducedFeatures(Statistics.cat(list(group.values()))), metrics)
-            for key, sample in zip(group, together.split([len(s.norms) for s in group.values()]), strict=True):
-                if key in self._done:
-                    sample.values.update(self._done[key].values)
-                self._done[key] = sample
-        self._waiting.clear()
+            names, rows = together.rows()
+            if metrics is self._spectral:  # the rest is known of all samples, not only of those chosen
+                names, rows = names[: len(metrics)], rows[: len(metrics)]
+            self._ready.append(({key: len(s.norms) for key, s in group.items()}, names, rows))
+        groups.clear()
 
 
-def each_mask(x: Float[Tensor, "batch token dim"], masks: Mapping[Key, Mask]) -> dict[Key, Features]:
-    """Features under each mask; what does not depend on the mask is shared."""
-    if len(masks) == 1:
-        return {key: Features(x, mask) for key, mask in masks.items()}
-    whole = Features(x)
-    return {key: whole if mask is None else whole.masked(mask) for key, mask in masks.items()}
+@dataclass
+class Stage(Generic[Key]):
+    """Points whose tokens wait, one slot each, with their masks and the key under which their norms are kept."""
 
-
-def to_cpu(samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
-    """All samples, with one transfer if they are on a device."""
-    columns = [column for sample in samples.values() for column in sample.columns()]
-    if all(column.device.type == "cpu" for column in columns):
-        return dict(samples)
-    moved = iter(torch.cat([c.to(torch.float64) for c in columns]).cpu().split([len(c) for c in columns]))
-    return {key: sample.like([next(moved) for _ in sample.columns()]) for key, sample in samples.items()}
+    tokens: Float[Tensor, "slot batch token dim"]
+    points: list[tuple[Mapping[Key, Mask | MaskOf], Key | None]]

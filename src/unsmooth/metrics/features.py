@@ -147,6 +147,11 @@ class Features:
         index = torch.arange(sigma.shape[-1], device=sigma.device)
         return torch.where((index < self.count[..., None]) | sigma.isnan(), sigma, 0.0)
 
+    def without_eigenvalues(self, of: str) -> bool:
+        """Whether sums over the singular values are quicker found by determinants: there are many, not known yet."""
+        problem: EigenProblem = getattr(self, of)
+        return of not in self.spectra and problem.by_determinants
+
     @property
     def rank_bound(self) -> Float[Tensor, "*batch"]:
         """min(kept tokens, dim)."""

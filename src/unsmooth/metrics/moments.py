@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.metrics.student import student_95
+
+Table = npt.NDArray[np.float64]
 
 
 @dataclass
@@ -100,6 +103,43 @@ class Moments:
     def all_reduce(self) -> Moments:
         """What all processes saw together, the same on each; self when there is only one process."""
         return all_reduce([self])[0]
+
+
+class MomentsTable:
+    """The same of many numbers at once, one row each, for which `Moments` one by one would take too long."""
+
+    def __init__(self, rows: int) -> None:
+        self.count = np.zeros(rows, np.int64)
+        self.mean, self.square = np.full(rows, math.nan), np.zeros(rows)
+        self.min, self.max = np.full(rows, math.inf), np.full(rows, -math.inf)
+
+    def update(self, values: Table, present: npt.NDArray[np.bool_] | None = None) -> None:
+        """Add a column per sample; where it is not `present`, a row has no value of that sample."""
+        if not values.shape[1]:
+            return
+        here = np.ones_like(values, bool) if present is None else present
+        count = here.sum(1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # inf − inf: a deviation that does not exist is nan
+            mean = np.where(here, values, 0.0).sum(1) / count
+            square = np.square(np.where(here, values - mean[:, None], 0.0)).sum(1)
+            total, delta = self.count + count, mean - self.mean
+            moved = np.where(
+                np.isfinite(delta),
+                self.mean + delta * (count / total),
+                (self.mean * self.count + mean * count) / total,
+            )
+            spread = self.square + square + delta * delta * (self.count * count / total)
+        first = self.count == 0
+        self.square = np.where(count == 0, self.square, np.where(first, square, spread))
+        self.mean = np.where(count == 0, self.mean, np.where(first, mean, moved))
+        self.min = np.minimum(self.min, np.where(here, values, math.inf).min(1))
+        self.max = np.maximum(self.max, np.where(here, values, -math.inf).max(1))
+        self.count = total
+
+    def rows(self) -> list[Moments]:
+        """What each row has seen."""
+        columns = (self.count, self.mean, self.square, self.min, self.max)
+        return [Moments(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def all_reduce(moments: Sequence[Moments]) -> list[Moments]:

@@ -54,8 +54,10 @@ class Metric:
     unit: str = ""  # what it counts; "" for a pure number
     digits: str = ".4g"  # how tables write it
     spectrum: str = ""  # whose singular values it needs: "" (none), "problem" (X) or "hfc_problem" (HFC[X])
+    sums_only: bool = False  # sums over them will do, which are quicker found where there are many
     at_least: int = 1  # tokens it needs
     needs_tokens: bool = False  # lengths, mean and Gram matrix do not tell it
+    over_data: bool = False  # one number for the data, from the second moment of all tokens, not one per sample
     spoiled_by: tuple[str, ...] = ()  # zeros that take its meaning: "zero_token", "zero_mean"
 
     @property
@@ -124,6 +126,7 @@ _ROWS = (
         RANK,
         unit="directions",
         spectrum="problem",
+        sums_only=True,
     ),
     Metric(
         "rankme",
@@ -151,6 +154,16 @@ _ROWS = (
         RANK,
         unit="directions",
         spectrum="problem",
+    ),
+    Metric(
+        "dataset_rank",
+        "effective rank of the data set",
+        "exp(−Σ p log p), p = σ/Σσ of one matrix that holds the tokens of all samples, not centred; float64 (products "
+        "of 16-bit features on a GPU are added in float32 within a batch); one number, no mean over samples",
+        values.effective_rank,
+        RANK,
+        unit="directions",
+        over_data=True,
     ),
 )
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unsmooth.metrics.determinants import root_sums
 from unsmooth.metrics.kernels.eigenvalues import LARGEST, cuda_eigenvalues
 from unsmooth.metrics.workers import even_slices, spread
 
@@ -33,6 +34,18 @@ class EigenProblem:
     def singular_values(self) -> Float[Tensor, "*batch value"]:
         """All singular values in descending order; NaN for a sample whose features are not finite."""
         return self.from_eigenvalues(eigenvalues(self.gram))
+
+    def root_sums(self, rank: Float[Tensor, "*batch"]) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """Σσ and Σσ log σ by determinants, `rank` being a bound on the number of singular values that are not zero."""
+        roots, logs = root_sums(self.gram.flatten(0, -3), rank.flatten())
+        leading = safe_sqrt(self.leading)
+        first = leading * torch.where(leading > 0, leading, 1.0).log()
+        return roots.reshape(leading.shape) + leading, logs.reshape(leading.shape) / 2 + first
+
+    @property
+    def by_determinants(self) -> bool:
+        """Whether those sums are quicker found than singular values: on a GPU, where our kernel does not reach."""
+        return self.gram.is_cuda and self.gram.shape[-1] > LARGEST and not self.gram.requires_grad
 
     def from_eigenvalues(self, values: Float[Tensor, "*batch side"]) -> Float[Tensor, "*batch value"]:
         """Put the eigenvalues of `gram` (any order) and the leading one together.

@@ -1,14 +1,15 @@
 """Sufficient statistics: what is left of features when only Gram-like metrics are wanted, small enough to wait.
 
-On a GPU a point costs a handful of launches here; everything after runs once for many points together. HFC[X]
-is formed first and the Gram matrix is that of HFC, so that its digits are relative to HFC's size, not to X's.
+On a GPU many points are reduced together by two launches. Where singular values are wanted, HFC[X] is
+formed and the Gram matrix is that of HFC, so that its digits are relative to HFC's size, not to X's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,38 +19,62 @@ from unsmooth.metrics.features import Features, inverse_or_zero, keep, rescaled,
 from unsmooth.metrics.kernels.reduce import Reduced, cuda_reduce
 from unsmooth.metrics.spectrum import NEARLY_RANK_ONE, EigenProblem
 
+GRAM_CHUNK = 1 << 24  # features that are in float64 at a time on their way into a Gram matrix
+
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of X = HFC + 1x̄ᵀ: everything the norms, cosines and singular values of X follow from."""
+    """Of X = HFC + 1x̄ᵀ: what norms and cosines follow from and, with the last two, its singular values."""
 
     mask: Bool[Tensor, "batch token"]
     norms: Float[Tensor, "batch token"]
     mean: Float[Tensor, "batch dim"]
-    high: Float[Tensor, "batch side side"]  # HFC·HFCᵀ if tokens ≤ dim, else HFCᵀ·HFC
-    cross: Float[Tensor, "batch token"]  # HFC·x̄
-    unit_sum: Float[Tensor, "batch dim"]  # Σ x_i/‖x_i‖
+    hfc_square: Float[Tensor, " batch"]  # ‖HFC‖_F²
+    unit_sum_square: Float[Tensor, " batch"]  # ‖Σ x_i/‖x_i‖‖²
     scale: Float[Tensor, " batch"]  # what the features were divided by
+    cross: Float[Tensor, "batch token"]  # HFC·x̄
+    high: Float[Tensor, "batch side side"] | None = None  # HFC·HFCᵀ if tokens ≤ dim, else HFCᵀ·HFC
 
     @classmethod
     def of(cls, x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Statistics:
-        """Reduce tokens of any float dtype; HFC is the only float64 copy of them, and does not stay."""
+        """Reduce tokens of any float dtype, without the Gram matrix."""
         known = x.new_ones(1, 1, dtype=torch.bool).expand(x.shape[:-1]) if mask is None else mask
         x, scale = rescaled(keep(x, mask), x.dtype) if x.dtype == torch.float64 else (x, _ones(x))
-        found = cuda_reduce(x, mask) if x.is_cuda and x.dtype != torch.float64 else None
-        norms, mean, high, cross, unit_sum = found or reduce_tokens(x, mask)
-        rows = high if x.shape[-2] <= x.shape[-1] else high.mT
-        return cls(known, norms, mean, rows @ rows.mT, cross, unit_sum, scale)
+        found = cuda_reduce(x, mask) if x.is_cuda else None
+        norms, mean, squares, cross, unit_sum = found or reduce_tokens(x, mask)
+        return cls(known, norms, mean, squares.sum(-1), unit_sum.square().sum(-1), scale, cross)
+
+    def with_gram(self, x: Float[Tensor, "batch token dim"], masked: bool) -> Statistics:
+        """The same with the Gram matrix, from the tokens that they are of, of which few are in float64 at a time."""
+        if x.dtype == torch.float64:
+            x, _ = rescaled(keep(x, self.mask), x.dtype)
+        axis = 1 if x.shape[1] > x.shape[2] else 2  # the one that is summed over
+        step = max(1, GRAM_CHUNK * x.shape[axis] // x.numel())
+        high = None
+        for part in range(0, x.shape[axis], step):
+            rows, columns = (slice(part, part + step), slice(None))[:: 1 if axis == 1 else -1]
+            centred = x[:, rows, columns] - self.mean[:, None, columns]  # float64, as the mean is
+            centred = keep(centred, self.mask[:, rows] if masked else None)
+            left = centred.mT if axis == 1 else centred
+            high = left @ left.mT if high is None else torch.baddbmm(high, left, left.mT)
+        return replace(self, high=high)
+
+    def __getitem__(self, chosen: Any) -> Statistics:
+        """Of some samples."""
+        picked: list[Any] = [None if (x := getattr(self, f.name)) is None else x[chosen] for f in fields(self)]
+        return Statistics(*picked)
 
     @classmethod
     def cat(cls, parts: Sequence[Statistics]) -> Statistics:
-        """Several points as one batch."""
-        return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+        """Several points as one batch; with Gram matrices if all have them."""
+        columns = [[getattr(part, f.name) for part in parts] for f in fields(cls)]
+        joined: list[Any] = [None if any(x is None for x in column) else torch.cat(column) for column in columns]
+        return cls(*joined)
 
     @property
     def nbytes(self) -> int:
         """How much memory they hold."""
-        return sum(getattr(self, f.name).nbytes for f in fields(self))
+        return sum(x.nbytes for f in fields(self) if (x := getattr(self, f.name)) is not None)
 
 
 def reduce_tokens(x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Reduced:
@@ -63,7 +88,7 @@ def reduce_tokens(x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch
         norms = torch.linalg.vector_norm(kept, dim=-1)
         unit_sum = (inverse_or_zero(norms)[..., None, :] @ kept)[..., 0, :]
     high = keep(kept - mean[..., None, :], mask)
-    return norms, mean, high, (high @ mean[..., None])[..., 0], unit_sum
+    return norms, mean, high.square().sum(-1), (high @ mean[..., None])[..., 0], unit_sum
 
 
 def _ones(x: Tensor) -> Tensor:
@@ -79,19 +104,17 @@ class ReducedFeatures(Features):
         self.batch = statistics.norms.shape[:-1]
         self.tokens, self.dim = statistics.norms.shape[-1], statistics.mean.shape[-1]
         self.norms, self.mean, self.scale = statistics.norms, statistics.mean, statistics.scale
+        self.hfc_square, self.unit_sum_square = statistics.hfc_square, statistics.unit_sum_square
         self.extreme = False  # what depends on it was computed from the tokens
         self._x = None
         self.spectra = {}
 
-    @cached_property
-    def hfc_square(self) -> Float[Tensor, " batch"]:
-        """‖HFC[X]‖_F²."""
-        return self.statistics.high.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-    @cached_property
-    def unit_sum_square(self) -> Float[Tensor, " batch"]:
-        """‖Σ_i x_i/‖x_i‖‖²."""
-        return self.statistics.unit_sum.square().sum(-1)
+    @property
+    def high(self) -> Float[Tensor, "batch side side"]:
+        """The Gram matrix of HFC[X]."""
+        if self.statistics.high is None:
+            raise RuntimeError("a metric that needs singular values must say so (Metric.spectrum)")
+        return self.statistics.high
 
     @cached_property
     def problem(self) -> EigenProblem:
@@ -99,12 +122,12 @@ class ReducedFeatures(Features):
         smooth = (self.hfc_square <= NEARLY_RANK_ONE * self.lfc_square) & (self.lfc_square > 0)
         side = self._token_side if self.tokens <= self.dim else self._feature_side
         left, right, leading = side(smooth)
-        return EigenProblem(torch.baddbmm(self.statistics.high, left, right.mT), torch.where(smooth, leading, 0.0))
+        return EigenProblem(torch.baddbmm(self.high, left, right.mT), torch.where(smooth, leading, 0.0))
 
     @cached_property
     def hfc_problem(self) -> EigenProblem:
         """The eigenproblem of HFC[X]."""
-        return EigenProblem(self.statistics.high, torch.zeros_like(self.hfc_square))
+        return EigenProblem(self.high, torch.zeros_like(self.hfc_square))
 
     def _token_side(self, smooth: Bool[Tensor, " batch"]) -> tuple[Tensor, Tensor, Tensor]:
         """XXᵀ = BBᵀ + c1ᵀ + 1cᵀ + x̄ᵀx̄·11ᵀ with B = HFC, c = B x̄; near collapse, the same without its leading pair.
@@ -118,7 +141,7 @@ class ReducedFeatures(Features):
         along = c * inverse.sqrt() + length.sqrt() * one  # X v
         size = along.square().sum(-1, keepdim=True)
         u = along * inverse_or_zero(size.sqrt())
-        b = (self.statistics.high @ u[..., None])[..., 0] - c * ((c * u).sum(-1, keepdim=True) * inverse)
+        b = (self.high @ u[..., None])[..., 0] - c * ((c * u).sum(-1, keepdim=True) * inverse)
         inside = (u * b).sum(-1, keepdim=True)
         split = [-c * inverse, -u, inside * u - b], [c, b, u]
         chosen = [
@@ -130,7 +153,7 @@ class ReducedFeatures(Features):
     def _feature_side(self, smooth: Bool[Tensor, " batch"]) -> tuple[Tensor, Tensor, Tensor]:
         """XᵀX = BᵀB + n·x̄x̄ᵀ; near collapse (I − vvᵀ) BᵀB (I − vvᵀ), v = x̄/‖x̄‖."""
         v = self.mean * inverse_or_zero(torch.linalg.vector_norm(self.mean, dim=-1, keepdim=True))
-        b = (self.statistics.high @ v[..., None])[..., 0]
+        b = (self.high @ v[..., None])[..., 0]
         inside = (v * b).sum(-1, keepdim=True)
         whole = [self.count[:, None] * self.mean, torch.zeros_like(v)], [self.mean, torch.zeros_like(v)]
         split = [-v, inside * v - b], [b, v]

@@ -30,9 +30,12 @@ def cosine_similarity(f: Features) -> Float[Tensor, "*batch"]:
 
 
 def effective_rank(f: Features) -> Float[Tensor, "*batch"]:
-    """exp(−Σ p log p), p = σ/Σσ (Definition 3)."""
+    """exp(−Σ p log p), p = σ/Σσ (Definition 3): log Σσ − Σσ log σ / Σσ needs no single σ."""
+    if f.without_eigenvalues("problem"):
+        total, logs = f.problem.root_sums(f.rank_bound)
+        return (total.log() - logs / total).exp()
     sigma = f.singular_values()
-    return _entropy(sigma / sigma.sum(-1, keepdim=True)).exp()
+    return entropy(sigma / sigma.sum(-1, keepdim=True)).exp()
 
 
 def rankme(f: Features) -> Float[Tensor, "*batch"]:
@@ -40,7 +43,7 @@ def rankme(f: Features) -> Float[Tensor, "*batch"]:
     sigma = f.singular_values()
     p = sigma / sigma.sum(-1, keepdim=True) + RANKME_EPSILON
     index = torch.arange(sigma.shape[-1], device=sigma.device)
-    return _entropy(torch.where(index < f.rank_bound[..., None], p, 0.0)).exp()
+    return entropy(torch.where(index < f.rank_bound[..., None], p, 0.0)).exp()
 
 
 def stable_rank(f: Features) -> Float[Tensor, "*batch"]:
@@ -74,7 +77,7 @@ def vita2022(f: Features) -> Float[Tensor, "*batch"]:
     return total / f.count.square()
 
 
-def _entropy(p: Float[Tensor, "*batch value"]) -> Float[Tensor, "*batch"]:
+def entropy(p: Float[Tensor, "*batch value"]) -> Float[Tensor, "*batch"]:
     """−Σ p log p with 0 log 0 = 0, and gradient 0 there."""
     positive = ~(p <= 0)
     inside = torch.where(positive, p, 1.0)

@@ -28,15 +28,17 @@ def shared_limit(device: int) -> int:
 
 
 @cache
-def compiled(name: str, constants: tuple[tuple[str, int], ...], device: int) -> Kernel | None:
-    """The kernel `name` of NAME.cu with these constants, once per process; None (and a warning) if torch cannot."""
+def compiled(
+    name: str, constants: tuple[tuple[str, int], ...], device: int, function: str | None = None
+) -> Kernel | None:
+    """The kernel of NAME.cu with these constants, once per process; None (and a warning) if torch cannot."""
     defines = "".join(f"#define {key} {value}\n" for key, value in constants)
     body = files("unsmooth.metrics.kernels").joinpath(f"{name}.cu").read_text(encoding="utf-8")
     source = f'extern "C" {{\n{defines}{body}}}\n'  # some versions of torch put extern "C" before anything else
     try:
         with torch.cuda.device(device):
-            function = torch.cuda._compile_kernel(source, name)
-            function.set_shared_memory_config(shared_limit(device))
+            kernel = torch.cuda._compile_kernel(source, function or name)
+            kernel.set_shared_memory_config(shared_limit(device))
     except (AttributeError, OSError, RuntimeError) as error:
         warnings.warn(
             f"measuring on the GPU will be slower: torch {torch.__version__} could not compile a kernel ({error})",
@@ -44,4 +46,4 @@ def compiled(name: str, constants: tuple[tuple[str, int], ...], device: int) -> 
             stacklevel=2,
         )
         return None
-    return Kernel(function)
+    return Kernel(kernel)

@@ -1,16 +1,15 @@
-// One thread block per sample: lengths, mean, HFC = X - 1 mean^T, HFC mean, and the sum of unit tokens, all in
-// float64 from tokens of any dtype. X is read three times, the second and third time from the cache.
+// Two kernels that read tokens of 16 or 32 bits and add in float64. Each block takes ROWS tokens of one sample, a warp
+// a token at a time. `sums`: lengths, and the block's share of the sum of tokens and of unit tokens. `centre`: of each
+// token, the square of HFC = x - mean and HFC . mean, once the means are known.
 //
-// Compile-time constant: INPUT (0 float64, 1 float32, 2 bfloat16, 3 float16). 1024 threads.
+// Compile-time constants: INPUT (1 float32, 2 bfloat16, 3 float16), VEC (values that are read at a time, a divisor of d).
 
 #define FULL 0xffffffffu
-#define COLUMNS 256  // columns that are summed at a time, by THREADS / COLUMNS groups of rows
-#define GROUPS (1024 / COLUMNS)
+#define THREADS 256
+#define WARPS (THREADS / 32)
+#define ROWS 32
 
-#if INPUT == 0
-typedef double Value;
-__device__ __forceinline__ double widen(Value x) { return x; }
-#elif INPUT == 1
+#if INPUT == 1
 typedef float Value;
 __device__ __forceinline__ double widen(Value x) { return x; }
 #elif INPUT == 2
@@ -25,76 +24,88 @@ __device__ __forceinline__ double widen(Value x) {
 }
 #endif
 
-// Sums over tokens of weight_i x_ij for every j, into `result` (shared).
-__device__ void column_sums(const Value* x, const double* weight, double* result, double* scratch, int n, int d) {
-    int lane = threadIdx.x % COLUMNS, group = threadIdx.x / COLUMNS;
-    for (int base = 0; base < d; base += COLUMNS) {
-        int j = base + lane;
-        double sum = 0.0;
-        if (j < d) {
-#pragma unroll 8
-            for (int i = group; i < n; i += GROUPS) {
-                double w = weight[i];
-                double value = widen(x[(long long)i * d + j]);
-                sum += w != 0.0 ? w * value : 0.0;  // a token of weight 0 may hold NaN
+typedef struct __align__(sizeof(Value) * VEC) {
+    Value at[VEC];
+} Pack;
+
+__device__ __forceinline__ double warp_sum(double x) {
+#pragma unroll
+    for (int bit = 16; bit; bit >>= 1) x += __shfl_xor_sync(FULL, x, bit);
+    return x;
+}
+
+__global__ void __launch_bounds__(THREADS)
+sums(const Value* tokens, const unsigned char* mask, int masked, double* norms, double* partial, int chunks, int n, int d) {
+    __shared__ double inverse[ROWS];
+    __shared__ int kept[ROWS];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    long long sample = blockIdx.x / chunks;
+    int first = (blockIdx.x % chunks) * ROWS, last = min(n, first + ROWS);
+    const Value* x = tokens + (sample * n + first) * d;
+    for (int i = warp; i < last - first; i += WARPS) {
+        int keep = !masked || mask[sample * n + first + i];
+        double square = 0.0;
+        for (int j = lane * VEC; keep && j < d; j += 32 * VEC) {
+            Pack pack = *(const Pack*)(x + (long long)i * d + j);
+#pragma unroll
+            for (int v = 0; v < VEC; ++v) square = fma(widen(pack.at[v]), widen(pack.at[v]), square);
+        }
+        double norm = sqrt(warp_sum(square));
+        if (lane == 0) {
+            norms[sample * n + first + i] = norm;
+            kept[i] = keep;
+            inverse[i] = norm == 0.0 ? 0.0 : norm < 1e300 ? 1.0 / norm : norm - norm;  // NaN stays visible
+        }
+    }
+    __syncthreads();
+    double* out = partial + (long long)blockIdx.x * 2 * d;
+    for (int j = threadIdx.x * VEC; j < d; j += THREADS * VEC) {
+        double sum[VEC], unit[VEC];
+#pragma unroll
+        for (int v = 0; v < VEC; ++v) sum[v] = unit[v] = 0.0;
+        for (int i = 0; i < last - first; ++i) {
+            if (!kept[i]) continue;  // it may hold NaN
+            Pack pack = *(const Pack*)(x + (long long)i * d + j);
+#pragma unroll
+            for (int v = 0; v < VEC; ++v) {
+                double value = widen(pack.at[v]);
+                sum[v] += value;
+                unit[v] = fma(value, inverse[i], unit[v]);
             }
         }
-        scratch[threadIdx.x] = sum;
-        __syncthreads();
-        if (group == 0 && j < d) {
-            for (int g = 1; g < GROUPS; ++g) sum += scratch[g * COLUMNS + lane];
-            result[j] = sum;
+#pragma unroll
+        for (int v = 0; v < VEC; ++v) {
+            out[j + v] = sum[v];
+            out[d + j + v] = unit[v];
         }
-        __syncthreads();
     }
 }
 
-__global__ void __launch_bounds__(1024, 1)
-reduce(const Value* tokens, const unsigned char* mask, int masked, double* norms, double* means, double* high,
-       double* cross, double* unit_sums, int n, int d) {
-    extern __shared__ double shared[];
-    double* scratch = shared;
-    double* mean = scratch + 1024;
-    double* unit_sum = mean + d;
-    double* weight = unit_sum + d;
+__global__ void __launch_bounds__(THREADS)
+centre(const Value* tokens, const unsigned char* mask, int masked, const double* means, double* squares, double* cross,
+       int chunks, int n, int d) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    long long sample = blockIdx.x;
-    const Value* x = tokens + sample * n * d;
-    double count = masked ? 0.0 : n;
-    for (int i = threadIdx.x; i < n; i += 1024) weight[i] = !masked || mask[sample * n + i] ? 1.0 : 0.0;
-    __syncthreads();
-    for (int i = 0; masked && i < n; ++i) count += weight[i];
-    column_sums(x, weight, mean, scratch, n, d);
-    for (int j = threadIdx.x; j < d; j += 1024) {
-        mean[j] /= count;
-        means[sample * d + j] = mean[j];
-    }
-    __syncthreads();
-    for (int i = warp; i < n; i += 32) {
+    long long sample = blockIdx.x / chunks;
+    int first = (blockIdx.x % chunks) * ROWS, last = min(n, first + ROWS);
+    const double* mean = means + sample * d;
+    for (int i = first + warp; i < last; i += WARPS) {
+        long long place = sample * n + i;
+        int keep = !masked || mask[place];
         double square = 0.0, along = 0.0;
-        bool kept = weight[i] != 0.0;
-        double* row = high + (sample * n + i) * d;
-#pragma unroll 8
-        for (int j = lane; j < d; j += 32) {
-            double value = widen(x[(long long)i * d + j]);
-            double h = kept ? value - mean[j] : 0.0;
-            row[j] = h;
-            along += h * mean[j];
-            square += kept ? value * value : 0.0;
-        }
+        for (int j = lane * VEC; keep && j < d; j += 32 * VEC) {
+            Pack pack = *(const Pack*)(tokens + place * d + j);
 #pragma unroll
-        for (int bit = 16; bit; bit >>= 1) {
-            square += __shfl_xor_sync(FULL, square, bit);
-            along += __shfl_xor_sync(FULL, along, bit);
+            for (int v = 0; v < VEC; ++v) {
+                double centred = widen(pack.at[v]) - mean[j + v];
+                square = fma(centred, centred, square);
+                along = fma(centred, mean[j + v], along);
+            }
         }
+        square = warp_sum(square);
+        along = warp_sum(along);
         if (lane == 0) {
-            double norm = sqrt(square);
-            norms[sample * n + i] = norm;
-            cross[sample * n + i] = along;
-            weight[i] = norm == 0.0 ? 0.0 : norm < 1e300 ? 1.0 / norm : norm - norm;  // NaN stays visible
+            squares[place] = square;
+            cross[place] = along;
         }
     }
-    __syncthreads();
-    column_sums(x, weight, unit_sum, scratch, n, d);
-    for (int j = threadIdx.x; j < d; j += 1024) unit_sums[sample * d + j] = unit_sum[j];
 }
