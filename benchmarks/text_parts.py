@@ -246,8 +246,8 @@ def sweep() -> None:
     packed, cos, sin = torch.randn(*shape[:2], 2304, **half), *torch.rand(2, 128, 32, device=device)
     for warps in (4, 8, 16):
         rotary.FORWARD_WARPS = rotary.BACKWARD_WARPS = warps
-        forward = milliseconds(partial(rotary._rotary_attention, packed, cos, sin, 12), device)
-        backward = milliseconds(partial(rotary._rotary_attention_backward, packed, cos, sin, branch, 12), device)
+        forward = milliseconds(partial(rotary._rotary_attention, packed, cos, sin, None, 12), device)
+        backward = milliseconds(partial(rotary._rotary_attention_backward, packed, cos, sin, None, branch, 12), device)
         print(f"rotary attention, {warps} warps: {forward:.3f} and {backward:.3f} ms", flush=True)
 
 

@@ -74,7 +74,17 @@ Folder = Annotated[
 Records = Annotated[Path, typer.Option(help="With --list: where records are collected; a run that has one is skipped.")]
 Results = Annotated[
     Path | None,
-    typer.Option(help="With --list, images: also measure, explain and evaluate each model, into a folder of its own."),
+    typer.Option(
+        help="Also measure and explain the model (images: evaluate), into a folder of its own in this one, with its "
+        "record: what stays when the weights do not. With --list: each model."
+    ),
+]
+SuperGlueFolder = Annotated[
+    str | None,
+    typer.Option("--superglue", help="With --results, text: also fine-tune on the SuperGLUE tasks in there."),
+]
+SuperGlueBudget = Annotated[
+    str | None, typer.Option(help="What --superglue may take (8m): where it is short, fewer seeds, then fewer tasks.")
 ]
 Minutes = Annotated[float, typer.Option(min=0, help="With --list: start no run that would end later.")]
 TensorBoard = Annotated[bool, typer.Option(help="Write TensorBoard's events beside log.jsonl.")]
@@ -95,6 +105,8 @@ def command(
     out: Folder = None,
     records: Records = Path("zoo/records"),
     results: Results = None,
+    superglue: SuperGlueFolder = None,
+    superglue_budget: SuperGlueBudget = None,
     minutes: Minutes = float("inf"),
     tensorboard: TensorBoard = True,
     device: options.Device = "auto",
@@ -121,9 +133,12 @@ def command(
         same_steps, std, subset, budget,
     )  # fmt: skip
     folder = out or Path("runs") / run.name
+    more = _after(run, results, superglue, superglue_budget)
     try:
         with sigterm_as_ctrl_c():
             record = train_with_progress(run, data, folder, where, tensorboard)
+            if record is not None and results is not None:
+                _write_results(run, folder, data, results, where, more)
     except KeyboardInterrupt as stop:
         from unsmooth.training.engine.checkpoint import progress_of
 
@@ -144,6 +159,45 @@ def command(
     )
     typer.echo(f"{run.name}: {in_words(final)}{calibration}, {minutes_taken}")
     typer.echo(f"model, log and record are in {folder}")
+    if results is not None:
+        typer.echo(f"results are in {results / run.short_name}")
+
+
+def _after(run: Run, results: Path | None, superglue: str | None, budget: str | None) -> dict[str, Any]:
+    """What is done with the trained model; what cannot be done is refused before anything is trained."""
+    from unsmooth.sources.files import check_writable
+    from unsmooth.training.engine.budget import Budget
+    from unsmooth.training.engine.record import RECORD
+    from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
+    from unsmooth.training.tasks.text.recipe import TextRecipe
+
+    if superglue is None:
+        if budget is not None:
+            raise OptionError("--superglue-budget is what --superglue PATH may take: give both")
+    elif results is None or not isinstance(run.recipe, TextRecipe):
+        raise OptionError("--superglue fine-tunes a text model and keeps its scores in --results DIR: give both")
+    if results is None:
+        return {}
+    check_writable(results / run.short_name / RECORD)
+    if superglue is None:
+        return {}
+    minutes = Budget.parse(budget).minutes
+    if budget is not None and minutes is None:
+        raise OptionError(f"expected a time such as 8m or 90s for --superglue-budget, got {budget!r}")
+    for task in TASKS.values():
+        read_examples(superglue, task, "val")
+    return {"superglue": superglue, "minutes": minutes}
+
+
+def _write_results(
+    run: Run, folder: Path, data: str, results: Path, device: str | None, more: dict[str, Any]
+) -> None:  # fmt: skip
+    from unsmooth.training.engine.loop import default_device
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    run.recipe.write_results(folder, data, results / run.short_name, device=device or default_device(), say=say, **more)
 
 
 @contextmanager

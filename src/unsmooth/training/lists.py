@@ -17,7 +17,6 @@ from unsmooth.training.engine.loop import TrainingError, default_device, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
 from unsmooth.training.engine.run import Run
 from unsmooth.training.tasks import find_recipe
-from unsmooth.training.tasks.images.results import write_results
 
 
 def list_names() -> list[str]:
@@ -56,7 +55,7 @@ def train_all(
 ) -> None:
     """Each run that has no record yet, until the time is up; a run that would not fit is not started.
 
-    `results` is where each image model's measurement, explanation and evaluation go, beside its record.
+    `results` is where each model's measurement, explanation and scores go, beside its record.
     """
     started, longest = time.monotonic(), 0.0
     for run in runs:
@@ -78,7 +77,8 @@ def train_all(
             continue
         assert record is not None
         if results is not None:
-            write_results(folder, data, results, device=options.get("device") or default_device())
+            where = options.get("device") or default_device()
+            run.recipe.write_results(folder, data, results / run.short_name, device=where, say=say)
         longest = max(longest, time.monotonic() - before)
         write_atomically(target, (folder / RECORD).read_bytes())
         say(f"{run.name}: {in_words(record.final)} in {record.minutes:.2f} min")

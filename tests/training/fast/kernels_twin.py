@@ -79,7 +79,12 @@ def check_rotary(batch: int, tokens: int, heads: int, dim: int) -> float:
 
     q, k, v = packed.reshape(batch, tokens, 3, heads, dim).permute(2, 0, 3, 1, 4).unbind(0)
     expected = F.scaled_dot_product_attention(turned(q), turned(k), v).transpose(1, 2).flatten(2)
-    return differences([rotary_attention(packed, angles.cos(), angles.sin(), heads)], [expected], [packed])
+    whole = differences([rotary_attention(packed, angles.cos(), angles.sin(), heads)], [expected], [packed])
+    ends = torch.tensor([tokens, 1 + tokens // 2][:batch], dtype=torch.int32)
+    mask = (torch.arange(tokens) < ends[:, None])[:, None, None]
+    padded = F.scaled_dot_product_attention(turned(q), turned(k), v, mask).transpose(1, 2).flatten(2)
+    found = rotary_attention(packed, angles.cos(), angles.sin(), heads, ends)
+    return max(whole, differences([found], [padded], [packed]))
 
 
 def check_gate(batch: int, tokens: int, dim: int) -> float:
@@ -108,8 +113,7 @@ def check_encoder(variant: str) -> float:
     """The loss and all gradients of a masked language model."""
     shape = "depth=3 width=64 heads=2 inner=48 length=20".split()  # noqa: SIM905
     model = Variant.parse(variant).apply(build_text_model(TEXT_RECIPES["small-text"].override(shape), 90, Words, 0))
-    assert fits(model.train(), 20)
-    assert not fits(model, 129)  # longer than a tile
+    assert fits(model.train())
     inputs, targets = torch.randint(90, (3, 20)), torch.randint(90, (3, 5))
     positions = torch.rand(3, 20).argsort(1)[:, :5]
 
@@ -123,6 +127,19 @@ def check_encoder(variant: str) -> float:
         gradients(fast.loss(inputs, positions, targets)),
         gradients(F.cross_entropy(logits.flatten(0, 1), targets.flatten())),
     )
+
+
+def check_features(tokens: int) -> float:
+    """What an encoder makes of padded texts, shorter and longer than a tile."""
+    recipe = TEXT_RECIPES["small-text"].override("depth=2 width=64 heads=2 inner=48".split())  # noqa: SIM905
+    model = build_text_model(recipe, 90, Words, 0).model.train()
+    inputs, mask = torch.randint(90, (2, tokens)), torch.arange(tokens) < torch.tensor([[tokens], [tokens // 3]])
+    ours = FastEncoder(model, Speed(compile_mode=None), torch.float32).features(inputs, mask)
+    expected = model(input_ids=inputs, attention_mask=mask.long()).last_hidden_state
+    weight = torch.randn_like(expected) * mask[..., None]  # what stands at padding is nobody's business
+    learned = list(model.parameters())
+    gradients = [torch.autograd.grad((found * weight).sum(), learned) for found in (ours, expected)]
+    return max(distance([ours[mask]], [expected[mask]]), distance(*gradients))
 
 
 def check_model(variant: str, class_token: bool) -> float:
@@ -158,6 +175,8 @@ if __name__ == "__main__":
         print("add_norm", *shape, check_add_norm(*shape))
     for variant in ("plain", "sharpening"):
         print("encoder", variant, check_encoder(variant))
+    for tokens in (20, 130):
+        print("features", tokens, check_features(tokens))
     for variant in ("plain", "sharpening", "smoothing-split"):
         for class_token in (True, False):
             print("model", variant, class_token, check_model(variant, class_token))

@@ -160,7 +160,7 @@ def test_the_interpreted_kernels_compute_what_pytorch_does() -> None:
     assert run.returncode == 0, run.stderr[-2000:]
     works, *lines = [line.split() for line in run.stdout.splitlines()]
     assert works == ["works", "True"]
-    text = {"rotary": 3, "gate": 3, "bare_add_norm": 3, "encoder": 2}
+    text = {"rotary": 3, "gate": 3, "bare_add_norm": 3, "encoder": 2, "features": 2}
     assert Counter(line[0] for line in lines) == {"attention": 5, "gelu": 3, "add_norm": 3, "model": 6} | text
     for line in lines:
         assert float(line[-1]) < tolerance(torch.float32, 1000), line

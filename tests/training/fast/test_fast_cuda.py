@@ -130,7 +130,7 @@ def test_a_text_step_by_short_cuts_learns_what_autocast_does(variant: str) -> No
 
     recipe = RECIPES["small-text"].override(["depth=3", "width=128", "heads=2", "inner=128"])
     model = Variant.parse(variant).apply(build_text_model(recipe, 500, Words, 0)).cuda().train()
-    assert fits(model, 128)
+    assert fits(model)
     inputs, targets = torch.randint(500, (16, 128), device="cuda"), torch.randint(500, (16, 32), device="cuda")
     positions = torch.rand(16, 128, device="cuda").argsort(1)[:, :32]
     learned = [p for p in model.parameters() if p.requires_grad]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from unsmooth.errors import OptionError
 
 MINUTES = {"s": 1 / 60, "m": 1.0, "h": 60.0}
-SETTLED = 0.05  # of the minutes: by then the pace is known, whatever was compiled at first
+SETTLED = 0.4  # of the minutes: by then the pace is known, with what compiling, looks and checkpoints take
 SPARE = 0.98  # of the time left: the model is evaluated and written at the end
 
 

@@ -60,14 +60,21 @@ def train(
             remove_drafts(folder)
             log = Journal(folder, trainer.done // task.per_unit, tensorboard, task.unit)
             _say_what_is_missing(log, task, trainer.done)
+        keeper = Keeper(folder)
         for row in _chunks(run, trainer, length, rank):
             _finite(row["train_loss"], "loss", task.unit, row[task.unit], folder)
             if log is not None and (trainer.done % task.every == 0 or trainer.done == length.total):
                 row |= _look(task, trainer, length, folder, row[task.unit])
                 row["minutes"] = clock.minutes()
                 log.add(row)
-                here = {"step": trainer.done, "unit": task.unit, task.unit: row[task.unit], "minutes": row["minutes"]}
-                save_checkpoint(folder, trainer.model, trainer.optimizer, {**state, **here, **length.state()})
+                if keeper.due():
+                    here = {
+                        "step": trainer.done,
+                        "unit": task.unit,
+                        task.unit: row[task.unit],
+                        "minutes": row["minutes"],
+                    }
+                    keeper.save(trainer, {**state, **here, **length.state()})
             if progress is not None:
                 progress(row[task.unit], length.units, row)
         if log is None:
@@ -90,6 +97,26 @@ class Clock:
     def minutes(self) -> float:
         """Until now."""
         return round(self.before + (time.monotonic() - self.started) / 60, 3)
+
+
+class Keeper:
+    """Writes checkpoints; where one takes seconds, as of a large model, only so often that they cost a twentieth."""
+
+    SMALL, SHARE = 2.0, 0.05  # seconds that nobody minds; of the time
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ended, self.took = folder, -math.inf, 0.0
+
+    def due(self) -> bool:
+        """Whether one is worth its time now."""
+        return self.took <= self.SMALL or time.monotonic() - self.ended >= self.took / self.SHARE
+
+    def save(self, trainer: Trainer, state: dict[str, Any]) -> None:
+        """Write one."""
+        started = time.monotonic()
+        save_checkpoint(self.folder, trainer.model, trainer.optimizer, state)
+        self.ended = time.monotonic()
+        self.took = self.ended - started
 
 
 class Length:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -57,9 +58,11 @@ def smoothing_by_depth(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, 
 def spectrum_shares(model: nn.Module) -> dict[str, list[float]]:
     """Per layer, the shares of eigenvalues of H = (Σ_h W_V^h W_proj^h)ᵀ by their real part; 0 counts in neither."""
     negative, positive = [], []
-    for layer in view(model).layers:
-        weights = layer.weights()
-        values = layer_spectrum(weights.w_v, weights.w_proj)
+    weights = [layer.weights() for layer in view(model).layers]
+    pairs = [(w.w_v.cpu(), w.w_proj.cpu()) for w in weights]
+    with ThreadPoolExecutor() as pool:  # LAPACK takes one core a matrix, and seconds for a wide model's
+        spectra = list(pool.map(lambda pair: layer_spectrum(*pair), pairs))
+    for values in spectra:
         real, side = values.real, ~is_zero(values)
         negative.append(round(float((side & (real >= -1) & (real < 0)).double().mean()), 4))
         positive.append(round(float((side & (real > 0)).double().mean()), 4))

@@ -45,6 +45,10 @@ class Recipe(ABC):
     def standard(self) -> Self:
         """The recipe of the registry that this one is a change of."""
 
+    def write_results(self, folder: Path, data: str | Path, target: Path, **options: Any) -> None:
+        """What stays of a trained model that is not kept: record, measurement, explanation, scores."""
+        raise OptionError(f"the recipe {self.name} has no results but its record: leave --results out")
+
     def check(self, run: Run, world: int = 1) -> None:
         """Refuse what this task cannot do, before any data is read."""
         del run, world

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unsmooth.control import Variant
@@ -56,6 +56,11 @@ class Run:
         steps = "-steps" if self.same_steps else ""
         budget = "" if self.budget is None else f"-{self.budget}{'steps' if self.limit.steps else ''}"
         return f"{self.recipe.name}{share}{steps}{budget}-{self.variant}{std}-seed{self.seed}"
+
+    @property
+    def short_name(self) -> str:
+        """For folders of results: without the budget, and without the seed where it is the first."""
+        return replace(self, budget=None).name.removesuffix("-seed0")
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must agree with."""

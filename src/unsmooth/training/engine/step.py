@@ -85,6 +85,14 @@ class Trainer:
             torch.distributed.all_reduce(self.loss_sum)
         return self.loss_sum / (len(rates) * self.world)
 
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Forget all steps, for new weights in the same place: what is compiled and captured stays."""
+        self.done = 0
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                value.zero_()
+
     def describe(self) -> dict[str, Any]:
         """How the step is run here, for records: a CPU neither compiles, nor captures, nor rounds to bfloat16."""
         return {

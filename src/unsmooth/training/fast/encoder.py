@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,20 +25,23 @@ from unsmooth.training.fast.shortcuts import unseen
 
 Tokens = Float[Tensor, "row token dim"]
 HEAD_DIMS = (32, 64, 128)
+SHAPES = 64  # of batches, each compiled once, that a process may meet
 
 
 class FastEncoder(FastPath):
-    """The loss of a `ModernBertForMaskedLM` of the plain kind: full attention, no biases, no dropout."""
+    """What a ModernBERT of the plain kind computes: full attention, no biases, no dropout."""
 
     def __init__(self, model: Any, speed: Speed, dtype: torch.dtype = torch.bfloat16) -> None:
         self.model, self.dtype = model, dtype
-        self.heads = model.config.num_attention_heads
+        self.encoder = model.base_model
+        self.heads = self.encoder.config.num_attention_heads
         wrap: Callable[..., Any] = _as_it_is
-        self.compiles = speed.compile_mode is not None
-        if self.compiles and next(model.parameters()).device.type == "cuda":
-            torch.compiler.reset()
+        self.compiles = speed.compile_mode is not None and next(model.parameters()).device.type == "cuda"
+        if self.compiles:
             wrap = torch.compile(dynamic=False, fullgraph=True)
+            torch._dynamo.config.recompile_limit = max(SHAPES, torch._dynamo.config.recompile_limit)
         self._attend, self._transform, self._score = wrap(_attend), wrap(_transform), wrap(_score)
+        self._finish = wrap(_finish)
         self._controls = [control for _, control in controls_of(model)]
 
     def loss(
@@ -47,50 +50,66 @@ class FastEncoder(FastPath):
         positions: Int64[Tensor, "row hidden"],
         targets: Int64[Tensor, "row hidden"],
     ) -> Float[Tensor, ""]:
-        """Cross-entropy of the hidden tokens."""
-        model, layers = self.model.model, self.model.model.layers
-        cos, sin = self._angles(inputs.shape[1], inputs.device)
-        for control in self._controls:  # its hooks are those of layers, which are not called here
-            control.fill(self.model, ())
-        try:
-            stream, branch = model.embeddings(inputs), None
-            for layer in layers[:-1]:
-                stream, mixed = self._first_half(layer, stream, branch, cos, sin)
-                stream, branch = self._second_half(layer, stream, mixed)
-            stream, mixed = self._first_half(layers[-1], stream, branch, cos, sin)
-            rows = (torch.arange(len(inputs), device=inputs.device)[:, None] * inputs.shape[1] + positions).flatten()
-            stream, mixed = (Picked.apply(t.flatten(0, 1), rows).view(*positions.shape, -1) for t in (stream, mixed))
-            stream, branch = self._second_half(layers[-1], stream, mixed)
-        finally:
-            for control in self._controls:
-                control.clear(self.model, (), None)
-        norm, head = model.final_norm, self.model.head
+        """Cross-entropy of the hidden tokens of a `ModernBertForMaskedLM`."""
+        stream, branch = self._walk(inputs, positions=positions)
+        norm, head = self.encoder.final_norm, self.model.head
         loss: Tensor = self._score(
             stream, branch, norm.weight, norm.eps, self._weight(head.dense), head.norm.weight, head.norm.eps,
             self._weight(self.model.decoder), targets.flatten(),
         )  # fmt: skip
         return loss
 
+    def features(self, inputs: Int64[Tensor, "row token"], mask: Bool[Tensor, "row token"]) -> Tokens:
+        """The encoder's output; padding stands after the tokens."""
+        stream, branch = self._walk(inputs, ends=mask.sum(1, dtype=torch.int32))
+        norm = self.encoder.final_norm
+        found: Tensor = self._finish(stream, branch, norm.weight, norm.eps)
+        return found
+
+    def _walk(
+        self, inputs: Tensor, ends: Int32[Tensor, " row"] | None = None, positions: Tensor | None = None
+    ) -> tuple[Tokens, Tokens]:
+        """The residual stream, and what the last layer adds to it; of these `positions` only, where given."""
+        layers, (cos, sin) = self.encoder.layers, self._angles(inputs.shape[1], inputs.device)
+        for control in self._controls:  # its hooks are those of layers, which are not called here
+            control.fill(self.model, ())
+        try:
+            stream: Tensor = self.encoder.embeddings(inputs)
+            branch: Tensor | None = None
+            for layer in layers:
+                gamma, eps = (None, 0.0) if branch is None else (layer.attn_norm.weight, layer.attn_norm.eps)
+                weight = self._weight(layer.attn.Wqkv)
+                stream, mixed = self._attend(stream, branch, gamma, eps, weight, cos, sin, ends, self.heads)
+                if positions is not None and layer is layers[-1]:
+                    stream, mixed = _picked(positions, stream, mixed)
+                weights = (self._weight(linear) for linear in (layer.attn.Wo, layer.mlp.Wi, layer.mlp.Wo))
+                stream, branch = self._transform(stream, mixed, layer.mlp_norm.weight, layer.mlp_norm.eps, *weights)
+        finally:
+            for control in self._controls:
+                control.clear(self.model, (), None)
+        assert branch is not None
+        return stream, branch
+
     def _weight(self, layer: Any) -> Tensor:
-        return layer.weight.to(self.dtype)  # type: ignore[no-any-return]
-
-    def _first_half(self, layer: Any, stream: Tokens, branch: Tokens | None, cos: Tensor, sin: Tensor) -> Any:
-        gamma, eps = (None, 0.0) if branch is None else (layer.attn_norm.weight, layer.attn_norm.eps)
-        return self._attend(stream, branch, gamma, eps, self._weight(layer.attn.Wqkv), cos, sin, self.heads)
-
-    def _second_half(self, layer: Any, stream: Tokens, mixed: Tokens) -> Any:
-        weights = (self._weight(linear) for linear in (layer.attn.Wo, layer.mlp.Wi, layer.mlp.Wo))
-        return self._transform(stream, mixed, layer.mlp_norm.weight, layer.mlp_norm.eps, *weights)
+        weight: Tensor = layer.weight
+        return weight.to(self.dtype)
 
     def _angles(self, tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        frequencies = self.model.model.rotary_emb.full_attention_inv_freq.float()
-        angles = torch.arange(tokens, device=device).float()[:, None] * frequencies
-        scaling = self.model.model.rotary_emb.full_attention_attention_scaling
+        rotary = self.encoder.rotary_emb
+        angles = torch.arange(tokens, device=device).float()[:, None] * rotary.full_attention_inv_freq.float()
+        scaling = rotary.full_attention_attention_scaling
         return angles.cos() * scaling, angles.sin() * scaling
 
     def describe(self) -> dict[str, Any]:
         """What is taken."""
         return {"attention": "rotary kernel", "hidden_tokens_only": True, "fused": True}
+
+
+def _picked(positions: Int64[Tensor, "row hidden"], *all_tokens: Tokens) -> tuple[Tokens, ...]:
+    """Only these positions of each row."""
+    count = all_tokens[0].shape[1]
+    rows = (torch.arange(len(positions), device=positions.device)[:, None] * count + positions).flatten()
+    return tuple(Picked.apply(t.flatten(0, 1), rows).view(*positions.shape, -1) for t in all_tokens)
 
 
 def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,17 +133,38 @@ class Picked(torch.autograd.Function):
 
 def _attend(
     stream: Tokens, branch: Tokens | None, gamma: Tensor | None, eps: float, w_qkv: Tensor, cos: Tensor, sin: Tensor,
-    heads: int,
+    ends: Tensor | None, heads: int,
 ) -> tuple[Tokens, Tokens]:  # fmt: skip
     """The residual stream, and what attention mixes, before its projection. The first layer has no norm."""
-    from unsmooth.training.fast.rotary import rotary_attention
+    from unsmooth.training.fast.rotary import LONGEST, rotary_attention
     from unsmooth.training.fast.rows import Pending, add_norm
 
     if branch is None or gamma is None:
         normed = stream.to(w_qkv.dtype)
     else:
         stream, normed = add_norm(Pending(stream, branch), gamma, None, eps)
-    return stream, rotary_attention(F.linear(normed, w_qkv), cos, sin, heads)
+    attention = rotary_attention if stream.shape[1] <= LONGEST else _long_attention
+    return stream, attention(F.linear(normed, w_qkv), cos, sin, heads, ends)
+
+
+def _long_attention(qkv: Tokens, cos: Tensor, sin: Tensor, heads: int, ends: Tensor | None) -> Tokens:
+    """`rotary_attention` of longer sequences, by PyTorch's."""
+    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def turned(x: Tensor) -> Tensor:
+        first, second = x.float().chunk(2, -1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+    tokens = qkv.shape[1]
+    seen = None if ends is None else (torch.arange(tokens, device=qkv.device) < ends[:, None])[:, None, None]
+    mask = None if seen is None else seen.expand(-1, heads, tokens, -1)
+    return F.scaled_dot_product_attention(turned(q), turned(k), v, mask).transpose(1, 2).flatten(2)
+
+
+def _finish(stream: Tokens, branch: Tokens, gamma: Tensor, eps: float) -> Tokens:
+    from unsmooth.training.fast.rows import Pending, add_norm
+
+    return add_norm(Pending(stream, branch), gamma, None, eps)[1]
 
 
 def _transform(
@@ -151,13 +191,13 @@ def _score(
     return F.cross_entropy(logits.float(), targets)
 
 
-def fits(model: Any, tokens: int) -> bool:
+def fits(model: Any) -> bool:
     """Whether the model is of this kind, nothing but `control` has hooks in it, and our kernels run on its device."""
     try:
-        from transformers import ModernBertForMaskedLM
+        from transformers import ModernBertForMaskedLM, ModernBertModel
     except ImportError:
         return False
-    if type(model) is not ModernBertForMaskedLM or find_spec("triton") is None:
+    if type(model) not in (ModernBertForMaskedLM, ModernBertModel) or find_spec("triton") is None:
         return False
     config = model.config
     drops = (config.embedding_dropout, config.mlp_dropout, config.attention_dropout)
@@ -169,4 +209,4 @@ def fits(model: Any, tokens: int) -> bool:
         return False
     from unsmooth.training.fast.supports import supports
 
-    return supports(next(model.parameters()).device, tokens, heads, dim, rotary=True)
+    return supports(next(model.parameters()).device, 32, heads, dim, rotary=True)

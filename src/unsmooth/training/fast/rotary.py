@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import triton
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 from torch import Tensor
 
 from unsmooth.training.fast.attention import LOG2_E
@@ -26,44 +26,56 @@ def _constants(qkv: Tensor, heads: int) -> dict[str, int]:
 
 
 @torch.library.custom_op("unsmooth::rotary_attention", mutates_args=())
-def _rotary_attention(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
+def _rotary_attention(qkv: Tensor, cos: Tensor, sin: Tensor, ends: Tensor | None, heads: int) -> Tensor:
     batch, tokens, packed = qkv.shape
     qkv, scale = qkv.contiguous(), (packed // (3 * heads)) ** -0.5 * LOG2_E
     out = qkv.new_empty(batch, tokens, packed // 3)
     forward_kernel[(batch * heads,)](
-        qkv, cos, sin, out, tokens, scale, **_constants(qkv, heads), num_warps=FORWARD_WARPS
+        qkv, cos, sin, ends, out, tokens, scale, **_constants(qkv, heads), num_warps=FORWARD_WARPS
     )
     return out
 
 
 @_rotary_attention.register_fake
-def _(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
+def _(qkv: Tensor, cos: Tensor, sin: Tensor, ends: Tensor | None, heads: int) -> Tensor:
     return qkv.new_empty(*qkv.shape[:2], qkv.shape[2] // 3)
 
 
 @torch.library.custom_op("unsmooth::rotary_attention_backward", mutates_args=())
-def _rotary_attention_backward(qkv: Tensor, cos: Tensor, sin: Tensor, d_out: Tensor, heads: int) -> Tensor:
+def _rotary_attention_backward(
+    qkv: Tensor, cos: Tensor, sin: Tensor, ends: Tensor | None, d_out: Tensor, heads: int
+) -> Tensor:
     batch, tokens, packed = qkv.shape
     qkv, d_out, root = qkv.contiguous(), d_out.contiguous(), (packed // (3 * heads)) ** -0.5
     d_qkv = torch.empty_like(qkv)
     backward_kernel[(batch * heads,)](
-        qkv, cos, sin, d_out, d_qkv, tokens, root * LOG2_E, root, **_constants(qkv, heads), num_warps=BACKWARD_WARPS
+        qkv,
+        cos,
+        sin,
+        ends,
+        d_out,
+        d_qkv,
+        tokens,
+        root * LOG2_E,
+        root,
+        **_constants(qkv, heads),
+        num_warps=BACKWARD_WARPS,
     )
     return d_qkv
 
 
 @_rotary_attention_backward.register_fake
-def _(qkv: Tensor, cos: Tensor, sin: Tensor, d_out: Tensor, heads: int) -> Tensor:
+def _(qkv: Tensor, cos: Tensor, sin: Tensor, ends: Tensor | None, d_out: Tensor, heads: int) -> Tensor:
     return torch.empty_like(qkv, memory_format=torch.contiguous_format)
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:3])
-    ctx.heads = inputs[3]
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.heads = inputs[4]
 
 
 def _differentiate(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-    return _rotary_attention_backward(*ctx.saved_tensors, d_out, ctx.heads), None, None, None
+    return _rotary_attention_backward(*ctx.saved_tensors, d_out, ctx.heads), None, None, None, None
 
 
 _rotary_attention.register_autograd(_differentiate, setup_context=_keep)
@@ -74,10 +86,12 @@ def rotary_attention(
     cos: Float[Tensor, "token half"],
     sin: Float[Tensor, "token half"],
     heads: int,
+    ends: Int32[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "batch token dim"]:
     """softmax(Q Kᵀ / √k) V of every head, Q and K turned by the tokens' angles; features lie as (q, k, v) × head × k.
 
-    `cos` and `sin`, in float32, are those of one half: columns j and j + k/2 turn together, as Hugging Face has it.
+    Of a padded sequence only the first `ends` tokens are attended to. `cos` and `sin`, in float32, are those of one
+    half: columns j and j + k/2 turn together, as Hugging Face has it.
     """
-    out: Tensor = _rotary_attention(qkv, cos, sin, heads)
+    out: Tensor = _rotary_attention(qkv, cos, sin, ends, heads)
     return out

@@ -32,8 +32,10 @@ def _store_turned_back(matrix, first, second, cos, sin, row, inside, stride, HAL
 
 
 @triton.jit
-def _weights(q1, q2, k1, k2, row, tokens, scale):
-    """The attention matrix, its rows summing to 1; keys after the last token get nothing."""
+def _weights(q1, q2, k1, k2, row, ends, sequence, tokens, scale):
+    """The attention matrix, its rows summing to 1; keys after the sequence's last token get nothing."""
+    if ends is not None:
+        tokens = tl.load(ends + sequence)
     scores = (tl.dot(q1, tl.trans(k1)) + tl.dot(q2, tl.trans(k2))) * scale
     scores = tl.where((row < tokens)[None, :], scores, float("-inf"))
     weights = tl.exp2(scores - tl.max(scores, 1)[:, None])
@@ -48,7 +50,7 @@ def _angles(cos, sin, row, inside, HALF: tl.constexpr):
 
 @triton.jit
 def forward_kernel(
-    qkv, cos, sin, out, tokens, scale, HEADS: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr
+    qkv, cos, sin, ends, out, tokens, scale, HEADS: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """One program: one head of one sequence."""
     pair, row = tl.program_id(0).to(tl.int64), tl.arange(0, TILE)
@@ -59,7 +61,7 @@ def forward_kernel(
     c, s = _angles(cos, sin, row, inside, HALF)
     q1, q2 = _turned(q, c, s, row, inside, 3 * width, HALF)
     k1, k2 = _turned(q + width, c, s, row, inside, 3 * width, HALF)
-    weights = _weights(q1, q2, k1, k2, row, tokens, scale)
+    weights = _weights(q1, q2, k1, k2, row, ends, pair // HEADS, tokens, scale)
     value = tl.load(q + 2 * width + row[:, None] * 3 * width + column, mask=inside, other=0.0)
     mixed = tl.dot(weights.to(value.dtype), value)
     out += pair // HEADS * tokens * width + pair % HEADS * dim
@@ -68,7 +70,7 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    qkv, cos, sin, d_out, d_qkv, tokens, scale, root, HEADS: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr
+    qkv, cos, sin, ends, d_out, d_qkv, tokens, scale, root, HEADS: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """One program: dQ, dK and dV of one head of one sequence; the attention matrix is computed anew."""
     pair, row = tl.program_id(0).to(tl.int64), tl.arange(0, TILE)
@@ -80,7 +82,7 @@ def backward_kernel(
     c, s = _angles(cos, sin, row, inside, HALF)
     q1, q2 = _turned(q, c, s, row, inside, 3 * width, HALF)
     k1, k2 = _turned(q + width, c, s, row, inside, 3 * width, HALF)
-    weights = _weights(q1, q2, k1, k2, row, tokens, scale)
+    weights = _weights(q1, q2, k1, k2, row, ends, pair // HEADS, tokens, scale)
     packed = row[:, None] * 3 * width + column
     d_out += pair // HEADS * tokens * width + pair % HEADS * dim
     gradient = tl.load(d_out + row[:, None] * width + column, mask=inside, other=0.0)

@@ -7,14 +7,12 @@ import warnings
 import torch
 
 from unsmooth.training.fast.attention import attention
-from unsmooth.training.fast.rotary import LONGEST, rotary_attention
+from unsmooth.training.fast.rotary import rotary_attention
 from unsmooth.training.fast.rows import Pending, add_norm, gelu
 
 
 def supports(device: torch.device, tokens: int, heads: int, dim: int, rotary: bool = False) -> bool:
     """Whether those of the ViT, or of text, compile and run there, forward and backward; a warning says why not."""
-    if rotary and tokens > LONGEST:
-        return False
     try:
         width = heads * dim
         qkv = torch.zeros(1, tokens, 3 * width, device=device, dtype=torch.bfloat16, requires_grad=True)

@@ -100,6 +100,12 @@ class ImageRecipe(Recipe):
 
         return open_task(self, run, data, device, rank, world)
 
+    def write_results(self, folder: Path, data: str | Path, target: Path, **options: Any) -> None:
+        """Evaluation, measurement and explanation of the model in a run's folder."""
+        from unsmooth.training.tasks.images.results import write_results
+
+        write_results(folder, data, target.parent, device=options.get("device", "cpu"))
+
     def check(self, run: Run, world: int = 1) -> None:
         """Image i is mixed with image n−1−i, so both must be in one process."""
         if world > 1 and self.batch_size % (2 * world):

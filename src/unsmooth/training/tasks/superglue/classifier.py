@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from unsmooth.errors import UnknownModelError
+from unsmooth.training.engine.task import FastPath
+from unsmooth.training.fast.encoder import FastEncoder
 from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
 
 HEAD, DROPOUT = 1024, 0.1  # the crammed BERT's
@@ -22,18 +24,39 @@ class PairClassifier(nn.Module):
     def __init__(self, encoder: nn.Module, width: int, task: SuperGlueTask) -> None:
         super().__init__()
         self.encoder = encoder
+        self.short: FastEncoder | None = None  # computes the encoder's output instead of it
         self.head = nn.Sequential(nn.Linear(width, HEAD), nn.Tanh(), nn.Dropout(DROPOUT), nn.Linear(HEAD, task.outputs))
 
     def forward(
         self, ids: Int64[Tensor, "row choice token"], mask: Bool[Tensor, "row choice token"]
     ) -> Float[Tensor, "row label"]:
         """Padding counts in neither attention nor mean."""
-        flat = mask.flatten(0, 1)
-        features = self.encoder(input_ids=ids.flatten(0, 1), attention_mask=flat.long()).last_hidden_state
+        flat, rows = mask.flatten(0, 1), ids.flatten(0, 1)
+        if self.short is not None:
+            features = self.short.features(rows, flat)
+        else:
+            features = self.encoder(input_ids=rows, attention_mask=flat.long()).last_hidden_state
         weights = flat[..., None].to(features.dtype)
         mean = (features * weights).sum(1) / weights.sum(1)
         logits: Tensor = self.head(mean)
         return logits.view(len(ids), -1)
+
+
+class Instead(FastPath):
+    """Inside, a faster encoder computes what the classifier's own would."""
+
+    def __init__(self, model: PairClassifier, short: FastEncoder) -> None:
+        self.model, self.short, self.compiles = model, short, short.compiles
+
+    def __enter__(self) -> None:
+        self.model.short = self.short
+
+    def __exit__(self, *error: object) -> None:
+        self.model.short = None
+
+    def describe(self) -> dict[str, Any]:
+        """What is taken."""
+        return self.short.describe()
 
 
 def classifier(model: nn.Module, task: SuperGlueTask, seed: int) -> PairClassifier:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +17,9 @@ from unsmooth.errors import CheckpointError, DataError
 from unsmooth.sources.files import read_json, validate_file, write_result
 from unsmooth.sources.provenance import provenance
 from unsmooth.training.engine.step import Speed
-from unsmooth.training.tasks.superglue.classifier import classifier
-from unsmooth.training.tasks.superglue.examples import TASKS, SuperGlueTask, read_examples
-from unsmooth.training.tasks.superglue.finetune import FineTuneTask, FineTuning, Split, fine_tune
+from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, read_examples
+from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuning, Split
+from unsmooth.training.tasks.superglue.plan import affordable
 from unsmooth.training.tasks.superglue.scores import majority
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class SuperGlue:
     scores: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
     majority: dict[str, dict[str, float]] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)  # which seeds were wanted and run, and the time it took
 
     def mean(self, task: str) -> tuple[float, float, int]:
         """Mean, standard deviation over seeds and number of seeds of a task's score."""
@@ -68,7 +71,8 @@ class SuperGlue:
                 str(task): {int(seed): {str(k): float(v) for k, v in each.items()} for seed, each in seeds.items()}
                 for task, seeds in found["scores"].items()
             }
-            return cls(found["model"], found["settings"], scores, found["majority"], found["about"])
+            protocol = dict(found.get("protocol", {}))  # not in files of 0.1
+            return cls(found["model"], found["settings"], scores, found["majority"], found["about"], protocol)
 
 
 def evaluate_superglue(
@@ -78,6 +82,7 @@ def evaluate_superglue(
     *,
     how: FineTuning | None = None,
     seeds: int | None = None,
+    minutes: float | None = None,
     out: str | Path | None = None,
     device: str | torch.device | None = None,
     speed: Speed | None = None,
@@ -85,32 +90,110 @@ def evaluate_superglue(
 ) -> SuperGlue:
     """Fine-tune a text encoder on each task with each seed; `seeds` replaces the tasks' own numbers (5 or 3).
 
-    With `out` every finished run is kept there, and the same call goes on after the last one.
+    With `out` every finished run is kept there, and the same call goes on after the last one. `minutes` is the time for
+    all of it: where it is short, fewer seeds are run, then fewer tasks, and `protocol` says so. Small tasks come first.
     """
     if loaded.tokenizer is None:
         raise DataError(f"{loaded.reference} has no tokenizer beside its weights: put its files there")
     how = how or FineTuning()
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     result = _begin(loaded, how, out)
-    for task in tasks:
-        count = task.seeds if seeds is None else seeds
-        if len(result.scores.get(task.name, {})) >= count and task.name in result.majority:
-            continue
-        length = how.length or task.length
-        train, val = (
-            Split.of(read_examples(folder, task, split), loaded.tokenizer, length) for split in ("train", "val")
-        )
-        result.majority[task.name] = majority(task, train.examples, val.examples)
-        for seed in range(count):
-            done = result.scores.setdefault(task.name, {})
-            if seed not in done:
-                model = classifier(loaded.model, task, seed).to(device)
-                done[seed] = fine_tune(FineTuneTask(task, model, train, val, how, seed), speed)
-                if out is not None:
-                    result.save(out)
+    wanted = {task: task.seeds if seeds is None else seeds for task in tasks}
+    started, before = time.monotonic(), float(result.protocol.get("minutes", 0.0))
+    pool = ThreadPoolExecutor(1)
+    try:
+        work = _Work(loaded, folder, wanted, how, result, device, speed, pool)
+        while True:
+            spent = before + (time.monotonic() - started) / 60
+            result.protocol = _protocol(wanted, result.scores, minutes, spent, work.milliseconds)
+            left = float("inf") if minutes is None else 60 * (minutes - spent)
+            done = {name: len(found) for name, found in result.scores.items()}
+            run = work.next_run(affordable({t.name: n for t, n in wanted.items()}, done, work.seconds(), left))
+            scores = None if run is None else work.run(*run)
+            if out is not None:
+                result.save(out)
+            if run is None or scores is None:
+                return result
             if progress is not None:
-                progress(task.name, seed, done[seed])
-    return result
+                progress(*run, scores)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Work:
+    """What is fine-tuned: one task at a time, its captured step kept for all its seeds.
+
+    The texts of the next tasks are tokenised meanwhile.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, folder: str | Path, wanted: Mapping[SuperGlueTask, int], how: FineTuning,
+        result: SuperGlue, device: torch.device, speed: Speed | None, pool: Executor,
+    ) -> None:  # fmt: skip
+        self.loaded, self.how, self.result, self.device, self.speed = loaded, how, result, device, speed
+        self.tasks = {t.name: t for t, count in wanted.items() if len(result.scores.get(t.name, {})) < count}
+        self.milliseconds: dict[str, float] = dict(result.protocol.get("milliseconds_per_step", {}))
+        self.took: dict[str, float] = {}  # seconds of one seed
+        self.tokens: dict[str, int] = {}  # that one seed learns from: what its time is in proportion to
+        self.splits: dict[str, Future[tuple[Split, Split]]] = {}
+        self._tuner: FineTuner | None = None
+        read = {}
+        for name, task in self.tasks.items():
+            train, val = read[name] = [read_examples(folder, task, split) for split in ("train", "val")]
+            result.majority[name] = majority(task, train, val)
+            self.tokens[name] = len(train) * task.choices * self._length(task) * (how.epochs or task.epochs)
+        for name in sorted(read, key=self.tokens.__getitem__):
+            self.splits[name] = pool.submit(self._tokenise, read[name], self._length(self.tasks[name]))
+
+    def _length(self, task: SuperGlueTask) -> int:
+        return self.how.length or task.length
+
+    def _tokenise(self, both: Sequence[list[Example]], length: int) -> tuple[Split, Split]:
+        train, val = (Split.of(examples, self.loaded.tokenizer, length) for examples in both)
+        return train, val
+
+    def seconds(self) -> dict[str, float]:
+        """Of one seed of every task: as the last one took, or in proportion to the slowest that is known."""
+        pace = max((self.took[name] / self.tokens[name] for name in self.took), default=0.0)
+        return {name: self.took.get(name, pace * tokens) for name, tokens in self.tokens.items()}
+
+    def next_run(self, runs: Mapping[str, int]) -> tuple[str, int] | None:
+        """The smallest task that has a seed left; the one at hand first, for its step is captured."""
+        left = {
+            name: [seed for seed in range(runs.get(name, 0)) if seed not in self.result.scores.get(name, {})]
+            for name in sorted(self.tasks, key=self.tokens.__getitem__)
+        }
+        at_hand = self._tuner.task.task.name if self._tuner else ""
+        names = [name for name in (at_hand, *left) if left.get(name)]
+        return (names[0], left[names[0]][0]) if names else None
+
+    def run(self, name: str, seed: int) -> dict[str, float]:
+        """Fine-tune and score."""
+        if self._tuner is None or self._tuner.task.task.name != name:
+            self._tuner = None  # its memory first
+            splits = self.splits[name].result()
+            self._tuner = FineTuner(self.loaded.model, self.tasks[name], *splits, self.how, self.device, self.speed)
+        scores = self._tuner.run(seed)
+        self.result.scores.setdefault(name, {})[seed] = scores
+        self.took[name], self.milliseconds[name] = self._tuner.seconds, round(self._tuner.milliseconds, 3)
+        return scores
+
+
+def _protocol(
+    tasks: Mapping[SuperGlueTask, int], scores: Mapping[str, Any], minutes: float | None, spent: float,
+    pace: dict[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    """Which seeds were asked for and which were run, so far."""
+    wanted = {task.name: count for task, count in tasks.items()}
+    run = {name: len(scores.get(name, {})) for name in wanted}
+    kept = all(run[name] >= count for name, count in wanted.items())
+    short = [f"{name} {run[name]} of {count}" for name, count in wanted.items() if run[name] < count]
+    said = "every task with every seed" if kept else f"cut short by the time given: seeds of {', '.join(short)}"
+    limit = {} if minutes is None else {"minutes_given": minutes}
+    return {
+        "kept": kept, "said": said, "seeds_wanted": dict(wanted), "seeds_run": run, **limit, "minutes": round(spent, 2),
+        "milliseconds_per_step": pace,
+    }  # fmt: skip
 
 
 def _begin(loaded: LoadedModel, how: FineTuning, out: str | Path | None) -> SuperGlue:

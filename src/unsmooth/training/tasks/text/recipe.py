@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -71,6 +71,12 @@ class TextRecipe(Recipe):
         from unsmooth.training.tasks.text.task import open_task
 
         return open_task(self, run, data, device, rank, world)
+
+    def write_results(self, folder: Path, data: str | Path, target: Path, **options: Any) -> None:
+        """Measurement, explanation and SuperGLUE of the model in a run's folder."""
+        from unsmooth.training.tasks.text.results import write_results
+
+        write_results(folder, data, target, **options)
 
     def check(self, run: Run, world: int = 1) -> None:
         """Each process takes an equal share of every batch; a share of the texts is not offered."""

@@ -86,7 +86,7 @@ class TextTask(Task):
     def fast_path(self, speed: Speed, half: bool) -> FastPath:
         """Kernels and short cuts for ModernBERT in bfloat16."""
         wanted = half and speed.attention is None and speed.shortcuts != ()
-        self._short = FastEncoder(self.model, speed) if wanted and fits(self.model, self.recipe.length) else None
+        self._short = FastEncoder(self.model, speed) if wanted and fits(self.model) else None
         return self._short or FastPath()
 
     def rates(self, total: int) -> Float32[Tensor, step]:
@@ -127,15 +127,20 @@ class TextTask(Task):
 
 
 def open_task(recipe: TextRecipe, run: Run, data: str | Path, device: torch.device, rank: int, world: int) -> TextTask:
-    """Tokenise the texts if nobody has, and build the run's model; several paths are separated by commas."""
-    corpus = open_corpus(
+    """The run's texts and model."""
+    corpus = open_texts(recipe, data)
+    built = build_model(recipe, corpus.train.vocabulary, corpus.tokenizer, run.seed)
+    model = run.control.apply(built, run.std, run.seed).to(device)
+    view(model)  # `observe` needs it: better refused now than after the first steps
+    return TextTask(recipe, model, corpus, seed=run.seed, rank=rank, world=world)
+
+
+def open_texts(recipe: TextRecipe, data: str | Path) -> Corpus:
+    """The tokens of the texts, made now if nobody has; several paths are separated by commas."""
+    return open_corpus(
         str(data).split(","),
         cache_folder() / "tokens",
         length=recipe.length,
         vocabulary=recipe.vocabulary,
         tokenizer=recipe.tokenizer or None,
     )
-    built = build_model(recipe, corpus.train.vocabulary, corpus.tokenizer, run.seed)
-    model = run.control.apply(built, run.std, run.seed).to(device)
-    view(model)  # `observe` needs it: better refused now than after the first steps
-    return TextTask(recipe, model, corpus, seed=run.seed, rank=rank, world=world)
