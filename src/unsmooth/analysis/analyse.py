@@ -35,6 +35,7 @@ def analyse(
     explain_inputs: int = 8,
     example: int = 0,
     degenerate: str = "error",
+    rank_budget: float | str | None = None,
     tokenizer: Any = None,
     special_ids: Iterable[int] | None = None,
     track: Track | None = None,
@@ -51,6 +52,7 @@ def analyse(
         explain_inputs: how many inputs are explained (spectra and exponents cost more than measuring); 0 for none.
         example: which sample of the first batch the token view shows.
         degenerate: `error` or `keep`, as in `unsmooth.measure`.
+        rank_budget: as in `unsmooth.measure`.
         tokenizer: as in `unsmooth.measure`; it also names the tokens of the example.
         special_ids: as in `unsmooth.measure`.
         track: wraps an iterable of batches to show progress.
@@ -64,7 +66,8 @@ def analyse(
     if first is None:
         raise FeatureError("nothing was measured: there was no batch; give at least one")
     special = SpecialTokens.find(model, special_ids, tokenizer)
-    settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate}
+    settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate,
+                                "rank_budget": rank_budget}  # fmt: skip
     policies = tokens or fitting_policies(first, special)
     every = tuple(name for name, row in METRICS.items() if not row.over_data)
     measurer = Measurer(model, metrics or every, policies, **settings, origin=origin)

@@ -55,9 +55,17 @@ class RankBudget:
     def learn(self, samples: int, seconds: float, spectra: float, taken: int) -> None:
         """A batch took so many seconds, of which `spectra` went into the spectra of the samples taken."""
         self._seen += samples
+        self.guess(samples, seconds, spectra, taken)
+
+    def guess(self, samples: int, seconds: float, spectra: float, taken: int) -> None:
+        """The same before a sample was measured."""
         self._forward = min(self._forward, max(seconds - spectra, 1e-9) / max(1, samples))
         if taken:
             self._spectra = min(self._spectra, spectra / taken)
+
+    def expects(self, side: int) -> bool:
+        """Whether it will have to choose among samples with such matrices, and does not know yet what they cost."""
+        return math.isinf(self._forward) and math.isfinite(self._spare) and (side > CHEAP or self._asked)
 
     def note(self, names: str, count: int) -> str | None:
         """What must be said of the metrics that need spectra; None where every sample was taken."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -41,7 +43,8 @@ from unsmooth.metrics.moments import MomentsTable
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.metrics.second_moment import SecondMoment
 from unsmooth.models import hook_points, select_points, split_point, view
-from unsmooth.models.forward import each_batch, evaluating
+from unsmooth.models.forward import call, each_batch, evaluating
+from unsmooth.models.storage import home
 from unsmooth.sources.loaded import LoadedModel
 
 
@@ -168,6 +171,7 @@ class Measurer:
             self._special.check(self._kinds, v.causal)
         self._masks = {p: None if p == "all" else partial(mask_by_norms, p, kinds=self._kinds) for p in self.policies}
         self._same_as = {}
+        self._try_out(inputs)
         self._listening = True
         self._began = time.perf_counter()
 
@@ -180,6 +184,26 @@ class Measurer:
         self._learn()
         self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}, keys)
         self.batches += 1
+
+    def _try_out(self, inputs: Any) -> None:
+        """Before several long texts, the first time: a forward pass and one spectrum, to know how many can be had."""
+        ids = inputs.get("input_ids") if isinstance(inputs, Mapping) else inputs
+        if not (isinstance(ids, Tensor) and ids.dim() == 2 and len(ids) > 1 and self._spectral):
+            return
+        shape = (1, ids.shape[1], self.view.width)
+        if not self._budget.expects(min(shape[1:])):
+            return
+        device, dtype = home(self.view.model)
+        trial: Evaluator[int] = Evaluator(self._per_sample)
+        own = torch.Generator(device).manual_seed(0)  # nobody else's random numbers change
+        trial.add(0, torch.randn(shape, generator=own, device=device, dtype=dtype))
+        trial.flush()
+        spectra = trial.stopwatch.read() * len(self.points)
+        began = time.perf_counter()
+        call(self.view.model, inputs)
+        ids[..., :1].cpu()  # waits for the device
+        self._budget.guess(len(ids), time.perf_counter() - began, 0.0, 0)
+        self._budget.guess(1, math.inf, spectra, 1)
 
     def _learn(self) -> None:
         chosen = self._evaluator.chosen.values()

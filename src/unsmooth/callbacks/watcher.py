@@ -184,7 +184,9 @@ class Watcher:
         start = _clock(self.model)
         try:
             with self._saying_once(), preserve_rng(self.model):
-                measurement = measure(self.model, [self._batch], degenerate="keep", **self._settings)
+                measurement = measure(
+                    self.model, [self._batch], **{"degenerate": "keep", "rank_budget": "exact", **self._settings}
+                )
         except FeatureError as failure:
             # A training that diverges must not end in its watcher, unless an alarm was asked for.
             message = f"step {self.steps}: nothing could be measured: {failure}"

@@ -45,6 +45,7 @@ def command(
     max_length: options.MaxLength = 128,
     whole_records: options.WholeRecords = False,
     degenerate: Degenerate = "error",
+    rank_budget: options.RankBudget = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     out: options.Out = None,
@@ -68,7 +69,7 @@ def command(
         whole_records=whole_records,
     )
     with interruptible() as stopped:
-        measurement = run(loaded, batches, metrics, tokens, points, degenerate, stopped)
+        measurement = run(loaded, batches, metrics, tokens, points, degenerate, rank_budget, stopped)
     if out is not None:
         measurement.save(out, per_sample)
     if as_json:
@@ -89,6 +90,7 @@ def run(
     tokens: str,
     points: str,
     degenerate: str,
+    rank_budget: str | None,
     stopped: Interruption,
 ) -> Measurement:
     """Measure with a progress bar; what ends it early marks the result partial."""
@@ -96,7 +98,7 @@ def run(
 
     with Measurer(
         loaded, metrics, tokens, points if points in ("all", "residual") else points.split(","),
-        degenerate=degenerate, origin=Origin.of(loaded, batches, options.command_line()),
+        degenerate=degenerate, rank_budget=rank_budget, origin=Origin.of(loaded, batches, options.command_line()),
     ) as measurer:  # fmt: skip
         for batch in stopped.until(track(batches, "measuring", batches.samples)):
             measurer.update(batch)

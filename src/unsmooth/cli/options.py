@@ -51,6 +51,14 @@ MaxLength = Annotated[int, typer.Option(min=2, help="Tokens per text sample.")]
 WholeRecords = Annotated[
     bool, typer.Option("--whole-records", help="One text sample per record (padded) instead of full windows.")
 ]
+RankBudget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIMES|exact",
+        help="How long measuring may take against the forward passes alone; beyond it, effective rank is that of every "
+        "2nd, 4th, … sample. By default 2 for spectra of more than 512 rows, exact below.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]
 Dtype = Annotated[str, typer.Option(help="Dtype of the weights: float32, bfloat16, float16 or float64.")]
 Out = Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")]

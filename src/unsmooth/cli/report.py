@@ -53,6 +53,7 @@ def command(
     max_length: options.MaxLength = 128,
     whole_records: options.WholeRecords = False,
     degenerate: Degenerate = "error",
+    rank_budget: options.RankBudget = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     as_json: options.Json = False,
@@ -78,7 +79,7 @@ def command(
         for name, loaded, given, stop in zip(called, opened, batches, stops, strict=True):
             subject = analyse(
                 loaded, given, name, metrics=metrics, tokens=tokens, explain_inputs=explain_inputs, example=example,
-                degenerate=degenerate, origin=Origin.of(loaded, given, options.command_line()),
+                degenerate=degenerate, rank_budget=rank_budget, origin=Origin.of(loaded, given, options.command_line()),
                 track=stop.track,
             )  # fmt: skip
             subject.measurement.partial = bool(stop)

@@ -14,6 +14,8 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from unsmooth.analysis.changes import TOGETHER
 from unsmooth.analysis.comparison import welch_half_width
 from unsmooth.analysis.pairing import pair
@@ -277,7 +279,9 @@ def margin(a: Subject, b: Subject, metric: str, policy: str) -> float:
     places = pair(left, right).places
     if places is None or left.per_sample is None or right.per_sample is None:
         return welch_half_width(left.cells[here], right.cells[there])
-    found = paired_difference(left.per_sample[here][places[0]], right.per_sample[there][places[1]])
+    first, second = left.per_sample[here][places[0]], right.per_sample[there][places[1]]
+    both = np.isfinite(first) & np.isfinite(second)  # within a rank budget not every sample has a spectrum
+    found = paired_difference(first[both], second[both])
     return (found.high - found.low) / 2
 
 
