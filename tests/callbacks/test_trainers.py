@@ -1,4 +1,4 @@
-"""The callbacks for Hugging Face and Lightning, and the writers."""
+"""The callbacks for Hugging Face and Lightning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from unsmooth.callbacks import Bound, to_tensorboard, to_wandb
+from unsmooth.callbacks import Bound, to_tensorboard
 from unsmooth.errors import MissingExtraError
 
 LOW = Bound("max", "cosine_similarity", -2.0, "blocks.1.post")
@@ -127,55 +127,9 @@ def test_lightning_stops_at_an_alarm(tmp_path: Path) -> None:
     assert trainer.global_step == 0
 
 
-def test_tensorboard_gets_scalars(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    log = to_tensorboard(tmp_path)
-    log({"unsmooth/hfc_lfc/embed": 0.5}, 0)
-    log({"unsmooth/hfc_lfc/embed": 0.25}, 500)
-    events = EventAccumulator(str(tmp_path)).Reload()
-    assert [(e.step, e.value) for e in events.Scalars("unsmooth/hfc_lfc/embed")] == [(0, 0.5), (500, 0.25)]
-
-
-def test_tensorboard_takes_an_open_writer() -> None:
-    class Writer:
-        def __init__(self) -> None:
-            self.rows: list[tuple[str, float, int]] = []
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            self.rows.append((name, value, step))
-
-        def flush(self) -> None:
-            self.rows.append(("flushed", 0, 0))
-
-    writer = Writer()
-    to_tensorboard(writer)({"a": 1.0}, 7)
-    assert writer.rows == [("a", 1.0, 7), ("flushed", 0, 0)]
-
-
-def test_wandb_gets_values_on_a_step_axis_of_their_own() -> None:
-    class Run:
-        def __init__(self) -> None:
-            self.defined: list[tuple[str, str | None]] = []
-            self.rows: list[dict[str, float]] = []
-
-        def define_metric(self, name: str, step_metric: str | None = None) -> None:
-            self.defined.append((name, step_metric))
-
-        def log(self, values: dict[str, float]) -> None:
-            self.rows.append(values)
-
-    run = Run()
-    to_wandb(run)({"unsmooth/hfc_lfc/embed": 0.5}, 500)
-    assert run.defined == [("unsmooth/step", None), ("unsmooth/*", "unsmooth/step")]
-    assert run.rows == [{"unsmooth/hfc_lfc/embed": 0.5, "unsmooth/step": 500}]
-
-
 @pytest.mark.parametrize(
     ("package", "use", "message"),
     [
-        ("wandb", lambda: to_wandb(), "needs wandb, which is not installed: pip install wandb"),
         ("torch.utils.tensorboard", lambda: to_tensorboard("x"), r"needs tensorboard.*unsmooth\[train\]"),
         ("transformers", lambda: fresh("hugging_face"), r"needs transformers.*unsmooth\[text\]"),
         ("lightning.pytorch.callbacks", lambda: fresh("lightning"), "pip install lightning"),

@@ -93,7 +93,7 @@ def test_the_extras_that_the_readme_names_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme[readme.index("| extra |") :].split("\n\n")[0]
-    extras = set(project["optional-dependencies"]) - {"all", "docs", "dev"}
+    extras = set(project["optional-dependencies"]) - {"all", "docs", "dev", "trackers"}
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == extras
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in readme
 

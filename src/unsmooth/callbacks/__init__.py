@@ -2,8 +2,8 @@
 
 from unsmooth.callbacks.alarm import Reading, SmoothingAlarm
 from unsmooth.callbacks.bounds import Bound, Crossing, crossings
+from unsmooth.callbacks.trackers import to_mlflow, to_tensorboard, to_trackio, to_wandb
 from unsmooth.callbacks.watcher import Watcher, watch
-from unsmooth.callbacks.writers import to_tensorboard, to_wandb
 
 __all__ = [
     "Bound",
@@ -12,7 +12,9 @@ __all__ = [
     "SmoothingAlarm",
     "Watcher",
     "crossings",
+    "to_mlflow",
     "to_tensorboard",
+    "to_trackio",
     "to_wandb",
     "watch",
 ]

@@ -17,8 +17,8 @@ except ImportError as error:
     raise MissingExtraError.needed("transformers", "text", "the Trainer callback") from error
 
 from unsmooth.callbacks.alarm import SmoothingAlarm
+from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.callbacks.watcher import Watcher, watch
-from unsmooth.callbacks.writers import Log
 
 
 class SmoothingCallback(TrainerCallback):
@@ -30,9 +30,9 @@ class SmoothingCallback(TrainerCallback):
     training as the Trainer does it (`control.should_training_stop`), with a warning that says why.
     """
 
-    def __init__(self, batch: Any, every: int | None = None, log: Log | None = None, **settings: Any) -> None:
+    def __init__(self, batch: Any, every: int | None = None, log: Log | str | None = None, **settings: Any) -> None:
         self.watcher: Watcher | None = None
-        self._batch, self._every, self._log, self._settings = batch, every, log, settings
+        self._batch, self._every, self._log, self._settings = batch, every, find_log(log), settings
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """The first reading, before the first step."""

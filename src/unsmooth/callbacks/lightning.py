@@ -20,8 +20,8 @@ except ImportError:
         ) from error
 
 from unsmooth.callbacks.alarm import SmoothingAlarm
+from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.callbacks.watcher import Watcher, watch
-from unsmooth.callbacks.writers import Log
 
 
 class SmoothingCallback(Callback):
@@ -33,10 +33,10 @@ class SmoothingCallback(Callback):
     """
 
     def __init__(
-        self, batch: Any, every: int | None = None, log: Log | None = None, part: str = "", **settings: Any
+        self, batch: Any, every: int | None = None, log: Log | str | None = None, part: str = "", **settings: Any
     ) -> None:
         self.watcher: Watcher | None = None
-        self._batch, self._every, self._log, self._part, self._settings = batch, every, log, part, settings
+        self._batch, self._every, self._log, self._part, self._settings = batch, every, find_log(log), part, settings
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """The first reading, before the first step."""

@@ -19,7 +19,7 @@ from unsmooth.analysis import measure
 from unsmooth.callbacks.alarm import Alarm, Reading, SmoothingAlarm, judge_of
 from unsmooth.callbacks.preserve import plain, preserve_rng
 from unsmooth.callbacks.processes import Outcome, agree, first
-from unsmooth.callbacks.writers import Log
+from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.errors import FeatureError, OptionError, UnsmoothError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def watch(
     model: nn.Module,
     batch: Any,
     every: int | None = None,
-    log: Log | None = None,
+    log: Log | str | None = None,
     alarm: Alarm | None = None,
     *,
     action: Literal["stop", "warn"] = "stop",
@@ -54,7 +54,8 @@ def watch(
         batch: the fixed probe, as `unsmooth.measure` takes it.
         every: steps between two readings, kept to exactly. By default 500, or a multiple of it, so that all later
             readings together cost at most 2 % of the time.
-        log: called as `log(values, step)` with a dict of means by name; `wandb.log` fits, see also `to_tensorboard`.
+        log: called as `log(values, step)` with a dict of means by name; or a tracker's name (`wandb`, `mlflow`,
+            `trackio`, `tensorboard:FOLDER`), see `unsmooth.callbacks.to_wandb` and its relatives.
         alarm: bounds, or a function of the reading that returns a message when something is wrong.
         action: `stop` raises SmoothingAlarm (on every process); `warn` warns.
         count: `optimizer` counts the steps of torch optimisers that hold a parameter of the model; with several of
@@ -71,7 +72,7 @@ def watch(
     settings = {
         "metrics": metrics, "tokens": tokens, "points": points, "special_ids": special, "tokenizer": tokenizer
     }  # fmt: skip
-    return Watcher(model, batch, every, log, alarm, action, count, settings)
+    return Watcher(model, batch, every, find_log(log), alarm, action, count, settings)
 
 
 class Watcher:
