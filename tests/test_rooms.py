@@ -51,6 +51,8 @@ SURFACE = RESULTS | {
 
 # Imports against the arrows that stay, with the reason; one that is gone must go from here too.
 DOORS = {
+    ("analysis/attribution.py", "unsmooth.figures.Drawing"): "what a.plot() returns",
+    ("analysis/attribution.py", "unsmooth.figures.parts"): "a.plot()",
     ("analysis/measurement.py", "unsmooth.figures.Drawing"): "what m.plot() returns",
     ("analysis/measurement.py", "unsmooth.figures.depth"): "m.plot(): a result draws itself in a notebook",
 }

@@ -7,6 +7,7 @@ HFC/LFC (their distance from their mean, against the mean's own size), by cosine
 
     m = unsmooth.measure(model, batches)               # at every point of every layer; print(m), m.frame(), m.plot()
     e = unsmooth.explain(model, batches)               # why attention smooths or sharpens; e.by_layer()
+    a = unsmooth.attribute(model, batches)             # who changed it: heads, MLPs, norms, exactly; a.strongest()
     unsmooth.report(model, batches, out="report.html") # both on one page that opens without a network
     m.save("run.json"); unsmooth.load("run.json")      # a result says what it is and where it comes from
     unsmooth.compare(m, other)                         # difference by difference, with intervals
@@ -28,10 +29,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unsmooth.analysis import (
+        Attribution,
         Explanation,
         Measurement,
         Measurer,
         Origin,
+        attribute,
         compare,
         explain,
         load,
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "Attribution",
     "Bound",
     "ControlMonitor",
     "Explanation",
@@ -76,6 +80,7 @@ __all__ = [
     "SmoothingAlarm",
     "UnsmoothError",
     "apply_fix",
+    "attribute",
     "bake",
     "compare",
     "cosine_similarity",

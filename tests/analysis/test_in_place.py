@@ -45,6 +45,13 @@ def test_blocks_that_add_in_place_are_measured_as_those_that_do_not() -> None:
     assert len({round(value, 6) for value in ends}) == 3
 
 
+def test_they_are_attributed_alike() -> None:
+    plain, writing = pair()
+    data = images(1)
+    here, there = (unsmooth.attribute(model, data).frame()["mean"].to_numpy() for model in (plain, writing))
+    assert here == pytest.approx(there, abs=1e-5)
+
+
 def test_watching_them_gives_the_same_readings() -> None:
     plain, writing = pair()
     probe = images(1)[0]

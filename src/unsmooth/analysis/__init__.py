@@ -2,6 +2,8 @@
 
 from unsmooth.analysis.about import About, Origin
 from unsmooth.analysis.analyse import analyse
+from unsmooth.analysis.attribution import Attribution
+from unsmooth.analysis.attributor import Attributor, attribute
 from unsmooth.analysis.comparison import compare
 from unsmooth.analysis.explainer import Explainer, explain
 from unsmooth.analysis.explanation import Explanation
@@ -13,6 +15,8 @@ from unsmooth.analysis.token_view import TokenView
 
 __all__ = [
     "About",
+    "Attribution",
+    "Attributor",
     "Explainer",
     "Explanation",
     "Measurement",
@@ -21,6 +25,7 @@ __all__ = [
     "Subject",
     "TokenView",
     "analyse",
+    "attribute",
     "compare",
     "explain",
     "load",

@@ -92,7 +92,7 @@ class Explainer:
         self.policies = resolve_policies(tokens)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
         self.chosen = _check_layers(layers, len(self.view.layers))
-        _check_rows_sum(self.view)
+        check_rows_sum(self.view)
         for index in self.chosen:
             layer = self.view.layers[index]
             if not any(is_sharded(p) for p in layer.attention.parameters()):  # these are whole in the forward pass only
@@ -148,14 +148,14 @@ class Explainer:
     def check(self, batch: Any) -> None:
         """Before the first batch: WeightsError unless weights and matrices reproduce the attention's own output."""
         if not self.batches:
-            check_attention(self.view, _first(to_model(batch, self.view.model), self.view))
+            check_attention(self.view, first_input(to_model(batch, self.view.model), self.view))
 
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
         require_hooks(self, self._stack)
         self.abandon()
         self._listening = True
-        self._mask = _kept(inputs, self.view)
+        self._mask = kept_tokens(inputs, self.view)
         if self._mask is not None and self.most is not None:
             self._mask = self._mask[: self.most - self.inputs]
         v = self.view
@@ -266,7 +266,7 @@ def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
     return chosen
 
 
-def _check_rows_sum(v: ModelView) -> None:
+def check_rows_sum(v: ModelView) -> None:
     """Before any forward pass: no part of the attention goes to a sink, and no map across heads follows the softmax."""
     for layer in v.layers:
         if layer.sink:
@@ -277,18 +277,18 @@ def _check_rows_sum(v: ModelView) -> None:
             )
 
 
-def _first(batch: Any, v: ModelView) -> Any:
+def first_input(batch: Any, v: ModelView) -> Any:
     """The first input of a batch, as a batch; all of it for torch's encoder, whose first axis may be another."""
     if v.family.batch_first:
         return batch
     if isinstance(batch, tuple):
-        return (_first(batch[0], v),)
+        return (first_input(batch[0], v),)
     if isinstance(batch, Mapping):
         return {name: x[:1] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
     return batch[:1] if batch.dim() else batch
 
 
-def _kept(batch: Any, v: ModelView) -> Tensor | None:
+def kept_tokens(batch: Any, v: ModelView) -> Tensor | None:
     """The tokens that are no padding, where a batch says so and has any."""
     padding = padding_of(batch, v.prefix_tokens, v.model)
     return None if padding is None or not bool(padding.any()) else ~padding

@@ -6,26 +6,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from unsmooth.analysis import explanation, measurement, token_view
+from unsmooth.analysis import attribution, explanation, measurement, token_view
+from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.explanation import Explanation
 from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.token_view import TokenView
 from unsmooth.errors import CheckpointError
 from unsmooth.sources.files import read_json, validate_file
 
-Result = Measurement | Explanation | TokenView
+Result = Measurement | Explanation | Attribution | TokenView
 R = TypeVar("R", Measurement, Explanation, TokenView)
 # Every schema that was ever written, and who reads it.
 READERS: dict[str, Callable[[Mapping[str, Any]], Result]] = {
     measurement.SCHEMA: Measurement.from_json,
     explanation.SCHEMA: Explanation.from_json,
     "unsmooth.explanation/1": Explanation.from_json,
+    attribution.SCHEMA: Attribution.from_json,
     token_view.SCHEMA: TokenView.from_json,
 }
 
 
 def load(path: str | Path) -> Result:
-    """Read a result that was saved: a Measurement, an Explanation or a TokenView, whichever the file holds."""
+    """Read a result that was saved: Measurement, Explanation, Attribution or TokenView, whichever the file holds."""
     found = read_json(path, *READERS)
     with validate_file(path):
         return READERS[found["schema"]](found)

@@ -79,8 +79,8 @@ class TokenView:
                     self.points,
                     self.size,
                     self.distance.shape[1],
-                    _pack(self.cosine.tobytes()),
-                    _pack(self.distance.astype("<f4").tobytes()),
+                    pack(self.cosine.tobytes()),
+                    pack(self.distance.astype("<f4").tobytes()),
                     self.prefix,
                     self.grid,
                     self.labels,
@@ -97,8 +97,8 @@ class TokenView:
         return cls(
             points=file.points,
             size=file.size,
-            cosine=np.frombuffer(_unpack(file.cosine, points * pairs), np.uint8).reshape(points, pairs),
-            distance=np.frombuffer(_unpack(file.distance, 4 * points * file.tokens), "<f4").reshape(points, -1),
+            cosine=np.frombuffer(unpack(file.cosine, points * pairs), np.uint8).reshape(points, pairs),
+            distance=np.frombuffer(unpack(file.distance, 4 * points * file.tokens), "<f4").reshape(points, -1),
             about=About.from_json(found, TokenSettings),
             prefix=file.prefix,
             grid=file.grid,
@@ -273,11 +273,12 @@ def _picture(model: nn.Module | LoadedModel, one: Float[Tensor, "channel height 
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _pack(data: bytes) -> str:
+def pack(data: bytes) -> str:
+    """Compressed, in base64."""
     return base64.b64encode(zlib.compress(data)).decode()
 
 
-def _unpack(text: str, size: int) -> bytes:
+def unpack(text: str, size: int) -> bytes:
     """At most the bytes that there should be: a small file can claim to hold gigabytes."""
     try:
         found = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)

@@ -14,6 +14,7 @@ VERBS = {
     "demo": "Analyse the shipped models and write a page to open.",
     "measure": "Measure how alike tokens are, at every layer.",
     "explain": "Explain from the weights which layers smooth or sharpen.",
+    "attribute": "Say which heads, MLPs and norms changed HFC/LFC.",
     "simulate": "Iterate one attention layer: does it smooth or sharpen?",
     "report": "Write one HTML page about one or several models.",
     "compare": "Compare two runs or two models, with intervals.",

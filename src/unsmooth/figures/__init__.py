@@ -6,6 +6,7 @@ shows itself in a notebook and saves itself as SVG, PNG or PDF: `figures.depth(m
 
 from unsmooth.figures.by_depth import depth
 from unsmooth.figures.by_head import heads, shares
+from unsmooth.figures.by_part import parts
 from unsmooth.figures.by_step import steps
 from unsmooth.figures.by_token import tokens
 from unsmooth.figures.differences import difference
@@ -18,6 +19,6 @@ from unsmooth.figures.trained import Run, runs_figure
 
 __all__ = [
     "Drawing", "Run", "agreement", "check_figure", "check_folder", "depth", "difference", "explanation_figures",
-    "exponents", "heads", "histograms", "norm_impact", "phase", "runs_figure", "save_figures", "shares", "spectra",
-    "steps", "subject_figures", "tokens",
+    "exponents", "heads", "histograms", "norm_impact", "parts", "phase", "runs_figure", "save_figures", "shares",
+    "spectra", "steps", "subject_figures", "tokens",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,9 +56,10 @@ def range_text(most: float, below: bool, above: bool) -> tuple[str, str]:
 
 
 def heads_panel(
-    table: Table, view: str, most: float, *, title: str = "", label: str = "", wide: float = 346
-) -> Drawing:
-    """One cell for each head; numbers stand in cells that are large enough."""
+    table: Table, view: str, most: float, *, title: str = "", label: str = "", wide: float = 346,
+    labels: Sequence[str] | None = None, numbers: bool = True,
+) -> Drawing:  # fmt: skip
+    """One cell for each head; numbers stand in cells that are large enough. `labels` names them, else their number."""
     layers, heads = table.shape
     left, top = 40.0, 28.0 if title else 6.0
     across = min((wide - left - 4) / heads, 120.0)
@@ -74,7 +75,7 @@ def heads_panel(
     drawing.lines(columns + rows, "paper")
     unknown = [(int(i), int(j)) for i, j in np.argwhere(~np.isfinite(table))]
     drawing.areas([_cell(left, top, across, tall, i, j) for i, j in unknown], "faint")
-    if across > 40 and tall > 17:
+    if numbers and across > 40 and tall > 17:
         for (i, j), value in np.ndenumerate(table):
             if math.isfinite(value):
                 said = number_text(value, 2) if view == "exponent" else percent_text(value)
@@ -84,8 +85,13 @@ def heads_panel(
     for layer in range(0, layers, math.ceil(14 / tall)):
         drawing.text(left - 7, top + tall * (layer + 0.5) + 3.8, layer, anchor="end")
     for head in range(0, heads, max(1, math.ceil(16 / across))):
-        drawing.text(left + across * (head + 0.5), top + tall * layers + 15, head, anchor="middle")
-    drawing.text(left + across * heads / 2, drawing.height - 6, "head", anchor="middle")
+        said = str(head) if labels is None else labels[head]
+        drawing.text(left + across * (head + 0.5), top + tall * layers + 15, said, anchor="middle")
+    if labels is None:
+        drawing.text(left + across * heads / 2, drawing.height - 6, "head", anchor="middle")
+    else:
+        counted = sum(name.isdigit() for name in labels)
+        drawing.text(left + across * counted / 2, drawing.height - 6, "head", anchor="middle")
     drawing.text(11, top + tall * layers / 2, "layer", anchor="middle", turn=-90)
     drawing.data["frame"] = f"{left:g} {top:g} {across * heads:g} {tall * layers:g} 0 {heads} {layers} 0"
     return drawing

@@ -1,0 +1,164 @@
+"""`unsmooth attribute MODEL --data PATH`: who changed ln HFC/LFC, exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from unsmooth.cli import options
+from unsmooth.cli.progress import interruptible, track
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unsmooth.analysis import Attribution
+
+Tokens = Annotated[
+    str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers. Whose HFC and LFC.")
+]
+Spectrum = Annotated[
+    bool, typer.Option("--spectrum", help="Split every head by the negative and the other eigenvalues of its H.")
+]
+Top = Annotated[int, typer.Option(min=1, help="How many of the strongest parts are shown.")]
+Figures = Annotated[Path | None, typer.Option(help="Write the figure into this folder, as SVG, PNG and PDF.")]
+_NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LFC"), ("negative", "λ < 0"),
+            ("positive", "others"))  # fmt: skip
+
+
+def command(
+    model: options.Model,
+    data: options.DataPath,
+    tokens: Tokens = "all",
+    spectrum: Spectrum = False,
+    top: Top = 12,
+    samples: options.Samples = 16,
+    batch_size: options.BatchSize = 8,
+    weights: options.Weights = None,
+    random_init: options.RandomInit = False,
+    model_option: options.ModelOption = None,
+    column: options.Column = None,
+    max_length: options.MaxLength = 128,
+    whole_records: options.WholeRecords = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    figures: Figures = None,
+    out: options.Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Split the change of ln HFC/LFC, first block to last, into heads, mean paths, MLPs and norms without remainder."""
+    from unsmooth.analysis import Attributor, Origin
+    from unsmooth.analysis.policies import resolve_policies
+    from unsmooth.figures import check_folder, save_figures
+    from unsmooth.sources import open_data
+    from unsmooth.sources.files import check_writable
+
+    if out is not None:
+        check_writable(out)
+    if figures is not None:
+        check_folder(figures)
+    resolve_policies(tokens)
+    loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
+    batches = open_data(
+        data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
+        whole_records=whole_records,
+    )  # fmt: skip
+    origin = Origin.of(loaded, batches, options.command_line())
+    with interruptible() as stopped, Attributor(loaded, tokens, spectrum=spectrum, origin=origin) as attributor:
+        for batch in stopped.until(track(batches, "attributing", batches.samples)):
+            attributor.update(batch)
+    found = attributor.result(partial=bool(stopped))
+    if out is not None:
+        found.save(out)
+    if figures is not None:
+        save_figures({f"parts-{policy}": found.plot(policy) for policy in found.policies}, figures)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        show(found, Console(), top)
+        for path in (out, figures):
+            if path is not None:
+                typer.echo(f"written to {path}")
+    stopped.leave()
+
+
+def show(found: Attribution, console: Console, top: int = 12) -> None:
+    """Print the strongest parts, the sums by layer, and the tokens that carry the most."""
+    for policy in found.policies:
+        console.print(strongest(found, policy, top))
+        console.print(by_layer(found, policy))
+        console.print(by_position(found, policy))
+    definitions = found.about.definitions.columns
+    lines = [f"{name}: {said}" for name, said in definitions.items() if name != "mean"]
+    lines = [f"share: {definitions['mean']}", *lines, *(f"note: {note}" for note in found.notes)]
+    if found.partial:
+        lines.append("PARTIAL: interrupted before all data was attributed")
+    for line in lines:
+        console.print(Text(line, style="bold red" if line.startswith("PARTIAL") else "dim"))
+
+
+def strongest(found: Attribution, policy: str, count: int) -> Table:
+    """The parts with the largest shares."""
+    from unsmooth.cli.tables import narrow_table, written
+    from unsmooth.figures.text import counted
+
+    shares = found.under(policy)
+    table = narrow_table(
+        f"{found.about.model.name}, {counted(found.inputs, 'input')}, {policy} tokens: ln HFC/LFC "
+        f"{shares.start.mean:+.3f} → {shares.end.mean:+.3f}, a change of {shares.change.mean:+.3f}"
+    )
+    columns = [c for c in _NUMBERS if found.about.settings.spectrum or c[0] not in ("negative", "positive")]
+    for name, side in (("layer", "right"), ("part", "left"), *((heading, "right") for _, heading in columns)):
+        table.add_column(name, justify="left" if side == "left" else "right")
+    rows = found.strongest(count, policy).to_dict("records")
+    for row in rows:
+        numbers = (written(row[name], ".3f" if name == "std" else "+.3f") for name, _ in columns)
+        table.add_row(str(row["layer"]), row["part"], *numbers)
+    left = shares.change.mean - sum(row["mean"] for row in rows)
+    table.add_row("", f"all {max(len(shares.parts) - len(rows), 0)} others", f"{left:+.3f}")
+    return table
+
+
+def by_layer(found: Attribution, policy: str) -> Table:
+    """Sums over the parts of each layer, by kind."""
+    from unsmooth.cli.tables import narrow_table, written
+
+    frame = found.by_layer(policy)
+    table = narrow_table(f"By layer, {policy} tokens")
+    for name in ("layer", *frame.columns):
+        table.add_column(name, justify="right")
+    for layer, row in zip(frame.index, frame.to_dict("records"), strict=True):
+        table.add_row(str(layer), *(written(value, "+.3f") for value in row.values()))
+    return table
+
+
+def by_position(found: Attribution, policy: str, count: int = 5) -> Table:
+    """The positions, and of text the tokens, to which the largest shares are written."""
+    from unsmooth.cli.tables import narrow_table
+
+    table = narrow_table(f"Tokens that carry the most, {policy} tokens")
+    for name in ("token", "in all", "most by", "there"):
+        table.add_column(name, justify="left" if name in ("token", "most by") else "right")
+    for row in found.by_position(policy, count).to_dict("records"):
+        where = f"{row['kind']} of layer {row['layer']}"
+        table.add_row(f"position {row['position']}", f"{row['sum']:+.3f}", where, f"{row['there']:+.3f}")
+    for row in found.by_token(policy).head(count).to_dict("records"):
+        said = repr(row["text"]) if row["text"] is not None else f"id {row['token']}"
+        where = f"{named_kind(row['kind'])} of layer {row['layer']}"
+        table.add_row(Text(said), f"{row['share']:+.3f}", where, f"{row['there']:+.3f}")
+    return table
+
+
+def named_kind(kind: str) -> str:
+    """A kind of part in words.
+
+    >>> named_kind("mlp")
+    'MLP'
+    """
+    from unsmooth.analysis.attribution import NAMES
+
+    return NAMES[kind]
