@@ -155,14 +155,15 @@ class TokenSums:
         self.sums: Tensor | None = None  # key, layer, kind
 
     def add(
-        self, keys: Int[Tensor, "batch token"], values: Float[Tensor, "batch token layer kind"], kept: Tensor | None
-    ) -> None:
-        """Take in the tokens of a batch that count."""
+        self, keys: Int[Tensor, "batch token"], values: Float[Tensor, "batch token layer kind"], kept: Tensor | None,
+        times: int = 1,
+    ) -> None:  # fmt: skip
+        """Take in the tokens of a batch that count; each stands for so many inputs, over which it is summed already."""
         chosen = torch.ones_like(keys, dtype=torch.bool) if kept is None else kept
         found, new = keys[chosen], values[chosen]
         old = new[:0] if self.sums is None else self.sums
         self.keys, places = torch.cat([self.keys, found]).unique(return_inverse=True)
-        counts = torch.cat([self.counts, torch.ones(len(found), dtype=torch.float64)])
+        counts = torch.cat([self.counts, torch.full((len(found),), float(times), dtype=torch.float64)])
         self.counts = torch.zeros(len(self.keys), dtype=torch.float64).index_add_(0, places, counts)
         self.sums = new.new_zeros(len(self.keys), *new.shape[1:]).index_add_(0, places, torch.cat([old, new]))
 

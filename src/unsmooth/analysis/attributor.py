@@ -213,9 +213,13 @@ class Attributor:
             self._shares[policy].add(now.parts[policy], values[policy], ratios[i])
             by_token, kept = now.by_token(policy, len(self.view.layers)), now.masks[policy]
             kept = None if kept is None else kept.cpu()
-            self._positions[policy].add(now.positions(by_token), by_token, kept)
+            if now.mask is None and kept is None:  # positions are the same for all inputs
+                places = torch.arange(by_token.shape[1])[None]
+                self._positions[policy].add(places, by_token.sum(0, keepdim=True).cpu(), None, len(by_token))
+            else:
+                self._positions[policy].add(now.positions(by_token), by_token.cpu(), kept)
             if now.ids is not None and now.ids.shape[1] == by_token.shape[1]:
-                self._ids[policy].add(now.ids[: len(by_token)].cpu(), by_token, kept)
+                self._ids[policy].add(now.ids[: len(by_token)].cpu(), by_token.cpu(), kept)
         self.inputs += ratios.shape[-1]
         self.batches += 1
 
@@ -401,8 +405,8 @@ class _Batch:
     def note(self, policy: str, part: Part, shares: Float[Tensor, "2 batch token"]) -> None:
         """Keep a part's shares: its sum, and what each token has of it, with all parts of its kind."""
         self.parts.setdefault(policy, []).append(part)
-        zero = torch.full_like(shares[0, :, 0], torch.nan)
-        self._values.setdefault(policy, []).append(torch.stack([*shares.sum(-1), zero]))
+        none = torch.full_like(shares[0, :, 0], torch.nan)
+        self._values.setdefault(policy, []).append(torch.stack([*shares.sum(-1), none])[None])
         self._add_tokens(policy, part, shares.sum(0))
 
     def step(self, policy: str, stage: Stage) -> Step:
@@ -417,9 +421,8 @@ class _Batch:
         negative = torch.full_like(sums[0], torch.nan)
         if w.negative is not None:
             negative = through(mixed @ w.negative).sum((0, -1))
-        for head in range(sums.shape[-1]):
-            self.parts.setdefault(policy, []).append(Part(index, "head", head))
-            self._values.setdefault(policy, []).append(torch.stack([*sums[..., head], negative[:, head]]))
+        self.parts.setdefault(policy, []).extend(Part(index, "head", head) for head in range(sums.shape[-1]))
+        self._values.setdefault(policy, []).append(torch.stack([*sums, negative]).permute(2, 0, 1))
         self._add_tokens(policy, Part(index, "head"), shares.sum((0, 2)))
         self.note(policy, Part(index, "mean"), total - shares.sum(2))
 
@@ -441,7 +444,7 @@ class _Batch:
 
     def values(self) -> dict[str, Float[Tensor, "part 3 batch"]]:
         """Shares through HFC, through LFC and from the negative side, of every part and input."""
-        return {policy: torch.stack(found).cpu() for policy, found in self._values.items()}
+        return {policy: torch.cat(found).cpu() for policy, found in self._values.items()}
 
     def ratios(self, policies: Sequence[str]) -> Float[Tensor, "policy 2 batch"]:
         """ln HFC/LFC of every input at the first and the last state; FeatureError where a step has no logarithm."""
@@ -460,4 +463,4 @@ class _Batch:
         table = self._tokens[policy]
         empty = torch.zeros_like(next(iter(table.values())))
         rows = [torch.stack([table.get((i, k), empty) for k in range(len(KINDS))], -1) for i in range(layers)]
-        return torch.stack(rows, -2).cpu()
+        return torch.stack(rows, -2)
