@@ -39,8 +39,15 @@ Corruptions = Annotated[
     bool, typer.Option("--corruptions", help="Also on regenerated CIFAR-100-C: 15 corruptions, 5 severities.")
 ]
 MetricImages = Annotated[int, typer.Option(min=1, help="Images for the smoothing metrics.")]
+Minutes = Annotated[
+    float | None, typer.Option(min=0, help="With --superglue: what all tasks may take; fewer seeds, then fewer tasks.")
+]
 Precision = Annotated[
-    str, typer.Option(help="float32, or bf16 to classify in bfloat16 on a GPU, as training did: several times faster.")
+    str | None,
+    typer.Option(
+        help="float32, or bf16 on a GPU, as training did: several times faster. By default float32 for images, bf16 "
+        "for --superglue."
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Of the corruptions' random draws.")]
 
@@ -57,7 +64,8 @@ def command(
     batch_size: options.BatchSize = 500,
     seed: Seed = 0,
     metric_images: MetricImages = 256,
-    precision: Precision = "float32",
+    minutes: Minutes = None,
+    precision: Precision = None,
     device: options.Device = "auto",
     out: options.Out = None,
     as_json: options.Json = False,
@@ -78,14 +86,16 @@ def command(
     if out is not None:
         check_writable(out)
     if superglue is not None:
-        scores = fine_tuned(model, superglue, tasks, seeds, epochs, precision, options.device_named(device), out)
+        scores = fine_tuned(
+            model, superglue, tasks, seeds, epochs, minutes, precision or "bf16", options.device_named(device), out
+        )
         if as_json:
             typer.echo(json.dumps(scores.to_json(), indent=1))
         else:
             show_superglue(scores, Console())
         return
-    if (tasks, seeds, epochs) != (None, None, None):
-        raise OptionError("--tasks, --seeds and --epochs need --superglue PATH: give it, or leave them out")
+    if (tasks, seeds, epochs, minutes) != (None, None, None, None):
+        raise OptionError("--tasks, --seeds, --epochs and --minutes need --superglue PATH: give it, or leave them out")
     assert data is not None
     found = evaluate_trained(
         model,
@@ -95,7 +105,7 @@ def command(
         batch_size=batch_size,
         seed=seed,
         metric_images=metric_images,
-        precision=precision,
+        precision=precision or "float32",
         device=options.device_named(device),
         progress=lambda done, total: _count(done, total),
     )
@@ -108,8 +118,8 @@ def command(
 
 
 def fine_tuned(
-    model: str, folder: str, tasks: str | None, seeds: int | None, epochs: int | None, precision: str,
-    device: torch.device, out: Path | None,
+    model: str, folder: str, tasks: str | None, seeds: int | None, epochs: int | None, minutes: float | None,
+    precision: str, device: torch.device, out: Path | None,
 ) -> SuperGlue:  # fmt: skip
     """SuperGLUE's scores, each said when it is known."""
     from unsmooth.sources import load_model
@@ -125,7 +135,7 @@ def fine_tuned(
 
     how = FineTuning(epochs=epochs, precision=precision)
     return evaluate_superglue(
-        load_model(model), folder, chosen, how=how, seeds=seeds, out=out, device=device, progress=say
+        load_model(model), folder, chosen, how=how, seeds=seeds, minutes=minutes, out=out, device=device, progress=say
     )
 
 
@@ -137,14 +147,17 @@ def show_superglue(found: SuperGlue, console: Console) -> None:
     table = Table(title=f"{found.model['reference']}: SuperGLUE, validation, in %", title_justify="left")
     for column in ("task", "metric", "score", "n", "most frequent label"):
         table.add_column(column, justify="left" if column in ("task", "metric") else "right")
-    for name in found.scores:
+    for name in (task for task in TASKS if task in found.scores):
         mean, spread, count = found.mean(name)
         shown = f"{100 * mean:.1f}" + ("" if math.isnan(spread) else f" ± {100 * spread:.1f}")
         guess = f"{100 * found.majority[name]['score']:.1f}"
         table.add_row(name, ", ".join(TASKS[name].metrics), shown, str(count), guess)
-    table.add_section()
-    table.add_row("mean of tasks", "", f"{100 * found.average:.1f}", "", "")
+    if found.scores:
+        table.add_section()
+        table.add_row("mean of tasks", "", f"{100 * found.average:.1f}", "", "")
     console.print(table)
+    if not found.protocol.get("kept", True):
+        console.print(found.protocol["said"], highlight=False, soft_wrap=True)
     console.print(f"± is the standard deviation over seeds. {NOTE}", highlight=False, soft_wrap=True)
 
 

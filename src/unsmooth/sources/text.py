@@ -26,7 +26,7 @@ def token_windows(texts: Iterable[str], loaded: LoadedModel, length: int) -> Ite
         )
     pending: list[int] = []
     for text in texts:
-        for piece in _pieces(text):
+        for piece in pieces(text):
             pending += tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
             while len(pending) >= room:
                 window, pending = pending[:room], pending[room:]
@@ -68,7 +68,7 @@ def _sample(ids: list[int], loaded: LoadedModel) -> dict[str, Tensor]:
     }
 
 
-def _pieces(text: str, size: int = 20_000) -> Iterator[str]:
+def pieces(text: str, size: int = 20_000) -> Iterator[str]:
     """A book is tokenised in pieces cut at line ends, so that the first window comes at once."""
     start = 0
     while start < len(text):

@@ -116,6 +116,7 @@ def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, fused: bo
             assert float((ours - theirs).norm()) <= 0.05 * float(theirs.norm()) + 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks at it
 @pytest.mark.parametrize("variant", ["plain", "sharpening"])
 def test_a_text_step_by_short_cuts_learns_what_autocast_does(variant: str) -> None:
     """Loss and gradients beside those in float32: no further from them than those of PyTorch's autocast."""

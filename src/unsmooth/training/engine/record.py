@@ -110,6 +110,8 @@ def in_words(scores: Mapping[str, Any]) -> str:
     >>> in_words({"loss": 1.5, "accuracy": 0.25}), in_words({"loss": 1.5})
     ('test accuracy 25.00 %', 'test loss 1.500')
     """
+    if "sequences" in scores:  # of text: the loss says more
+        return f"held-out loss {scores['loss']:.3f}, {100 * scores['accuracy']:.2f} % of hidden tokens right"
     if "accuracy" in scores:
         return f"test accuracy {100 * scores['accuracy']:.2f} %"
     return f"test loss {scores['loss']:.3f}"

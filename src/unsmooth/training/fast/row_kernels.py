@@ -64,8 +64,8 @@ def gelu_backward_kernel(
 @triton.jit
 def gate_kernel(hidden, out, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """out = gelu(a) · b of rows (a, b) of 2 · width features."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row[:, None] < rows) & (column[None, :] < width)
     place = hidden + row[:, None] * 2 * width + column[None, :]
     a = tl.load(place, mask=inside, other=0.0).to(tl.float32)
@@ -78,8 +78,8 @@ def gate_kernel(hidden, out, rows, width, ROWS: tl.constexpr, COLUMNS: tl.conste
 @triton.jit
 def gate_backward_kernel(hidden, d_out, d_hidden, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Gradients of both halves."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row[:, None] < rows) & (column[None, :] < width)
     place = row[:, None] * 2 * width + column[None, :]
     a = tl.load(hidden + place, mask=inside, other=0.0).to(tl.float32)

@@ -134,7 +134,7 @@ def _gate(hidden: Tensor) -> Tensor:
     hidden = hidden.contiguous()
     width = hidden.shape[-1] // 2
     out, rows = hidden.new_empty(*hidden.shape[:-1], width), hidden.numel() // (2 * width)
-    grid = (triton.cdiv(width, GATE.columns), triton.cdiv(rows, GATE.rows))
+    grid = (triton.cdiv(rows, GATE.rows), triton.cdiv(width, GATE.columns))  # only the first may be long
     gate_kernel[grid](hidden, out, rows, width, ROWS=GATE.rows, COLUMNS=GATE.columns, num_warps=GATE.warps)
     return out
 
@@ -144,7 +144,7 @@ def _gate_backward(hidden: Tensor, d_out: Tensor) -> Tensor:
     hidden, d_out = hidden.contiguous(), d_out.contiguous()
     width, d_hidden = d_out.shape[-1], torch.empty_like(hidden)
     rows = d_out.numel() // width
-    grid = (triton.cdiv(width, GATE.columns), triton.cdiv(rows, GATE.rows))
+    grid = (triton.cdiv(rows, GATE.rows), triton.cdiv(width, GATE.columns))  # only the first may be long
     gate_backward_kernel[grid](
         hidden, d_out, d_hidden, rows, width, ROWS=GATE.rows, COLUMNS=GATE.columns, num_warps=GATE.warps
     )

@@ -16,9 +16,11 @@ from unsmooth.errors import CheckpointError, DataError, MissingExtraError
 from unsmooth.sources.paths import Source, find_source
 from unsmooth.sources.records import texts
 from unsmooth.sources.shards import ABOUT, TokenShards, open_shards, write_shards
+from unsmooth.sources.text import pieces
 from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash, train_tokenizer
 
 HELD_OUT = 200  # of how many documents one is held out where no file says which are
+PASSAGE = 20_000  # characters at most, where documents are held out by counting
 VALIDATION = ("validation", "valid", "val")
 TOKENIZER_CHARACTERS = 100_000_000  # a vocabulary of 32,768 does not change with more
 SPLITS = ("train", "validation")
@@ -60,16 +62,19 @@ class Texts:
     def read(self, split: str) -> Iterator[str]:
         """The documents of a split, in a fixed order.
 
-        Files called `validation…` are held out; where there are none, every 200th document is.
+        Files called `validation…` are held out; where there are none, every 200th document is, and each passage of a
+        long one, such as a book in one file, counts as a document.
         """
         named = any(_is_validation(path) for source in self.sources for path in source.files)
         if named:
             kept = [_only(source, split == "validation") for source in self.sources]
             yield from itertools.islice((text for source in kept for text in texts(source)), self.documents)
             return
-        for number, text in enumerate(itertools.islice(self._everything(), self.documents)):
+        everything = itertools.islice(self._everything(), self.documents)
+        passages = (passage for text in everything for passage in pieces(text, PASSAGE))
+        for number, passage in enumerate(passages):
             if (number % HELD_OUT == HELD_OUT - 1) == (split == "validation"):
-                yield text
+                yield passage
 
     def _everything(self) -> Iterator[str]:
         return _hub_texts(self.hub) if self.hub else (text for source in self.sources for text in texts(source))
@@ -138,7 +143,16 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
         if (shards.key, shards.length) != (key, length):
             raise CheckpointError(f"{place} holds tokens of something else: delete it, and they are made anew")
         return shards
-    return write_shards(_encode(found.read(split), tokenizer), place, length=length, vocabulary=len(tokenizer), key=key)
+    ids = _encode(found.read(split), tokenizer)
+    try:
+        return write_shards(ids, place, length=length, vocabulary=len(tokenizer), key=key)
+    except DataError as error:
+        if split != "validation":
+            raise
+        raise DataError(
+            f"too little is held out ({error}): expected a file called validation… beside the texts, or more than "
+            f"{HELD_OUT} documents or passages, of which every {HELD_OUT}th is"
+        ) from error
 
 
 def _encode(documents: Iterable[str], tokenizer: Any, together: int = 64) -> Iterator[NDArray[np.int64]]:
