@@ -1,4 +1,4 @@
-"""What a wheel holds besides the code: the models trained on all data and the records, so that any install has them.
+"""What a wheel holds besides the code: models trained on all data, records and results, so that any install has them.
 
 An editable install finds `zoo/` in the project itself.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MODELS = ("cifar100-plain", "cifar100-sharpening", "cifar100-smoothing")
+MODELS = tuple(f"{data}-{variant}" for data in ("cifar100", "text") for variant in ("plain", "sharpening", "smoothing"))
 
 
 class ZooHook(BuildHookInterface):
@@ -19,5 +19,8 @@ class ZooHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it writes; `version` is "standard" for a wheel, "editable" for a link."""
         if version == "standard":
-            for name in ("README.md", "records", "results", *MODELS):
-                build_data["force_include"][str(Path(self.root) / "zoo" / name)] = f"unsmooth/zoo/{name}"
+            zoo = Path(self.root) / "zoo"
+            results = [path.relative_to(zoo) for path in (zoo / "results").rglob("*.json")]
+            kept = [path for path in results if path.name != "explanation.json"]  # large, and no table reads it
+            for name in ("README.md", "records", *MODELS, *map(str, kept)):
+                build_data["force_include"][str(zoo / name)] = f"unsmooth/zoo/{name}"

@@ -26,11 +26,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_a_wheel_holds_every_file_of_the_package_and_three_models(installed: Path) -> None:
+def test_a_wheel_holds_every_file_of_the_package_and_six_models(installed: Path) -> None:
     files = (path.relative_to(ROOT / "src") for path in (ROOT / "src" / "unsmooth").rglob("*") if path.is_file())
     assert [path for path in files if "__pycache__" not in path.parts and not (installed / path).exists()] == []
     models = {path.parent.name for path in installed.glob("unsmooth/zoo/*/model.safetensors")}
-    assert models == {"cifar100-plain", "cifar100-sharpening", "cifar100-smoothing"}
+    assert models == {f"{data}-{v}" for data in ("cifar100", "text") for v in ("plain", "sharpening", "smoothing")}
+    (wheel,) = installed.parent.glob("*.whl")
+    assert wheel.stat().st_size < 45e6
 
 
 def test_an_installed_wheel_uses_its_own_models_and_records(installed: Path, tmp_path: Path) -> None:

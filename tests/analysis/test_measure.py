@@ -109,6 +109,28 @@ def test_change_by_kind_is_the_difference_of_the_means(make: Any) -> None:
     assert list(measurement.change_by_kind("chain")["kind"].unique()) == ["LayerNorm", "Attention", "MLP"]
 
 
+def test_a_block_without_a_norm_goes_from_the_stream_and_has_no_step_of_one() -> None:
+    from transformers import ModernBertConfig, ModernBertModel
+
+    torch.manual_seed(0)
+    config = ModernBertConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=3, num_attention_heads=2, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+    )  # fmt: skip
+    measurement = unsmooth.measure(ModernBertModel(config).eval(), [torch.randint(3, 50, (2, 6))], tokens="all")
+    mean = measurement.frame().set_index(["point", "metric"])["mean"]
+    chain = measurement.change_by_kind("chain").set_index(["kind", "metric"])["mean"]
+    layers = measurement.about.model.layers
+    assert "blocks.0.norm1" not in measurement.about.settings.points
+    for metric in SLOW:
+        start = ["pre", *["norm1"] * (layers - 1)]
+        attention = [mean[f"blocks.{i}.mid", metric] - mean[f"blocks.{i}.{start[i]}", metric] for i in range(layers)]
+        assert chain["Attention", metric] == pytest.approx(sum(attention) / layers, abs=1e-9)
+        norms = [mean[f"blocks.{i}.norm1", metric] - mean[f"blocks.{i}.pre", metric] for i in range(1, layers)]
+        norms += [mean[f"blocks.{i}.norm2", metric] - mean[f"blocks.{i}.mid", metric] for i in range(layers)]
+        assert chain["LayerNorm", metric] == pytest.approx(sum(norms) / len(norms), abs=1e-9)
+
+
 def test_in_a_post_norm_block_attention_and_the_norm_after_it_are_two_steps() -> None:
     measurement = unsmooth.measure(bert(), words(), tokens="content", special_ids=[])
     mean = measurement.frame().set_index(["point", "metric"])["mean"]

@@ -1,33 +1,48 @@
-"""The accuracies that the text quotes are those of the records."""
+"""What the text quotes of records and results is what they say: `python docs/records.py` writes it again."""
 
 from __future__ import annotations
 
-import re
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from unsmooth.paper import Context
-from unsmooth.paper.records import Summary, accuracies, load_records
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-ORDER = ("plain", "sharpening", "smoothing")
 
 
-@pytest.mark.parametrize(("share", "row"), [(1.0, "all data"), (0.5, "50 %"), (0.1, "10 %")])
-def test_the_table_of_accuracies_is_that_of_the_records(share: float, row: str) -> None:
-    line = next(line for line in PAGE.splitlines() if line.startswith(f"| {row} (n = "))
-    counts = [int(n) for n in re.findall(r"\d+", line.partition("(n = ")[2].partition(")")[0])]
-    found = accuracies(r for r in load_records(Context(), []) if r.fraction == share)
-    have = [len(found[variant]) for variant in ORDER]
-    if have != (counts * 3)[:3]:
-        pytest.skip(f"the page was written from {counts} runs, now there are {have}: write it again")
-    for cell, variant in zip(line.split("|")[2:5], ORDER, strict=True):
-        summary = Summary.of([*found[variant].values()])
-        assert summary is not None
-        assert cell.strip().startswith(str(summary).partition(" (n=")[0] + " ("), cell
+@pytest.fixture(scope="module")
+def writer() -> ModuleType:
+    """docs/records.py."""
+    spec = importlib.util.spec_from_file_location("records_page", ROOT / "docs" / "records.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+def test_every_text_is_written_from_the_records(writer: ModuleType) -> None:
+    for path, text in writer.pages().items():
+        assert text == (ROOT / path).read_text(encoding="utf-8"), f"{path} is older than the records: docs/records.py"
+
+
+def test_changed_numbers_are_written_again(writer: ModuleType) -> None:
+    text = "| 10 %, plain | 1.00 ± 0.75 (n = 2) | 0 |\n| other | 1 |\n"
+    row, other = writer.readme(text).splitlines()
+    plain = writer.ours(0.1)["plain"]
+    assert row == f"| 10 %, plain | {writer.bare(plain)} (n = {plain.count}) | 32.47 ± 0.9 |"
+    assert other == "| other | 1 |"
+    assert writer.recipe("    - 50 %: 1, 2 % (three)").startswith("    - 50 %: 57.33, 57.13, 55.30 % (")
+    page = writer.between("a\n<!-- begin x: python docs/records.py -->\nold\n<!-- end x -->\nb", "x", "new")
+    assert page == "a\n<!-- begin x: python docs/records.py -->\nnew\n<!-- end x -->\nb"
+    with pytest.raises(SystemExit, match="no part called y"):
+        writer.between(page, "y", "new")
 
 
 def test_the_layers_that_rise_are_those_of_the_records() -> None:
@@ -38,14 +53,5 @@ def test_the_layers_that_rise_are_those_of_the_records() -> None:
     assert all(float(str(row[5])) > 0 for row in rows)  # "the mean rises in every one of the 12 layers"
     assert len(rows) == 12
     always = [row[1] for row in rows if len(set(str(row[6]).split(" of "))) == 1]
-    assert f"only layers {' and '.join(map(str, always))} rise in all nine seeds" in " ".join(PAGE.split())
-
-
-def test_the_readme_quotes_the_records() -> None:
-    rows = re.findall(r"^\| (all data|50 %|10 %), (\w+) \| (.+?) \(n = (\d+)\)", README, re.MULTILINE)
-    assert rows
-    shares = {"all data": 1.0, "50 %": 0.5, "10 %": 0.1}
-    for row, variant, quoted, count in rows:
-        found = accuracies(r for r in load_records(Context(), []) if r.fraction == shares[row])[variant]
-        if len(found) == int(count):  # more runs came after it was written
-            assert str(Summary.of([*found.values()])).startswith(f"{quoted} (n="), (row, variant)
+    page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert f"only layers {' and '.join(map(str, always))} rise in all nine seeds" in " ".join(page.split())

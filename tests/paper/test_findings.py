@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -130,24 +128,6 @@ def test_the_drawing_names_every_variant(tmp_path: Path) -> None:
     svg = find_item("findings").run(Context(runs=tmp_path)).figures["findings"].svg()
     assert "sharpening (n = 9)" in svg
     assert "smoothing (n = 9)" in svg
-
-
-def page_writer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("findings_page", ROOT / "docs" / "findings.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_page_says_what_the_command_prints() -> None:
-    """Where records came after the page was written, the page names how many it was written from."""
-    page, writer = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8"), page_writer()
-    result = find_item("findings").run(Context())
-    if f"*{result.label}.*" not in page:
-        pytest.skip("there are new records: run `python docs/findings.py`")
-    assert writer.written(page, result) == page
 
 
 def test_saved_results_are_whole_and_say_when_and_from_what() -> None:

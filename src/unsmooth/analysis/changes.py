@@ -7,7 +7,7 @@ A step is credited to the one module that made it: no step spans a sub-layer and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jaxtyping import Float
 from torch import Tensor
@@ -52,13 +52,25 @@ BLOCK_STEPS: Mapping[tuple[str, str], Sequence[tuple[str, str, str]]] = {
 }
 
 
-def steps(reading: str, placement: str, layers: int) -> dict[str, list[tuple[str, str]]]:
-    """For each kind, the pairs of points whose difference is a change."""
+def steps(
+    reading: str, placement: str, layers: int, have: Collection[str] | None = None
+) -> dict[str, list[tuple[str, str]]]:
+    """For each kind, the pairs of points whose difference is a change.
+
+    `have` are the points of the model. A block may lack a norm (ModernBERT's first has none before its attention): it
+    then has no step of a LayerNorm there, and the module's own input is the stream.
+    """
     if reading not in READINGS:
         raise OptionError.unknown("reading of change", reading, READINGS)
     found: dict[str, list[tuple[str, str]]] = {}
-    for before, after, kind in BLOCK_STEPS[reading, placement]:
-        found.setdefault(kind, []).extend((f"blocks.{i}.{before}", f"blocks.{i}.{after}") for i in range(layers))
+    for i in range(layers):
+        lacking: dict[str, str] = {}  # a norm's output -> what stands in its place
+        for before, after, kind in BLOCK_STEPS[reading, placement]:
+            if kind == "LayerNorm" and have is not None and f"blocks.{i}.{after}" not in have:
+                lacking[after] = before
+            else:
+                pair = (f"blocks.{i}.{lacking.get(before, before)}", f"blocks.{i}.{after}")
+                found.setdefault(kind, []).append(pair)
     return found
 
 

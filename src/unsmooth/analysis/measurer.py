@@ -278,7 +278,9 @@ class Measurer:
         self._cells = tuple(Cell(p, m, t) for p, t, m in product(self.points, self.policies, names))
         self._table = MomentsTable(len(self._cells))
         row = {cell: i for i, cell in enumerate(self._cells)}
-        for reading, known in ((r, steps(r, self.view.family.placement, len(self.view.layers))) for r in READINGS):
+        placement, have = self.view.family.placement, self.view.points
+        for reading in READINGS:
+            known = steps(reading, placement, len(self.view.layers), have)
             for (kind, pairs), name, policy in product(known.items(), names, self.policies):
                 if all(point in self.points for pair in pairs for point in pair):
                     before, after = ([row[Cell(pair[i], name, policy)] for pair in pairs] for i in (0, 1))

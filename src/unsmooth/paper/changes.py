@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from unsmooth.errors import DataError, UnsmoothError
+from unsmooth.paper.by_kind import KINDS, READINGS, Changes, summarised
+from unsmooth.paper.columns import ColumnModels, changes_table, kept_groups, missing_in_words, nearest, signs_in_words
 from unsmooth.paper.depth import PUBLISHED, about, data_names, measured_models, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import cifar100_column, published
-from unsmooth.paper.records import OTHER_VARIANT, TITLES, VARIANTS, Summary, percent, share_of
+from unsmooth.paper.records import OTHER_VARIANT, TITLES, VARIANTS, percent, share_of
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
 
-KINDS = ("LayerNorm", "Attention", "MLP")
-READINGS = ("chain", "residual")
 FORMS = (
     "form: the paper's reparametrised models have several heads, so footnote 2's `split` form; ours without a form in "
     "their name have the poster's `symmetric` one"
@@ -49,9 +50,6 @@ class Group(NamedTuple):
         return TITLES[self.base] + (f", {form}" if form else "")
 
 
-Changes = dict[str, dict[str, Summary]]  # reading -> kind of layer -> mean over models
-
-
 def table_item(name: str, metric: str, title: str) -> Item:
     """One of the three tables."""
     return Item(
@@ -61,7 +59,8 @@ def table_item(name: str, metric: str, title: str) -> Item:
         needs="the shipped models, measured now (records do not hold the norms' outputs), on the bundled pictures "
         "unless --data names CIFAR-100's test parquet; seconds. --model NAME=REFERENCE for your own, repeatable for "
         "several seeds (name or configuration must tell plain, sharpening or smoothing; or the name is a published "
-        "column's, like ViT-B), or a RUN.json of `unsmooth measure`. --model published --data IMAGES needs the hub.",
+        "column's, like ViT-B), or a RUN.json of `unsmooth measure`. --model published --data IMAGES needs the hub. "
+        "The ImageNet and text columns come from results that were kept (zoo/results/models, or --runs).",
         run=lambda context: run_table(name, metric, context),
     )
 
@@ -90,14 +89,18 @@ def run_table(name: str, metric: str, context: Context) -> Result:
         notes.append(FORMS)
     notes += [f"left out, {reason}: {', '.join(names)}" for reason, names in left_out.items()]
     what = "models that you named" if named else "the shipped models"
+    others = [] if named else kept_groups(context, notes)
     return Result(
         label=f"Ours beside the published: {what}, on {data_names(found)}",
         tables=[
             Table(published(name)["about"], columns, _rows(name, groups)),
-            all_columns(name, groups, {model: summarised([m], metric) for model, m in kin.items()}),
+            *([] if named else [changes_table(name, others)]),
+            all_columns(name, groups, {model: summarised([m], metric) for model, m in kin.items()}, others),
         ],
         notes=[
             *notes,
+            *signs_in_words(others),
+            *([] if named else missing_in_words(others)),
             "± is the standard deviation over models (seeds)",
             "of the 13 published columns, ours stand beside those of which a model is here, in the reading `chain`; "
             "--model ViT-B=REFERENCE puts a model beside the column of that name, --model published takes the four "
@@ -136,16 +139,20 @@ def _rows(name: str, groups: dict[Group, Changes]) -> list[list[Value]]:
     return rows
 
 
-def all_columns(name: str, groups: dict[Group, Changes], kin: dict[str, Changes]) -> Table:
+def all_columns(
+    name: str, groups: dict[Group, Changes], kin: dict[str, Changes], others: Sequence[ColumnModels] = ()
+) -> Table:
     """Every published column, ours beside it where there is a model: of several, the one that saw most data."""
     table = published(name)
     digits = 2 if name == "table2" else 3
     rows: list[list[Value]] = []
     for number, column in enumerate(table["columns"]):
         data, model = column_of(column)
+        variant = model.partition("(")[2].rstrip(")") or "plain"
         mine = kin.get(model)
+        if mine is None and (other := nearest(others, data, model)) is not None:
+            mine = other.changes(name)
         if data == "CIFAR100":
-            variant = model.partition("(")[2].rstrip(")") or "plain"
             same = [group for group in groups if group.variant == variant]
             mine = groups[max(same, key=lambda g: g.share or 0)] if same else None
         cells: list[Value] = []
@@ -188,23 +195,6 @@ def described(name: str, reference: str) -> tuple[str | None, float | None]:
         config = {}
     told = reference if share_of(name) is None else name
     return variant_of(config.get("variant", name)), share_of(told, config.get("fraction"))
-
-
-def summarised(measurements: list[Measurement], metric: str) -> Changes:
-    """Mean change of the metric by kind of layer over these models, in both readings."""
-    found: Changes = {}
-    for reading in READINGS:
-        values = [mean_changes(m, metric, reading) for m in measurements]
-        summaries = {kind: Summary.of([v[kind] for v in values if kind in v]) for kind in KINDS}
-        found[reading] = {kind: s for kind, s in summaries.items() if s is not None}
-    return found
-
-
-def mean_changes(measurement: Measurement, metric: str, reading: str) -> dict[str, float]:
-    """Mean change of the metric by kind of layer, all tokens."""
-    frame = measurement.change_by_kind(reading)
-    frame = frame[(frame["metric"] == metric) & (frame["tokens"] == "all")]
-    return dict(zip(frame["kind"], frame["mean"].astype(float), strict=True))
 
 
 def better_reading(name: str, groups: dict[Group, Changes]) -> str:

@@ -1,4 +1,4 @@
-"""Figure 2, CIFAR-100 column: the three metrics by depth of plain, sharpening and smoothing models."""
+"""Figure 2: the three metrics by depth of plain, sharpening and smoothing models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from unsmooth.errors import DataError
 from unsmooth.paper.changes import FORMS, variant_of
+from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
 from unsmooth.paper.depth import about, data_names, ends_table, measured_models, shipped_models
+from unsmooth.paper.effects import effects_table, forms_in_words, limited_in_words
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
 from unsmooth.training.engine.record import TrainingRecord
@@ -25,8 +27,12 @@ def run(context: Context) -> Result:
     if not (context.models or context.data or context.recompute):
         notes: list[str] = []
         records = [r for r in load_records(context, notes) if r.variant in VARIANTS and "smoothing" in r.end]
+        others = [group for group in kept_groups(context, notes) if group.curves("hfc_lfc")]
+        if others and not records:
+            bare = Result("Figure 2 from the records of our ImageNet and text runs", notes=[CLAIM, FORMS, *notes])
+            return _with_columns(bare, others, context)
         if records or context.runs:
-            return from_records(records, notes)
+            return _with_columns(from_records(records, notes), others, context)
     return _measured(context)
 
 
@@ -58,6 +64,36 @@ def from_records(records: list[TrainingRecord], notes: list[str]) -> Result:
         figures={"fig2": runs_figure(panels, "depth: i is the output of layer i − 1", "Figure 2, CIFAR-100")},
         notes=[CLAIM, FORMS, *missing(r.variant for r in records), *notes],
         about=provenance(records),
+    )
+
+
+def _with_columns(result: Result, others: list[ColumnModels], context: Context) -> Result:
+    """The ImageNet and text columns beside CIFAR-100's, and how far control moves each."""
+    from unsmooth.figures import Run, runs_figure
+    from unsmooth.metrics.registry import METRICS
+
+    tables, figures = [*result.tables], {**result.figures}
+    for recipe in dict.fromkeys(group.recipe for group in others):
+        groups = [group for group in others if group.recipe == recipe]
+        rows: list[list[Value]] = []
+        panels: dict[str, dict[Run, tuple[range, list[list[float]]]]] = {}
+        for metric in LESS_SMOOTH:
+            for group in groups:
+                curves = group.curves(metric)
+                at = [Summary.of([c[i] for c in curves]) for i in (0, (len(curves[0]) - 1) // 2, -1)]
+                rows.append([metric, group.title, *(s.show(".3f") if s else None for s in at)])
+                panel = panels.setdefault(METRICS[metric].title, {})
+                panel[Run(group.variant, 1.0, group.title)] = (range(1, len(curves[0]) + 1), curves)
+        title = f"{groups[0].column.data}: {recipe}, trained on {groups[0].trained_on}"
+        tables.append(Table(title, ["metric", "model", "first", "middle", "last"], rows))
+        figures[f"fig2-{recipe}"] = runs_figure(panels, "depth: i is the output of layer i − 1", f"Figure 2, {recipe}")
+    said = [*limited_in_words(others), *forms_in_words(others), *missing_in_words(others)]
+    return replace(
+        result,
+        tables=[*tables, effects_table(others, context)],
+        figures=figures,
+        notes=[*result.notes, *said],
+        about={**result.about, **provenance(kept.record for group in others for kept in group.models)},
     )
 
 
@@ -108,9 +144,9 @@ def _measured(context: Context) -> Result:
 ITEM = Item(
     "fig2",
     "paper",
-    "Influencing smoothing: the three metrics by depth for plain, sharpening and smoothing models (CIFAR-100 column)",
+    "Influencing smoothing: the three metrics by depth for plain, sharpening and smoothing models",
     needs="the records of training runs that ship with unsmooth, or --runs FOLDER; seconds. --recompute --data PATH "
-    "measures the shipped models, --model NAME=REFERENCE your own. The ImageNet and Pile columns need models that are "
-    "not public.",
+    "measures the shipped models, --model NAME=REFERENCE your own. The ImageNet and text columns come from the records "
+    "in zoo/results/models (or --runs).",
     run=run,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from unsmooth.paper.columns import kept_groups
 from unsmooth.paper.depth import (
     PUBLISHED,
     about,
@@ -13,6 +14,7 @@ from unsmooth.paper.depth import (
     random_model,
     shipped_models,
 )
+from unsmooth.paper.effects import oscillation_in_words
 from unsmooth.paper.item import Context, Item, Result
 
 
@@ -34,6 +36,15 @@ def run(context: Context) -> Result:
     else:
         measurements = {"ViT-Ti, random weights": random_model(context)}
         kind = "one untrained model, because no weights are here: not the published ones"
+    notes: list[str] = []
+    if not context.models or context.models == shipped_models():
+        others = [group for group in kept_groups(context, notes) if group.variant == "plain"]
+        measurements |= {
+            f"{group.title} on {group.trained_on}": measurement
+            for group in others
+            if (measurement := group.models[0].measurement()) is not None
+        }
+        notes += oscillation_in_words(others)
     from unsmooth.figures import depth
 
     return Result(
@@ -42,7 +53,8 @@ def run(context: Context) -> Result:
         figures={"fig4": depth(measurements)},
         notes=[
             "the paper says: ImageNet models approach their oversmoothing values with depth, ViT-Ti on CIFAR-100 moves "
-            "away from them, Crammed BERT oscillates; it prints curves, not numbers"
+            "away from them, Crammed BERT oscillates; it prints curves, not numbers",
+            *notes,
         ],
         about=about(measurements),
     )
@@ -54,6 +66,7 @@ ITEM = Item(
     "Smoothing behaviour: HFC/LFC, cosine similarity and effective rank by depth",
     needs="--model published --data IMAGES for the paper's ImageNet models: weights from the hub (about 3 GB) and "
     "ImageNet validation images. Any --model [NAME=]REFERENCE or RUN.json with --data does as well. "
-    "Without --model: the models that ship with unsmooth, on the bundled pictures, seconds, no network.",
+    "Without --model: the models that ship with unsmooth, on the bundled pictures, seconds, no network, and the plain "
+    "ImageNet and text models whose measurements lie in zoo/results/models (or --runs).",
     run=run,
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
-from unsmooth.metrics.differences import compare_seeds
+from unsmooth.metrics.differences import Difference, compare_seeds, paired_difference
 from unsmooth.paper import evaluated
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
@@ -12,6 +13,7 @@ from unsmooth.paper.records import (
     OTHER_VARIANT,
     TITLES,
     VARIANTS,
+    Run,
     Summary,
     accuracies,
     beside,
@@ -45,10 +47,14 @@ def run(context: Context) -> Result:
         rows += [[percent(float(share)), TITLES[v], *cells[v]] for v in VARIANTS]
         notes += differences(percent(float(share)), mine)
         used += mine
+    draws = over_subsets(load_records(context, [], any_subset=True)) if not evaluated.wanted(context) else None
     there = sum(row[2] is not None for row in rows)
     return Result(
         label=f"{what}, beside the poster's; {there} of {len(rows)} cells have runs",
-        tables=[Table(table["about"], ["data kept", "model", "ours", "published", "difference", "note"], rows)],
+        tables=[
+            Table(table["about"], ["data kept", "model", "ours", "published", "difference", "note"], rows),
+            *([] if draws is None else [draws]),
+        ],
         notes=[
             *notes,
             "± is the standard deviation over seeds (n − 1) for ours; the poster does not say what its ± is",
@@ -58,6 +64,33 @@ def run(context: Context) -> Result:
         ],
         about=provenance(used),
     )
+
+
+def over_subsets(records: list[TrainingRecord]) -> Table | None:
+    """Means of each draw of the images, and their spread: the seeds of several draws are not seeds of one.
+
+    None where every run saw the first draw.
+    """
+    rows: list[list[Value]] = []
+    for share in sorted({r.fraction for r in records if r.subset}, reverse=True):
+        found = accuracies(r for r in records if r.fraction == share and r.variant in VARIANTS)
+        for variant, seeds in found.items():
+            draws = {draw: [v for (d, _), v in seeds.items() if d == draw] for draw in sorted({d for d, _ in seeds})}
+            over = Summary.of([fmean(values) for values in draws.values()])
+            each = ", ".join(f"{fmean(values):.2f} (n={len(values)})" for values in draws.values())
+            gap = draws_against_plain(found.get("plain", {}), seeds) if variant != "plain" else None
+            shown = None if over is None else over.show().replace("n=", "draws=")
+            rows.append([percent(share), TITLES[variant], each, shown, None if gap is None else gap.text()])
+    columns = ["data kept", "model", "each draw", "± over draws", "minus plain (95 %, over draws)"]
+    return Table("Over the choice of images (--subset), accuracy in %", columns, rows) if rows else None
+
+
+def draws_against_plain(plain: dict[Run, float], other: dict[Run, float]) -> Difference | None:
+    """The mean difference of each draw, paired by seed, and its interval over draws; None without a common run."""
+    common = plain.keys() & other.keys()
+    draws = sorted({draw for draw, _ in common})
+    gaps = [fmean(other[run] - plain[run] for run in sorted(common) if run[0] == draw) for draw in draws]
+    return paired_difference([0.0] * len(gaps), gaps) if gaps else None
 
 
 def as_record(evaluation: Evaluation, number: int) -> TrainingRecord:

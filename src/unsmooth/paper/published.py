@@ -35,6 +35,15 @@ def cifar100_column(table: str, variant: str) -> dict[str, float]:
     >>> cifar100_column("table1", "sharpening")
     {'LayerNorm': 0.011, 'Attention': 0.418, 'MLP': 0.418}
     """
-    name = "CIFAR100 ViT-Ti" if variant == "plain" else f"CIFAR100 ViT-Ti ({variant})"
+    return column(table, "CIFAR100", "ViT-Ti", variant)
+
+
+def column(table: str, data: str, model: str, variant: str = "plain") -> dict[str, float]:
+    """A column of Tables 1–3, by kind of layer.
+
+    >>> column("table3", "The Pile", "Cram. Bert", "smoothing")
+    {'LayerNorm': -0.025, 'Attention': 0.035, 'MLP': 0.016}
+    """
+    name = f"{data} {model}" + ("" if variant == "plain" else f" ({variant})")
     number = published(table)["columns"].index(name)
     return {kind: published(table)[kind][number] for kind in ("LayerNorm", "Attention", "MLP")}

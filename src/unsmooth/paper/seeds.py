@@ -83,9 +83,9 @@ def over_seeds(first: str, second: str) -> Result | None:
 
 def _kind(records: Sequence[TrainingRecord]) -> str:
     """What these runs have in common; runs of several kinds under one name would be no seeds of one thing."""
-    kinds = {(r.recipe.get("name"), r.variant, r.fraction, r.std) for r in records}
+    kinds = {(r.recipe.get("name"), r.variant, r.fraction, r.std, r.subset) for r in records}
     if len(kinds) > 1:
         raise DataError(f"these runs are of several kinds, not seeds of one: {', '.join(r.run for r in records)}")
-    (_, variant, fraction, std) = kinds.pop()
-    share = "" if fraction == 1 else f", {100 * fraction:g} %"
+    (_, variant, fraction, std, subset) = kinds.pop()
+    share = ("" if fraction == 1 else f", {100 * fraction:g} %") + (f" (subset {subset})" if subset else "")
     return variant + ("" if std is None else f" (ψ's std {std:g})") + share

@@ -134,8 +134,10 @@ def cifar100() -> ImageRecipe:
 
     `unsmooth train cifar100 --data PATH [--variant sharpening] [--fraction 0.1]`
     Time on one H200: up to a minute of compiling, then 6.2 ms a sharpening or smoothing step, 5.7 a plain one: 18
-    minutes on all data, 9 on 50 %, 2 to 3 on 10 %. Accuracy to expect of plain, sharpening and smoothing: 67.53, 68.16
-    and 65.75 % on all data, 57.33, 57.13 and 55.30 % on 50 % (one seed each), 32.74, 33.17 and 28.05 % on 10 % (three).
+    minutes on all data, 9 on 50 %, 2 to 3 on 10 %. Accuracy to expect of plain, sharpening and smoothing:
+    - all data: 67.53, 68.16, 65.75 % (one seed each)
+    - 50 %: 57.33, 57.13, 55.30 % (one seed each)
+    - 10 %: 32.79, 32.99, 28.20 % (6 to 9 seeds)
     `unsmooth reproduce poster-table2` shows them beside the poster's, `variants` all others.
     """
     return ImageRecipe(name="cifar100")

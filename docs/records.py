@@ -1,0 +1,172 @@
+"""Write every text again that quotes the records in zoo/records and the results in zoo/results.
+
+    python docs/records.py
+
+Findings, the tables and sentences between markers in reproduce.md, the README's table of accuracies and the recipe's
+docstring. What they say comes from the functions behind `unsmooth reproduce`; a test compares.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import findings
+
+from unsmooth.metrics.differences import compare_seeds
+from unsmooth.paper import Context, find_item
+from unsmooth.paper.columns import kept_groups, missing_in_words, signs_in_words
+from unsmooth.paper.effects import forms_in_words, limited_in_words, oscillation_in_words
+from unsmooth.paper.item import Table
+from unsmooth.paper.poster_table2 import over_subsets
+from unsmooth.paper.published import published
+from unsmooth.paper.records import Summary, accuracies, load_records
+
+ROOT = Path(__file__).parents[1]
+RECIPE = Path("src/unsmooth/training/tasks/images/recipe.py")
+SHARES = {"all data": 1.0, "50 %": 0.5, "10 %": 0.1}
+ORDER = ("plain", "sharpening", "smoothing")
+FEW = {1: "one seed each", 2: "two seeds each", 3: "three seeds each"}
+
+
+def ours(share: float) -> dict[str, Summary]:
+    """Mean accuracy in % over seeds, on the first draw of the images."""
+    found = accuracies(r for r in load_records(Context(), []) if r.fraction == share)
+    return {v: summary for v in ORDER if (summary := Summary.of([*found.get(v, {}).values()])) is not None}
+
+
+def poster(share: float, variant: str) -> str:
+    """The published accuracy."""
+    table = published("poster-table2")
+    mean, spread = table[variant][[float(s) for s in table["columns"]].index(share)]
+    return f"{mean:.2f} ± {spread:g}"
+
+
+def bare(summary: Summary) -> str:
+    """Without the number of seeds."""
+    return str(summary).partition(" (n=")[0]
+
+
+def accuracy() -> str:
+    """The table of accuracies and what the seeds allow one to say."""
+    lines = ["| in % | plain | sharpening | smoothing |", "|---|---|---|---|"]
+    said = []
+    for row, share in SHARES.items():
+        found = ours(share)
+        counts = [found[v].count if v in found else 0 for v in ORDER]
+        n = counts[0] if len(set(counts)) == 1 else ", ".join(map(str, counts))
+        cells = [f"{bare(found[v]) if v in found else '–'} ({poster(share, v)})" for v in ORDER]
+        lines.append(f"| {row} (n = {n}) | " + " | ".join(cells) + " |")
+        seeds = accuracies(r for r in load_records(Context(), []) if r.fraction == share and r.variant in ORDER)
+        plain = seeds.pop("plain", {})
+        for c in compare_seeds(plain, {v: seeds[v] for v in ORDER[1:] if v in seeds}):
+            if c.difference.pairs > 1:
+                d = c.difference
+                said.append(f"On {row} {c.claim()}; ahead in {d.ahead} of {d.pairs} seeds.")
+    one = [row for row, share in SHARES.items() if all(s.count == 1 for s in ours(share).values())]
+    if one:
+        where = " and on ".join(one)
+        said.append(
+            f"With one seed on {where} nothing can be claimed there; on the same 10,000 test images an accuracy is "
+            "uncertain by up to a point."
+        )
+    table = published("poster-table2")
+    gain = table["sharpening"][2][0] - table["plain"][2][0]
+    said.append(f"The poster's difference of sharpening from plain on 10 % is {gain:+.2f}.")
+    return "\n".join([*lines, "", *findings_lines(said), *draws()])
+
+
+def draws() -> list[str]:
+    """The same on other draws of the images, where there are runs."""
+    found = over_subsets(load_records(Context(), [], any_subset=True))
+    return [] if found is None else ["", f"{found.title}:", "", *markdown(found)]
+
+
+def columns() -> str:
+    """What the ImageNet and text models say, and what is missing."""
+    notes: list[str] = []
+    groups = kept_groups(Context(), notes)
+    effects = find_item("fig2").run(Context()).tables[-1]
+    said = [
+        *limited_in_words(groups), *oscillation_in_words(groups), *forms_in_words(groups), *signs_in_words(groups),
+        *missing_in_words(groups),
+    ]  # fmt: skip
+    lines = [f"{effects.title} (`unsmooth reproduce fig2`; both halves of the blocks, means over seeds):", ""]
+    lines += [*markdown(effects), "", *(f"- {findings._typeset(text)}." for text in said)]
+    scores = find_item("superglue").run(Context())
+    if len(scores.tables[0].columns) > 3:
+        lines += ["", f"{scores.label} (`unsmooth reproduce superglue`).", "", *markdown(scores.tables[0])]
+        lines += ["", *(f"{note[0].upper()}{note[1:]}." for note in scores.notes if note.startswith("near chance"))]
+    return "\n".join(lines)
+
+
+def markdown(table: Table) -> list[str]:
+    """A table, with minus signs."""
+    rows = [list(table.columns), ["---"] * len(table.columns), *table.cells()]
+    return [findings._typeset("| " + " | ".join(row) + " |") for row in rows]
+
+
+def findings_lines(said: list[str]) -> list[str]:
+    """Sentences as one paragraph, with minus signs."""
+    return [findings._typeset(" ".join(said))]
+
+
+def between(page: str, name: str, text: str) -> str:
+    """The page with what stands between the markers of that name replaced."""
+    begin, end = f"<!-- begin {name}: python docs/records.py -->", f"<!-- end {name} -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"no part called {name} between {begin} and {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def readme(page: str) -> str:
+    """Its rows of accuracies."""
+
+    def row(match: re.Match[str]) -> str:
+        summary = ours(SHARES[match[1]]).get(match[2])
+        shown = "" if summary is None else f"{bare(summary)} (n = {summary.count})"
+        return f"| {match[1]}, {match[2]} | {shown} | {poster(SHARES[match[1]], match[2])} |"
+
+    return re.sub(rf"^\| ({'|'.join(SHARES)}), ({'|'.join(ORDER)}) \|.*\|$", row, page, flags=re.MULTILINE)
+
+
+def recipe(source: str) -> str:
+    """What the recipe's docstring expects, in lines that begin with the share of the data."""
+
+    def line(match: re.Match[str]) -> str:
+        found = ours(SHARES[match[1]])
+        counts = sorted({s.count for s in found.values()})
+        seeds = (
+            FEW.get(counts[0], f"{counts[0]} seeds each") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+        )
+        return f"    - {match[1]}: {', '.join(f'{found[v].mean:.2f}' for v in ORDER if v in found)} % ({seeds})"
+
+    return re.sub(rf"^    - ({'|'.join(SHARES)}): .*$", line, source, flags=re.MULTILINE)
+
+
+def pages() -> dict[Path, str]:
+    """Every file that quotes records, with its text as it should be."""
+    reproduce = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    reproduce = between(between(reproduce, "accuracy", accuracy()), "columns", columns())
+    found = find_item("findings").run(Context())
+    return {
+        Path("docs/reproduce.md"): reproduce,
+        Path("docs/findings.md"): findings.written(findings.PAGE.read_text(encoding="utf-8"), found),
+        Path("README.md"): readme((ROOT / "README.md").read_text(encoding="utf-8")),
+        RECIPE: recipe((ROOT / RECIPE).read_text(encoding="utf-8")),
+    }
+
+
+def main() -> None:
+    """All texts, and the picture of the findings."""
+    for path, text in pages().items():
+        (ROOT / path).write_text(text, encoding="utf-8")
+    findings.main()
+
+
+if __name__ == "__main__":
+    main()

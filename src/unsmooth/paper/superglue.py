@@ -1,0 +1,92 @@
+"""SuperGLUE after fine-tuning. The paper says that it fine-tunes its text models on it, and prints no scores."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+from unsmooth.errors import UnsmoothError
+from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
+from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.records import provenance
+
+if TYPE_CHECKING:
+    from unsmooth.training.tasks.superglue.evaluation import SuperGlue
+
+FILE = "superglue.json"
+CLEARLY = 2.0  # standard errors above the most frequent label
+
+
+def run(context: Context) -> Result:
+    """Every task's score of each text model with results, beside always guessing the most frequent label."""
+    from unsmooth.training.tasks.superglue.evaluation import NOTE
+    from unsmooth.training.tasks.superglue.examples import TASKS
+
+    notes: list[str] = []
+    groups = [group for group in kept_groups(context, notes) if group.column.data == "The Pile"]
+    found = {group: scores for group in groups if (scores := _scores(group, notes))}
+    rows: list[list[Value]] = []
+    for task, about in TASKS.items():
+        guesses = [s.majority[task]["score"] for each in found.values() for s in each if task in s.majority]
+        cells = [_cell(each, task) for each in found.values()]
+        metric = ", ".join(about.metrics)
+        rows.append([task, metric, *cells, f"{100 * guesses[0]:.1f}" if guesses else None])
+    names = [f"{group.recipe}, {group.variant}" for group in found]
+    chance = [task for task in TASKS if found and not any(_above(each, task) for each in found.values())]
+    label = f"SuperGLUE, validation, in %: {len(found)} of our text models; the paper prints no scores"
+    return Result(
+        label=label,
+        tables=[Table("After fine-tuning", ["task", "metric", *names, "most frequent label"], rows)],
+        notes=[
+            *notes,
+            *([f"near chance, no model clearly above the most frequent label: {', '.join(chance)}"] if chance else []),
+            "± is the standard deviation over seeds of fine-tuning; clearly above is by two standard errors",
+            NOTE,
+            *missing_in_words(list(found)),
+        ],
+        about=provenance(kept.record for group in found for kept in group.models),
+    )
+
+
+def _scores(group: ColumnModels, notes: list[str]) -> list[SuperGlue]:
+    from unsmooth.training.tasks.superglue.evaluation import SuperGlue
+
+    found = []
+    for kept in group.models:
+        try:
+            found += [SuperGlue.load(kept.folder / FILE)] if (kept.folder / FILE).is_file() else []
+        except UnsmoothError as error:
+            notes.append(f"left out: {error}")
+    return found
+
+
+def _values(scores: list[SuperGlue], task: str) -> list[float]:
+    return [each["score"] for found in scores for each in found.scores.get(task, {}).values()]
+
+
+def _cell(scores: list[SuperGlue], task: str) -> str | None:
+    values = [100 * value for value in _values(scores, task)]
+    if not values:
+        return None
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{spread} (n={len(values)})"
+
+
+def _above(scores: list[SuperGlue], task: str) -> bool:
+    """Whether the mean stands two standard errors over seeds above always guessing the most frequent label."""
+    values = _values(scores, task)
+    if len(values) < 2 or task not in scores[0].majority:
+        return False
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values) - scores[0].majority[task]["score"] > CLEARLY * error
+
+
+ITEM = Item(
+    "superglue",
+    "ours",
+    "SuperGLUE after fine-tuning of plain, sharpening and smoothing text models (Appendix A; no scores are printed)",
+    needs="results in zoo/results/models (superglue.json beside record.json), or --runs FOLDER; seconds. `unsmooth "
+    "evaluate MODEL --superglue PATH --out FOLDER/superglue.json` writes one.",
+    run=run,
+)

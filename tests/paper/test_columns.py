@@ -1,0 +1,193 @@
+"""The ImageNet and text columns, from results that were kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from unsmooth.paper import Context, find_item
+from unsmooth.paper.columns import COLUMNS, WANTED, kept_groups, missing, nearest, signs
+from unsmooth.paper.effects import effect, effects, forms_in_words, limited_in_words, oscillation_in_words, turns
+from unsmooth.paper.published import column
+from unsmooth.training.engine.record import TrainingRecord
+from unsmooth.training.tasks.superglue.evaluation import SuperGlue
+
+METRICS = ("hfc_lfc", "effective_rank", "cosine_similarity")
+FLAT = {"hfc_lfc": [1.0] * 4, "effective_rank": [10.0] * 4, "cosine_similarity": [0.5] * 4}
+
+
+def keep(folder: Path, recipe: str, variant: str, seed: int = 0, **curves: list[float]) -> Path:
+    """A folder of results with a record alone."""
+    name = f"{recipe}-{variant}-seed{seed}"
+    rows = [{"step": 1, "smoothing": FLAT | curves}]
+    recipes = {"name": recipe}
+    TrainingRecord(name, variant, seed, 1.0, "unsmooth train …", 1.0, {"loss": 3.0}, recipes, rows).save(
+        folder / name / "record.json"
+    )
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A measurement of a tiny text model at all points."""
+    from transformers import BertConfig, BertModel
+
+    from unsmooth.analysis import measure
+
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    path = tmp_path_factory.mktemp("measured") / "measurement.json"
+    measure(BertModel(config).eval(), [torch.randint(50, (3, 8))], points="all").save(path)
+    return path
+
+
+def test_each_missing_model_is_an_empty_row_and_its_command_a_note(tmp_path: Path) -> None:
+    groups = kept_groups(Context(runs=tmp_path), [])
+    assert {each.data: lacking for each, lacking in missing(groups).items()} == {
+        each.data: list(WANTED) for each in COLUMNS
+    }
+    keep(tmp_path, "crammed-bert", "sharpening-split")
+    keep(tmp_path, "small-text", "plain")  # not the paper's model: leaves its cell open
+    result = find_item("superglue").run(Context(runs=tmp_path))
+    (said,) = [note for note in result.notes if note.startswith("missing of The Pile")]
+    assert "unsmooth train crammed-bert --variant NAME" in said
+    lacking = missing(kept_groups(Context(runs=tmp_path), []))
+    assert [v for each, v in lacking.items() if each.data == "The Pile"] == [
+        [v for v in WANTED if "sharpening-" not in v]
+    ]
+
+
+def test_signs_and_cells_are_those_of_the_measurement(tmp_path: Path, measured: Path) -> None:
+    from unsmooth.analysis import load_measurement
+    from unsmooth.paper.by_kind import mean_changes
+    from unsmooth.paper.columns import changes_table
+
+    (keep(tmp_path, "crammed-bert", "plain") / "measurement.json").write_bytes(measured.read_bytes())
+    (group,) = kept_groups(Context(runs=tmp_path), [])
+    m = load_measurement(measured)
+    for name, metric in zip(("table1", "table2", "table3"), METRICS, strict=True):
+        rows = changes_table(name, [group]).rows
+        shown = {(row[2], row[3]): (row[4], row[5], row[6]) for row in rows if row[2]}
+        for reading in ("chain", "residual"):
+            for kind, value in mean_changes(m, metric, reading).items():
+                ours, theirs, note = shown[reading, kind]
+                published = column(name, "The Pile", "Cram. Bert")[kind]
+                assert float(str(ours).removesuffix(" (n=1)")) == pytest.approx(value, abs=6e-3)
+                assert float(str(theirs)) == pytest.approx(published, abs=6e-3)
+                assert str(note).startswith("sign differs") == (value * published < 0)
+                assert "stand in" in str(note)
+    agree, cells = signs(group)["chain"]
+    both = [
+        mean_changes(m, metric, "chain")[kind] * column(name, "The Pile", "Cram. Bert")[kind] > 0
+        for name, metric in zip(("table1", "table2", "table3"), METRICS, strict=True)
+        for kind in ("LayerNorm", "Attention", "MLP")
+    ]
+    assert (agree, cells) == (sum(both), 9)
+
+
+def test_the_papers_form_and_the_nearest_recipe_stand_beside_a_published_column(tmp_path: Path) -> None:
+    for recipe, variant in (("small-text", "smoothing"), ("crammed-bert", "smoothing"), ("crammed-bert", "plain")):
+        keep(tmp_path, recipe, variant)
+    groups = kept_groups(Context(runs=tmp_path), [])
+
+    def found() -> tuple[str, str]:
+        group = nearest(kept_groups(Context(runs=tmp_path), []), "The Pile", "Cram. Bert (smoothing)")
+        assert group is not None
+        return group.recipe, group.variant
+
+    assert found() == ("crammed-bert", "smoothing")
+    keep(tmp_path, "crammed-bert", "smoothing-split")
+    assert found() == ("crammed-bert", "smoothing-split")
+    assert nearest(groups, "ImageNet", "ViT-S") is None
+
+
+def test_runs_of_another_variant_or_that_are_no_records_are_left_out(tmp_path: Path) -> None:
+    keep(tmp_path, "crammed-bert", "sharpening@:6")
+    keep(tmp_path, "crammed-bert", "attnscale")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "record.json").write_text('{"schema": "unsmooth-record/1", "run": ')
+    notes: list[str] = []
+    assert kept_groups(Context(runs=tmp_path), notes) == []
+    assert len(notes) == 1
+    assert "left out" in notes[0]
+
+
+def test_an_effect_is_relative_to_plain_but_of_cosines_a_difference() -> None:
+    found = effect([[1.0, 1, 2, 2], [3.0, 3, 2, 2]], [[2.2, 2.2, 1, 1]], "hfc_lfc")
+    assert found is not None
+    assert found == pytest.approx((0.1, -0.5))
+    cosines = effect([[0.0, 0.0]], [[0.05, 0.2]], "cosine_similarity")
+    assert cosines is not None
+    assert cosines == pytest.approx((0.05, 0.2))
+    assert not cosines.limited
+    assert effect([], [[1.0]], "hfc_lfc") is None
+
+
+def test_the_papers_sentences_on_figure_2_are_judged_by_the_numbers(tmp_path: Path) -> None:
+    keep(tmp_path, "crammed-bert", "plain")
+    keep(tmp_path, "crammed-bert", "smoothing", hfc_lfc=[1.0, 1.0, 0.8, 0.8])
+    keep(tmp_path, "crammed-bert", "smoothing-split", hfc_lfc=[1.0, 1.0, 0.99, 0.99])
+    keep(tmp_path, "tiny-imagenet", "plain")
+    keep(tmp_path, "tiny-imagenet", "sharpening", effective_rank=[10.0, 10.0, 14.0, 14.0])
+    keep(tmp_path, "tiny-imagenet", "smoothing", effective_rank=[14.0, 14.0, 14.0, 14.0])
+    groups = kept_groups(Context(runs=tmp_path), [])
+    said = "\n".join(limited_in_words(groups))
+    assert "crammed-bert, smoothing: the effect of control (the paper: “limited”) is not limited: it reaches" in said
+    assert "in HFC/LFC" in said
+    assert "crammed-bert, smoothing-split: the effect of control (the paper: “limited”) is below 10 %" in said
+    assert (
+        "tiny-imagenet, sharpening: that “only the effective rank is somewhat affected in later layers” holds" in said
+    )
+    assert (
+        "tiny-imagenet, smoothing: that “only the effective rank is somewhat affected in later layers” does not" in said
+    )
+    (form,) = forms_in_words(groups)
+    assert "HFC/LFC by -1 % against -20 %" in form
+    assert set(effects(groups)["The Pile", "crammed-bert", "smoothing"]) == set(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [([1, 2, 3], 0), ([3, 1, 2.9], 1), ([0, 2, 0, 2, 0], 3), ([5, 5, 5], 0), ([0, 10, 9, 10, 9, 20], 0), ([1], 0)],
+)
+def test_turns_are_counted_above_a_fifth_of_the_range(values: list[float], count: int) -> None:
+    assert turns(values) == count
+    assert turns([-v for v in values]) == count
+
+
+def test_a_curve_oscillates_with_two_turns(tmp_path: Path) -> None:
+    keep(tmp_path, "crammed-bert", "plain", hfc_lfc=[1.0, 3.0, 1.0, 3.0], effective_rank=[1.0, 2.0, 3.0, 2.0])
+    (said,) = oscillation_in_words(kept_groups(Context(runs=tmp_path), []))
+    assert "HFC/LFC 2, effective rank 1 and cosine similarity 0; it oscillates by HFC/LFC (two turns or more)" in said
+
+
+def test_superglue_shows_scores_beside_the_most_frequent_label(tmp_path: Path) -> None:
+    folder = keep(tmp_path, "crammed-bert", "plain")
+    scores = {"RTE": {0: {"score": 0.5}, 1: {"score": 0.6}}, "CB": {0: {"score": 0.9}, 1: {"score": 0.91}}}
+    guess = {"RTE": {"score": 0.53}, "CB": {"score": 0.5}}
+    SuperGlue({"reference": "x"}, {}, scores, guess).save(folder / "superglue.json")
+    result = find_item("superglue").run(Context(runs=tmp_path))
+    rows = {str(row[0]): row for row in result.tables[0].rows}
+    assert rows["RTE"][2:] == ["55.0 ± 7.1 (n=2)", "53.0"]
+    assert rows["COPA"][2:] == [None, None]
+    (chance,) = [note for note in result.notes if note.startswith("near chance")]
+    assert "RTE" in chance
+    assert "CB" not in chance
+    assert json.dumps(result.to_json())
+
+
+def test_figures_2_and_4_show_the_kept_models(tmp_path: Path, measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path / "none"))
+    runs = tmp_path / "runs"
+    (keep(runs, "crammed-bert", "plain") / "measurement.json").write_bytes(measured.read_bytes())
+    keep(runs, "crammed-bert", "sharpening", hfc_lfc=[2.0] * 4)
+    two = find_item("fig2").run(Context(runs=runs))
+    assert "fig2-crammed-bert" in two.figures
+    assert any(table.title.startswith("The Pile: crammed-bert, trained on Wikipedia and books") for table in two.tables)
+    assert ["crammed-bert", "sharpening", "HFC/LFC", "+100 %", "+100 %", None] in list(two.tables[-1].rows)
+    four = find_item("fig4").run(Context(runs=runs, limit=1))
+    assert any(str(row[0]).startswith("Cram. Bert on Wikipedia and books") for row in four.tables[0].rows)
+    assert any("it does not oscillate" in note for note in four.notes)
