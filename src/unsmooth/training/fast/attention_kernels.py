@@ -161,12 +161,16 @@ def backward_keys_kernel(
 
 @triton.jit
 def _visit_keys(
-    query, gradient, sums, products, k, v, start, tokens, stride, scale, d_query, SIZE: tl.constexpr, DIM: tl.constexpr
-):
-    """What one tile of keys adds to dQ; keys after the last token are zeros and add nothing."""
+    query, gradient, sums, products, k, v, start, tokens, stride, scale, d_query,
+    SIZE: tl.constexpr, DIM: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    """What one tile of keys adds to dQ."""
     key = _load(k, start, tokens, stride, SIZE, DIM)
     value = _load(v, start, tokens, stride, SIZE, DIM)
-    weights = tl.exp2(tl.dot(query, tl.trans(key)) * scale - sums[:, None])
+    scores = tl.dot(query, tl.trans(key)) * scale
+    if REST:  # keys after the last token are zeros, and their score is too: far above one whose own scores are all low
+        scores = tl.where((start + tl.arange(0, SIZE) < tokens)[None, :], scores, float("-inf"))
+    weights = tl.exp2(scores - sums[:, None])
     d_scores = weights * (tl.dot(gradient, tl.trans(value)) - products[:, None])
     return tl.dot(d_scores.to(key.dtype), key, d_query)
 
@@ -182,10 +186,10 @@ def _backward_queries(
     d_query = tl.zeros([SIZE, DIM], tl.float32)
     for i in tl.range(FULL):
         d_query = _visit_keys(query, gradient, sums, products, k, v, i * VISIT, tokens, stride, scale, d_query,
-                              VISIT, DIM)  # fmt: skip
+                              VISIT, DIM, False)  # fmt: skip
     if REST > 0:
         d_query = _visit_keys(query, gradient, sums, products, k, v, FULL * VISIT, tokens, stride, scale, d_query,
-                              REST, DIM)  # fmt: skip
+                              REST, DIM, True)  # fmt: skip
     _store(d_q, d_query * root, start, tokens, stride, SIZE, DIM)
 
 
