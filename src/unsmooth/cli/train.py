@@ -25,7 +25,7 @@ RecipeName = Annotated[
     typer.Argument(
         metavar="RECIPE",
         help="Images: cifar100, cifar100-fast (patch 4, to try things), cifar100-depth6, cifar100-depth24, "
-        "cifar100-depth36, tiny-imagenet. Text: crammed-bert, small-text.",
+        "cifar100-depth36, tiny-imagenet, imagenet, imagenet-90. Text: crammed-bert, small-text.",
     ),
 ]
 DataPath = Annotated[

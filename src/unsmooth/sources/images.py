@@ -19,7 +19,14 @@ MOST_PIXELS = 1 << 24
 
 
 def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:
-    """Scale the short side (or both) to size / crop, cut the centre, subtract the mean, divide by the deviation."""
+    """The centre of an image, the mean subtracted, divided by the deviation."""
+    pixels = torch.from_numpy(np.asarray(centre(image, spec), dtype=np.float32)).permute(2, 0, 1) / 255
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (spec.mean, spec.std))
+    return (pixels - mean) / std
+
+
+def centre(image: Any, spec: ImageInput) -> Any:
+    """Scale the short side (or both) to size / crop, cut the centre."""
     from PIL import Image
 
     resample = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}.get(
@@ -29,12 +36,8 @@ def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:
     short = max(spec.size, int(spec.size / spec.crop + 1e-6))
     scaled = tuple(short if spec.squash else int(short * side / min(image.size)) for side in image.size)
     left, top = (round((side - spec.size) / 2) for side in scaled)
-    centre = (left, top, left + spec.size, top + spec.size)
+    kept = (left, top, left + spec.size, top + spec.size)
     if scaled[0] * scaled[1] > MOST_PIXELS:
-        box = [edge * image.size[i % 2] / scaled[i % 2] for i, edge in enumerate(centre)]
-        image = image.resize((spec.size, spec.size), resample, box=box)
-    else:
-        image = (image if scaled == image.size else image.resize(scaled, resample)).crop(centre)
-    pixels = torch.from_numpy(np.asarray(image, dtype=np.float32)).permute(2, 0, 1) / 255
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (spec.mean, spec.std))
-    return (pixels - mean) / std
+        box = [edge * image.size[i % 2] / scaled[i % 2] for i, edge in enumerate(kept)]
+        return image.resize((spec.size, spec.size), resample, box=box)
+    return (image if scaled == image.size else image.resize(scaled, resample)).crop(kept)

@@ -61,7 +61,8 @@ def _load(reference: str, weights: str | Path | None, random_init: bool, options
             return _hugging_face(reference, str(folder), None, False, {})
         model, config = load_trained(reference)
         size = int(config["arguments"].get("img_size", 224))
-        images = ImageInput(size=size, mean=tuple(config["mean"]), std=tuple(config["std"]))
+        crop = float(config.get("crop", 1.0))
+        images = ImageInput(size=size, mean=tuple(config["mean"]), std=tuple(config["std"]), crop=crop)
         return LoadedModel(model, reference, "images", image_input=images)
     raise OptionError(
         f"expected a model as {', '.join(f'{s}:NAME' for s in SCHEMES)} or the path of a checkpoint, got "

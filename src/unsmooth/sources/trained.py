@@ -126,6 +126,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         values = config.get(key)
         if not (isinstance(values, list) and len(values) == 3 and all(_number(v) and v > least for v in values)):
             raise CheckpointError(f"{path}: expected {key} as three numbers, got {values!r}")
+    if not _number(crop := config.get("crop", 1.0)) or not 0 < crop <= 1:
+        raise CheckpointError(f"{path}: expected crop as a share of the image, got {crop!r}")
     if not isinstance(config.get("recipe") or {}, dict) or not isinstance(config.get("class_names") or [], list):
         raise CheckpointError(f"{path}: its recipe or class_names are not what train writes: train again")
     return config

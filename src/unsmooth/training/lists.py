@@ -17,6 +17,7 @@ from unsmooth.training.engine.loop import TrainingError, default_device, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
 from unsmooth.training.engine.run import Run
 from unsmooth.training.tasks import find_recipe
+from unsmooth.training.tasks.images.data import KeptImages
 
 
 def list_names() -> list[str]:
@@ -57,7 +58,7 @@ def train_all(
 
     `results` is where each model's measurement, explanation and scores go, beside its record.
     """
-    started, longest = time.monotonic(), 0.0
+    started, longest, data = time.monotonic(), 0.0, KeptImages(data)
     for run in runs:
         target, failed = records / f"{run.name}.json", records / f"{run.name}.failed.json"
         if target.exists() or failed.exists():
@@ -67,6 +68,7 @@ def train_all(
         if left < longest:
             say(f"{run.name}: not started, {left:.0f} s left")
             break
+        say(f"{run.name}: started")
         before, folder = time.monotonic(), out / run.name
         try:
             record = train(run, data, folder, **options)

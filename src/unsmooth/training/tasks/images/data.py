@@ -7,9 +7,10 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -59,18 +60,32 @@ class ImageSet:
         return torch.cat([part.float().mean((2, 3)) / 255 for part in self.pixels.split(4096)])
 
 
+class KeptImages(str):
+    """The path of a data set that runs read one after the other: each split is read once."""
+
+    splits: dict[str, ImageSet]
+
+    def __new__(cls, path: str | Path) -> Self:
+        """Nothing is read yet."""
+        found = super().__new__(cls, path)
+        found.splits = {}
+        return found
+
+    def load(self, split: str) -> ImageSet:
+        """The split, read when it is first asked for."""
+        if split not in self.splits:
+            self.splits[split] = load_images(str(self), split)
+        return self.splits[split]
+
+
 def load_images(path: str | Path, split: str) -> ImageSet:
     """Read one split (`train` or `test`) from any of the layouts we know, or `hub:NAME` through `datasets`."""
+    if isinstance(path, KeptImages):
+        return path.load(split)
     if str(path).startswith("hub:"):
         return _canonical(_from_hub(str(path).removeprefix("hub:"), split), f"{split} of {path}")
-    if not str(path):  # a shell variable that is not set; as a path it would be the current folder
-        raise DataError(f"the path of the data is empty: expected {EXPECTED}")
-    path = Path(path).expanduser()
-    if not path.exists():
-        raise DataError(f"no data at {path}: expected {EXPECTED}")
-    if path.is_file():
-        raise DataError(f"{path} is a file: expected the folder that holds it, with {EXPECTED}")
-    parquet = _parquet_files(path, split)
+    path = data_folder(path, EXPECTED)
+    parquet = parquet_files(path, _folder_names(split))
     pickled = next(iter(sorted(path.glob(f"**/cifar-100-python/{split}"))), None)
     folder = next((path / name for name in _folder_names(split) if (path / name).is_dir()), None)
     if parquet:
@@ -84,9 +99,21 @@ def load_images(path: str | Path, split: str) -> ImageSet:
     return _canonical(found, f"{split} at {path}")
 
 
-def _parquet_files(path: Path, split: str) -> list[Path]:
-    """The shards of one data set, in the folder or somewhere below it."""
-    patterns = [f"**/{name}{end}.parquet" for name in _folder_names(split) for end in ("-*", "")]
+def data_folder(path: str | Path, expected: str) -> Path:
+    """The folder that a user named, or an error that says what should be there."""
+    if not str(path):  # a shell variable that is not set; as a path it would be the current folder
+        raise DataError(f"the path of the data is empty: expected {expected}")
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise DataError(f"no data at {path}: expected {expected}")
+    if path.is_file():
+        raise DataError(f"{path} is a file: expected the folder that holds it, with {expected}")
+    return path
+
+
+def parquet_files(path: Path, names: tuple[str, ...]) -> list[Path]:
+    """The shards of one split, in the folder or somewhere below it; of several names the first that is there."""
+    patterns = [f"**/{name}{end}.parquet" for name in names for end in ("-*", "")]
     files = next((found for pattern in patterns if (found := sorted(path.glob(pattern)))), [])
     folders = sorted({str(file.parent.relative_to(path)) for file in files})
     if len(folders) > 1:
@@ -152,31 +179,50 @@ def _decode_jpeg(blob: bytes) -> UInt8[np.ndarray, "channel height width"] | Non
 
 
 def _stack(arrays: list[Any], labels: list[Any], names: tuple[str, ...]) -> ImageSet:
-    if strange := [y for y in labels if not isinstance(y, int)]:
-        raise DataError(f"labels must be whole numbers 0, 1, 2, …; found {strange[0]!r}: number the classes")
+    numbers = whole_numbers(labels)
     sizes = {a.shape for a in arrays}
     if len(sizes) > 1:
         raise DataError(f"all images of a split must have one size; found {sorted(sizes)[:4]}: resize them first")
     pixels = torch.from_numpy(np.stack(arrays)) if arrays else torch.zeros(0, 3, 1, 1, dtype=torch.uint8)
-    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), names)
+    return ImageSet(pixels, numbers, names)
+
+
+def whole_numbers(labels: list[Any]) -> Int64[Tensor, image]:
+    """Labels as a tensor."""
+    if strange := [y for y in labels if not isinstance(y, int)]:
+        raise DataError(f"labels must be whole numbers 0, 1, 2, …; found {strange[0]!r}: number the classes")
+    return torch.tensor(labels, dtype=torch.int64)
+
+
+@contextmanager
+def parquet_errors(file: Path) -> Iterator[None]:
+    """What pyarrow says of a damaged file, in our words."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingExtraError.needed("pyarrow", "train", "reading parquet") from error
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{file} is truncated or not parquet ({error}): download or write it again") from error
+
+
+def image_and_label(columns: list[str], file: Path) -> tuple[str, str]:
+    """The columns that hold images and labels."""
+    return _pick(columns, IMAGE_COLUMNS, file), _pick(columns, LABEL_COLUMNS, file)
 
 
 def _from_parquet(files: list[Path]) -> ImageSet:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError.needed("pyarrow", "train", "reading parquet") from error
     arrays: list[Any] = []
     labels: list[int] = []
     names: tuple[str, ...] = ()
     for file in files:
-        try:
+        with parquet_errors(file):
+            import pyarrow.parquet as pq
+
             table = pq.read_table(file)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{file} is truncated or not parquet ({error}): download or write it again") from error
-        image, label = (_pick(table.column_names, c, file) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
-        names = names or _class_names(table.schema.metadata or {}, label)
+        image, label = image_and_label(table.column_names, file)
+        names = names or class_names(table.schema.metadata or {}, label)
         values = table.column(image).to_pylist()
         blobs = [value.get("bytes") if isinstance(value, dict) else value for value in values]
         arrays += _decode_all(blobs, [f"{file}, row {row}" for row in range(len(blobs))])
@@ -184,18 +230,28 @@ def _from_parquet(files: list[Path]) -> ImageSet:
     return _stack(arrays, labels, names)
 
 
-def _from_hub(name: str, split: str) -> ImageSet:
-    """A data set of the Hugging Face hub, for example uoft-cs/cifar100."""
+def hub_rows(name: str, splits: tuple[str, ...], decode: bool = True) -> tuple[Any, str, str]:
+    """A data set of the Hugging Face hub, of several splits the first that is there; its image and label columns."""
     try:
         import datasets
     except ImportError as error:
         raise MissingExtraError.needed("datasets", "data", "downloading data") from error
-    try:
-        found = datasets.load_dataset(name, split=split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"cannot load {split} of hub:{name} ({error}): check the name, or give a local path") from error
-    image, label = (_pick(found.column_names, c, Path(name)) for c in (IMAGE_COLUMNS, LABEL_COLUMNS))
-    found = found.cast_column(image, datasets.Image(mode="RGB"))
+    for number, split in enumerate(splits, 1):
+        try:
+            found = datasets.load_dataset(name, split=split)
+            break
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            if number == len(splits):
+                said = f"cannot load {split} of hub:{name} ({error}): check the name, or give a local path"
+                raise DataError(said) from error
+    image, label = image_and_label(found.column_names, Path(name))
+    kind = datasets.Image(mode="RGB") if decode else datasets.Image(decode=False)
+    return found.cast_column(image, kind), image, label
+
+
+def _from_hub(name: str, split: str) -> ImageSet:
+    """Such a data set in memory, for example uoft-cs/cifar100."""
+    found, image, label = hub_rows(name, (split,))
     arrays = [np.asarray(row).transpose(2, 0, 1) for row in found[image]]
     return _stack(arrays, list(found[label]), tuple(getattr(found.features[label], "names", ())))
 
@@ -207,7 +263,8 @@ def _pick(columns: list[str], wanted: tuple[str, ...], file: Path) -> str:
     raise DataError(f"{file} has no column {' or '.join(wanted)}: its columns are {', '.join(columns)}; rename one")
 
 
-def _class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
+def class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
+    """What `datasets` calls the classes."""
     try:
         return tuple(json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"])
     except (KeyError, TypeError, ValueError):  # not there, or not what `datasets` writes: the names only help
@@ -233,10 +290,16 @@ def _from_torchvision(file: Path) -> ImageSet:
     return ImageSet(pixels, torch.tensor(data.targets), tuple(data.classes))
 
 
-def _from_folders(folder: Path) -> ImageSet:
+def class_folders(folder: Path) -> list[Path]:
+    """By name, which numbers the classes."""
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not classes:
         raise DataError(f"{folder} has no class folders: expected one folder of images per class")
+    return classes
+
+
+def _from_folders(folder: Path) -> ImageSet:
+    classes = class_folders(folder)
     arrays: list[Any] = []
     labels: list[int] = []
     for number, path in enumerate(classes):

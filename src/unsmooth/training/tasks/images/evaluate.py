@@ -71,7 +71,11 @@ def evaluate(
     precision: str | None = None,
 ) -> Scores:
     """Accuracy, cross-entropy and expected calibration error on these images."""
-    logits = logits_of(model, pixels, recipe, batch_size, precision)
+    return scores_of(logits_of(model, pixels, recipe, batch_size, precision), labels)
+
+
+def scores_of(logits: Float[Tensor, "image classes"], labels: Int64[Tensor, image]) -> Scores:
+    """The same from class scores."""
     labels = labels.to(logits.device)
     confidence, guess = logits.softmax(-1).max(-1)
     right = guess == labels

@@ -7,13 +7,13 @@ import inspect
 import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.sources.files import read_object, write_result
@@ -23,9 +23,19 @@ from unsmooth.training.engine.recipe import PRECISIONS
 from unsmooth.training.engine.record import circumstances
 from unsmooth.training.tasks.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt_all
 from unsmooth.training.tasks.images.data import ImageSet, load_images
+from unsmooth.training.tasks.images.encoded import open_encoded
 from unsmooth.training.tasks.images.evaluate import Scores, evaluate, normalised
 from unsmooth.training.tasks.images.recipe import ImageRecipe
-from unsmooth.training.tasks.images.subset import check_images, same_classes
+from unsmooth.training.tasks.images.stream import (
+    Centres,
+    Tally,
+    evaluate_stream,
+    first_centres,
+    image_input,
+    loader_of,
+    workers_for,
+)
+from unsmooth.training.tasks.images.subset import check_encoded, check_images, same_classes
 
 NAME = "regenerated CIFAR-100-C"
 DEFINITION = "After each block: Frobenius HFC/LFC, signed cosine over pairs, effective rank from σ; all tokens"
@@ -103,13 +113,15 @@ def evaluate_trained(
         raise CheckpointError(f"{folder / CONFIG} is not complete: it has no recipe; train again")
     model, config = load_trained(reference)
     recipe, model = ImageRecipe.from_dict(config["recipe"]), model.to(device)
-    test = load_images(data, "test")
-    check_images(test, recipe, "test", remedy=False)
-    same_classes(config.get("class_names") or (), test.class_names, "the model and the data")
-    if samples is not None:
-        test = test.take(torch.arange(min(samples, len(test))))
-    clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision)
-    shown = test.pixels[:metric_images]
+    names = config.get("class_names") or ()
+    if recipe.stream:
+        if corruptions:
+            raise OptionError("corruptions are those of CIFAR-100-C, for images of 32 px: leave --corruptions out")
+        clean, shown = _on_stream(model, data, recipe, names, samples, metric_images, precision)
+    else:
+        test = _test_images(data, recipe, names, samples)
+        clean = evaluate(model, test.pixels, test.labels, recipe, batch_size, precision)
+        shown = test.pixels[:metric_images]
     options: dict[str, Any] = {"corruptions": corruptions, "samples": samples, "batch_size": batch_size, "seed": seed}
     options |= {"metric_images": metric_images, "precision": precision}
     return Evaluation(
@@ -128,6 +140,27 @@ def evaluate_trained(
         if corruptions
         else None,
     )
+
+
+def _test_images(data: str | Path, recipe: ImageRecipe, names: Sequence[str], samples: int | None) -> ImageSet:
+    test = load_images(data, "test")
+    check_images(test, recipe, "test", remedy=False)
+    same_classes(names, test.class_names, "the model and the data")
+    return test if samples is None else test.take(torch.arange(min(samples, len(test))))
+
+
+def _on_stream(
+    model: nn.Module, data: str | Path, recipe: ImageRecipe, names: Sequence[str], samples: int | None, shown: int,
+    precision: str,
+) -> tuple[Scores, Tensor]:  # fmt: skip
+    """Scores on images that stay on disk, and the first of them."""
+    test, spec = open_encoded(data, "test"), image_input(recipe)
+    check_encoded(test.labels, test.class_names, recipe, "test", remedy=False)
+    same_classes(names, test.class_names, "the model and the data")
+    centres, device = Centres(test, spec, samples), next(model.parameters()).device
+    loader = loader_of(centres, range(len(centres)), workers_for(device))
+    tally = Tally(recipe.unreadable == "refuse")
+    return evaluate_stream(model, loader, recipe, tally, precision), first_centres(test, spec, shown)
 
 
 def shown_name(reference: str) -> str:

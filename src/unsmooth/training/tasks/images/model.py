@@ -43,6 +43,7 @@ def save_model(
         "arguments": recipe.timm_arguments,
         "mean": list(recipe.mean),
         "std": list(recipe.std),
+        **({"crop": recipe.test_crop} if recipe.stream else {}),
         **about,
         "recipe": recipe.as_dict(),
     }

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from jaxtyping import Int64
+from torch import Tensor
 
 from unsmooth.errors import DataError, OptionError
 from unsmooth.training.tasks.images.data import ImageSet, load_images
@@ -24,15 +26,18 @@ def keep_fraction(images: ImageSet, fraction: float, subset: int = 0) -> ImageSe
     """
     if not 0 < fraction <= 1:
         raise OptionError(f"fraction must lie in (0, 1], got {fraction}")
-    if fraction == 1:
-        return images
+    return images if fraction == 1 else images.take(members_of(images.labels, fraction, subset))
+
+
+def members_of(labels: Int64[Tensor, image], fraction: float, subset: int = 0) -> Int64[Tensor, kept]:
+    """Which images such a share holds, in their order."""
     kept = []
-    for label in images.labels.unique().tolist():
-        members = (images.labels == label).nonzero()[:, 0]
+    for label in labels.unique().tolist():
+        members = (labels == label).nonzero()[:, 0]
         if subset:
             members = members[_shuffled(len(members), f"subset {subset}, class {label}")]
         kept.append(members[: max(1, round(fraction * len(members)))])
-    return images.take(torch.cat(kept).sort().values)
+    return torch.cat(kept).sort().values
 
 
 def _shuffled(count: int, seed: str) -> list[int]:
@@ -42,20 +47,32 @@ def _shuffled(count: int, seed: str) -> list[int]:
     return sorted(range(count), key=keys.__getitem__)
 
 
+Refusal = Callable[[str, object, str], DataError]  # what was expected, what was found, what to do
+
+
+def _refusal(remedy: bool) -> Refusal:
+    def refuse(expected: str, found: object, advice: str) -> DataError:
+        hint = advice if remedy else "evaluate on the data that the model was trained on"
+        return DataError(f"expected {expected}, found {found}: {hint}")
+
+    return refuse
+
+
+def _check_count(count: int, recipe: ImageRecipe, split: str, refuse: Refusal) -> None:
+    wanted = recipe.train_images if split == "train" else recipe.test_images
+    if wanted and count != wanted:
+        advice = f"is a shard missing? (--set {split}_images=0 takes any number)"
+        raise refuse(f"{wanted} {split} images", count, advice)
+
+
 def check_images(images: ImageSet, recipe: ImageRecipe, split: str, remedy: bool = True) -> None:
     """Counts, classes, size and channel means against the recipe, with an error that names the difference.
 
     `remedy` says how to change the recipe; a trained model's cannot be changed any more.
     """
 
-    def refuse(expected: str, found: object, advice: str) -> DataError:
-        hint = advice if remedy else "evaluate on the data that the model was trained on"
-        return DataError(f"expected {expected}, found {found}: {hint}")
-
-    wanted = recipe.train_images if split == "train" else recipe.test_images
-    if wanted and len(images) != wanted:
-        advice = f"is a shard missing? (--set {split}_images=0 takes any number)"
-        raise refuse(f"{wanted} {split} images", len(images), advice)
+    refuse = _refusal(remedy)
+    _check_count(len(images), recipe, split, refuse)
     shape, size = tuple(images.pixels.shape[1:]), recipe.image_size
     if shape != (3, size, size):
         raise refuse(
@@ -63,22 +80,35 @@ def check_images(images: ImageSet, recipe: ImageRecipe, split: str, remedy: bool
             "×".join(map(str, shape)),
             "resize them, or --set image_size=… (squares, a multiple of patch_size)",
         )
-    found = images.labels.unique().tolist()
+    _check_labels(images.labels, images.class_names, recipe, split, refuse)
+    _check_means(images, recipe, split, refuse)
+
+
+def check_encoded(
+    labels: Int64[Tensor, image], names: tuple[str, ...], recipe: ImageRecipe, split: str, remedy: bool = True
+) -> None:
+    """The same for images that stay on disk, as far as it can be known without decoding them."""
+    refuse = _refusal(remedy)
+    _check_count(len(labels), recipe, split, refuse)
+    _check_labels(labels, names, recipe, split, refuse)
+
+
+def _check_labels(
+    labels: Int64[Tensor, image], names: tuple[str, ...], recipe: ImageRecipe, split: str, refuse: Refusal
+) -> None:
+    found = labels.unique().tolist()
     if found[0] < 0 or found[-1] >= recipe.classes:
         advice = "number the classes from 0" + (f", or --set classes={found[-1] + 1}" if found[0] == 0 else "")
         raise refuse(f"{split} labels in 0…{recipe.classes - 1}", f"{found[0]}…{found[-1]}", advice)
     if len(found) != recipe.classes:
         missing = sorted(set(range(recipe.classes)) - set(found))
-        named = [f"{y} ({images.class_names[y]})" if y < len(images.class_names) else str(y) for y in missing]
+        named = [f"{y} ({names[y]})" if y < len(names) else str(y) for y in missing]
         advice = f"no image has the label {', '.join(named[:4])}{', …' if len(named) > 4 else ''}"
         advice += f"; --set classes={len(found)}?" if missing[0] > found[-1] > 0 else ""  # one class is no task
         raise refuse(f"{recipe.classes} classes in {split}", len(found), advice)
-    _check_means(images, recipe, split, refuse)
 
 
-def _check_means(
-    images: ImageSet, recipe: ImageRecipe, split: str, refuse: Callable[[str, object, str], DataError]
-) -> None:
+def _check_means(images: ImageSet, recipe: ImageRecipe, split: str, refuse: Refusal) -> None:
     """The means of few images vary with their choice: three standard errors are no difference."""
     means, errors = images.channel_means(), images.standard_errors()
     for mean, error, expected in zip(means, errors, recipe.mean, strict=True):

@@ -17,7 +17,7 @@ from unsmooth.training.engine.observe import observe
 from unsmooth.training.engine.run import Run
 from unsmooth.training.engine.schedule import warmup_cosine
 from unsmooth.training.engine.step import Speed
-from unsmooth.training.engine.task import Batch, FastPath, Optimisation, Rows, Task
+from unsmooth.training.engine.task import Batch, FastPath, Rows, Task
 from unsmooth.training.fast import FastViT
 from unsmooth.training.tasks.images.augment import Colours, augment, draw_epoch
 from unsmooth.training.tasks.images.data import ImageSet
@@ -31,6 +31,8 @@ class ImageTask(Task):
     """Images and labels on the device, augmented there; an epoch is one chunk."""
 
     unit = "epoch"
+    recipe: ImageRecipe
+    class_names: tuple[str, ...]
 
     def __init__(
         self,
@@ -53,9 +55,7 @@ class ImageTask(Task):
         self.colours = Colours.of(recipe, device)
         self.chunk = self.per_unit = len(images) // recipe.batch_size
         self.every, self.total = self.chunk * recipe.every, self.chunk * (epochs or recipe.epochs)
-        self.optimisation = Optimisation(
-            weight_decay=recipe.weight_decay, clip_norm=recipe.clip_norm, precision=recipe.precision
-        )
+        self.optimisation, self.class_names = recipe.optimisation, test.class_names
 
     def stream(self, step: int) -> Iterator[Rows]:
         """Epoch after epoch: which images, and every draw of their augmentation."""
@@ -90,8 +90,7 @@ class ImageTask(Task):
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
         """A plain timm model with its preprocessing and class names."""
-        names = self.test.class_names
-        classes = {"class_names": list(names)} if names else {}
+        classes = {"class_names": list(self.class_names)} if self.class_names else {}
         return save_model(model, folder, self.recipe, {**about, **classes})
 
     def fast_path(self, speed: Speed, half: bool) -> FastPath:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from unsmooth.models import view
 from unsmooth.sources.files import cache_folder
 from unsmooth.training.engine.observe import observe
+from unsmooth.training.engine.order import Order
 from unsmooth.training.engine.run import Run
 from unsmooth.training.engine.schedule import triangle
 from unsmooth.training.engine.step import Speed, autocast
@@ -22,7 +23,6 @@ from unsmooth.training.fast.encoder import FastEncoder, fits
 from unsmooth.training.tasks.text.corpus import Corpus, open_corpus
 from unsmooth.training.tasks.text.masking import Hidden, draw_hidden, hide
 from unsmooth.training.tasks.text.model import build_model, masked_logits, save_model
-from unsmooth.training.tasks.text.order import Order
 from unsmooth.training.tasks.text.recipe import TextRecipe
 
 EVALUATED = 128  # sequences at once

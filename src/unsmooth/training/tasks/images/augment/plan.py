@@ -79,6 +79,7 @@ def draw_steps(index: Int64[Tensor, "step batch"], recipe: ImageRecipe, rng: tor
     skipped = uniform(steps, size, layers) > recipe.rand_augment_prob
     noise = torch.randn(steps, size, layers, generator=rng, dtype=torch.float64)
     lam, box = _mixing(steps, recipe, rng)
+    crops = recipe.crop_area and not recipe.stream  # a stream's images are cropped where they are decoded
     return EpochPlan(
         index=index,
         crop=offsets,
@@ -89,7 +90,7 @@ def draw_steps(index: Int64[Tensor, "step batch"], recipe: ImageRecipe, rng: tor
         bicubic=(uniform(steps, size, layers) > 0.5) | recipe.rand_augment_bicubic,
         lam=lam,
         box=box,
-        part=draw_crops((steps, size), recipe.crop_area, recipe.image_size, rng) if recipe.crop_area else None,
+        part=draw_crops((steps, size), recipe.crop_area, recipe.image_size, rng) if crops else None,
         erased=draw_erased((steps, size), recipe.erase_prob, recipe.image_size, rng) if recipe.erase_prob else None,
     )
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unsmooth.errors import OptionError
-from unsmooth.training.tasks.text.order import Order
+from unsmooth.training.engine.order import Order
 
 
 @given(sequences=st.integers(1, 30), cuts=st.lists(st.integers(0, 25), min_size=1, max_size=8))
@@ -28,5 +28,5 @@ def test_each_pass_holds_every_sequence_once_and_passes_differ() -> None:
 
 
 def test_nothing_to_order_is_refused() -> None:
-    with pytest.raises(OptionError, match="at least one sequence"):
+    with pytest.raises(OptionError, match="at least one sample"):
         Order(0, 0)

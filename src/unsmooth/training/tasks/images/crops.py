@@ -1,0 +1,71 @@
+"""From the bytes of a picture of any size to the square that a model sees; done in worker processes."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+
+from unsmooth.errors import DataError
+from unsmooth.sources.images import centre
+from unsmooth.sources.loaded import ImageInput
+
+Square = UInt8[np.ndarray, "channel size size"]
+RATIO = (3 / 4, 4 / 3)
+
+
+def random_crop(blob: Any, size: int, least: float, seed: int) -> Square:
+    """torchvision's random resized crop, at least the share `least` of the picture; the same for the same seed.
+
+    A JPEG is decoded at the half, quarter or eighth that still holds enough pixels, which saves most of the time.
+    """
+    from PIL import Image
+    from torchvision.transforms import RandomResizedCrop
+
+    with _reading(), Image.open(_file(blob)) as image:
+        width, height = image.size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            top, left, tall, wide = RandomResizedCrop.get_params(image, [least, 1.0], list(RATIO))
+        drafted = image.draft("RGB", (math.ceil(width * size / wide), math.ceil(height * size / tall)))
+        scaled = drafted[1][2:] if drafted else (width, height)  # not image.size: a last part of a pixel counts there
+        across, down = scaled[0] / width, scaled[1] / height
+        box = (left * across, top * down, (left + wide) * across, (top + tall) * down)
+        return _array(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC, box=box))
+
+
+def centre_crop(blob: Any, spec: ImageInput) -> Square:
+    """The picture as it is evaluated: scaled whole, its centre cut."""
+    from PIL import Image
+
+    with _reading(), Image.open(_file(blob)) as image:
+        return _array(centre(image.convert("RGB"), spec))
+
+
+def _file(blob: Any) -> io.BytesIO:
+    if not isinstance(blob, bytes):
+        raise DataError("it cannot be read" if blob is None else f"it is of type {type(blob).__name__}")
+    return io.BytesIO(blob)
+
+
+def _array(image: Any) -> Square:
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Whatever Pillow says of a damaged picture, as a DataError."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        yield
+    except UnidentifiedImageError as error:
+        raise DataError("it has no format that Pillow knows") from error
+    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise DataError(str(error)) from error

@@ -1,0 +1,291 @@
+"""A labelled image set that stays on disk: which images there are, and the bytes of some of them.
+
+Class folders and tar shards give any image at once; parquet gives row groups, so its images come in `blocks`. Nothing
+is decoded here. Objects of these classes go to worker processes: they hold paths and numbers, no open files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from unsmooth.errors import DataError
+from unsmooth.sources.files import cache_folder, write_atomically
+from unsmooth.sources.paths import IMAGES
+from unsmooth.training.tasks.images import data as in_memory
+
+EXPECTED = (
+    "train/ and val/ with one folder per class, parquet (train-*.parquet, validation-*.parquet), "
+    "tar shards (*train*.tar, *val*.tar: KEY.jpg and KEY.cls), or hub:NAME"
+)
+HELD_OUT = ("val", "validation", "test")  # `test` last: ImageNet's has no labels
+
+
+class Encoded(ABC):
+    """Images of one split, numbered in the order of their names."""
+
+    labels: Int64[Tensor, image]
+    class_names: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()  # sizes of what is read at once; empty: any image alone
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def name(self, index: int) -> str:
+        """Where an image lies, for messages."""
+
+    @abstractmethod
+    def read(self, index: Sequence[int]) -> list[Any]:
+        """The bytes of these images; whatever is there, if it is no image."""
+
+    @abstractmethod
+    def listing(self) -> Iterator[str]:
+        """What a hash of the set is made of, beside the labels: names, and sizes where they cost nothing."""
+
+    def key(self) -> str:
+        """A short hash of names and labels, not of pixels: a run that goes on with other data is another run."""
+        digest = hashlib.blake2b(self.labels.numpy().tobytes(), digest_size=8)
+        for line in self.listing():
+            digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+        return digest.hexdigest()
+
+
+class Files(Encoded):
+    """One folder per class."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        classes = in_memory.class_folders(folder)
+        found = [sorted(_image_names(path)) for path in classes]
+        self.class_names = tuple(path.name for path in classes)
+        self.labels = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor([len(names) for names in found]))
+        self.names = [name for names in found for name in names]
+
+    def _path(self, index: int) -> Path:
+        return self.folder / self.class_names[int(self.labels[index])] / self.names[index]
+
+    def name(self, index: int) -> str:
+        """The file's path."""
+        return str(self._path(index))
+
+    def read(self, index: Sequence[int]) -> list[Any]:
+        """Each file as it is; None for one that cannot be read."""
+        return [_bytes_of(self._path(i)) for i in index]
+
+    def listing(self) -> Iterator[str]:
+        """Names of classes and files: the sizes of a million files would take minutes on a network drive."""
+        yield from self.class_names
+        yield from self.names
+
+
+class Parquet(Encoded):
+    """Row groups of shards in the layout of Hugging Face."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files, self.groups, sizes, labels = files, [], [], []
+        for number, file in enumerate(files):
+            with in_memory.parquet_errors(file):
+                import pyarrow.parquet as pq
+
+                shard = pq.ParquetFile(file)
+                self.column, label = in_memory.image_and_label(shard.schema_arrow.names, file)
+                self.class_names = self.class_names or in_memory.class_names(shard.schema_arrow.metadata or {}, label)
+                sizes += [shard.metadata.row_group(g).num_rows for g in range(shard.num_row_groups)]
+                self.groups += [(number, g) for g in range(shard.num_row_groups)]
+                labels += shard.read([label]).column(label).to_pylist()
+        self.labels, self.blocks = in_memory.whole_numbers(labels), tuple(sizes)
+        self.starts = np.cumsum([0, *sizes])
+
+    def _place(self, index: int) -> tuple[int, int]:
+        group = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return group, index - int(self.starts[group])
+
+    def name(self, index: int) -> str:
+        """The shard, and the row in it."""
+        group, row = self._place(index)
+        number = self.groups[group][0]
+        first = next(g for g, (file, _) in enumerate(self.groups) if file == number)
+        return f"{self.files[number]}, row {row + int(self.starts[group] - self.starts[first])}"
+
+    def read(self, index: Sequence[int]) -> list[Any]:
+        """Each row group once, whatever the order of the images."""
+        import pyarrow.parquet as pq
+
+        places = [self._place(i) for i in index]
+        found: list[Any] = [None] * len(places)
+        for group in sorted({group for group, _ in places}):
+            number, inside = self.groups[group]
+            wanted = [at for at, place in enumerate(places) if place[0] == group]
+            with in_memory.parquet_errors(self.files[number]):
+                table = pq.ParquetFile(self.files[number]).read_row_group(inside, [self.column])
+            rows = table.column(self.column).take([places[at][1] for at in wanted]).to_pylist()
+            for at, value in zip(wanted, rows, strict=True):
+                found[at] = value.get("bytes") if isinstance(value, dict) else value
+        return found
+
+    def listing(self) -> Iterator[str]:
+        """Names and sizes of the shards."""
+        return (f"{file.name} {file.stat().st_size}" for file in self.files)
+
+
+class Tars(Encoded):
+    """Shards in the layout of webdataset: KEY.jpg beside KEY.cls (a number) or KEY.json (with a `label`)."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+        table = _tar_index(files)
+        self.place, self.labels = table[:, :3], torch.from_numpy(np.ascontiguousarray(table[:, 3]))
+
+    def name(self, index: int) -> str:
+        """The shard, and the image's number in it."""
+        number = int(self.place[index, 0])
+        first = int(np.searchsorted(self.place[:, 0], number))
+        return f"{self.files[number]}, image {index - first}"
+
+    def read(self, index: Sequence[int]) -> list[Any]:
+        """A piece of a shard each."""
+        return [self._piece(*map(int, self.place[i])) for i in index]
+
+    def _piece(self, number: int, offset: int, size: int) -> bytes | None:
+        try:
+            with self.files[number].open("rb") as file:
+                file.seek(offset)
+                return file.read(size)
+        except OSError:
+            return None
+
+    def listing(self) -> Iterator[str]:
+        """Names and sizes of the shards."""
+        return (f"{file.name} {file.stat().st_size}" for file in self.files)
+
+
+class Hub(Encoded):
+    """A data set of the Hugging Face hub, which `datasets` keeps on disk and maps into memory."""
+
+    def __init__(self, name: str, split: str) -> None:
+        names = HELD_OUT if split == "test" else (split,)
+        self.rows, self.column, label = in_memory.hub_rows(name, names, decode=False)
+        self.reference = f"hub:{name}"
+        self.class_names = tuple(getattr(self.rows.features[label], "names", ()))
+        self.labels = in_memory.whole_numbers(list(self.rows[label]))
+
+    def name(self, index: int) -> str:
+        """The data set, and the row in it."""
+        return f"{self.reference}, row {index}"
+
+    def read(self, index: Sequence[int]) -> list[Any]:
+        """Bytes, or the file that a row names."""
+        values = self.rows[list(index)][self.column]
+        return [v["bytes"] if v.get("bytes") is not None else _bytes_of(Path(v.get("path") or "")) for v in values]
+
+    def listing(self) -> Iterator[str]:
+        """What `datasets` calls the data."""
+        yield f"{self.reference} {getattr(self.rows, '_fingerprint', '')}"
+
+
+def open_encoded(path: str | Path, split: str) -> Encoded:
+    """One split (`train` or `test`, which is also called val and validation) of any of the layouts we know."""
+    if str(path).startswith("hub:"):
+        return Hub(str(path).removeprefix("hub:"), split)
+    path = in_memory.data_folder(path, EXPECTED)
+    names = HELD_OUT if split == "test" else (split,)
+    for name in names:
+        if files := in_memory.parquet_files(path, (name,)):
+            return _whole(Parquet(files), split, path)
+        if files := _tars(path, name):
+            return _whole(Tars(files), split, path)
+        if (path / name).is_dir():
+            return _whole(Files(path / name), split, path)
+    raise DataError(f"no {split} split at {path}: expected {EXPECTED}")
+
+
+def _whole(found: Encoded, split: str, path: Path) -> Encoded:
+    if not len(found):
+        raise DataError(f"{split} at {path} holds no images: expected {EXPECTED}")
+    return found
+
+
+def _image_names(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [
+            entry.name
+            for entry in entries
+            if not entry.name.startswith(".") and Path(entry.name).suffix.lower() in IMAGES and entry.is_file()
+        ]
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _tars(path: Path, name: str) -> list[Path]:
+    """By the word in the shard's name, or in that of its folder."""
+    found = sorted(path.glob("**/*.tar"))
+    return [p for p in found if name in p.stem.replace("_", "-").split("-") or p.parent.name == name]
+
+
+def _tar_index(files: list[Path]) -> Int64[np.ndarray, "image 4"]:
+    """Shard, offset, size and label of every image; kept in the cache, since reading all headers takes minutes."""
+    stamp = "\n".join(f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+    kept = cache_folder() / "tars" / f"{hashlib.blake2b(os.fsencode(stamp), digest_size=16).hexdigest()}.npy"
+    if kept.is_file():
+        try:
+            table: Int64[np.ndarray, "image 4"] = np.load(kept, allow_pickle=False)
+            return table
+        except (OSError, ValueError):
+            pass  # damaged: made again
+    rows = [(number, *entry) for number, file in enumerate(files) for entry in _tar_images(file)]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    file = io.BytesIO()
+    np.save(file, table)
+    write_atomically(kept, file.getvalue())
+    return table
+
+
+def _tar_images(file: Path) -> Iterator[tuple[int, int, int]]:
+    """Offset, size and label of a shard's images, in their order."""
+    images: dict[str, tuple[int, int]] = {}
+    labels: dict[str, int] = {}
+    try:
+        with tarfile.open(file, "r:") as shard:
+            for member in shard:
+                folder, _, base = member.name.rpartition("/")
+                stem, _, kind = base.partition(".")
+                key = f"{folder}/{stem}"
+                if not member.isfile() or base.startswith("."):
+                    continue
+                if f".{kind.lower()}" in IMAGES:
+                    images[key] = (member.offset_data, member.size)
+                elif kind.lower() in ("cls", "json"):
+                    content = shard.extractfile(member)
+                    labels |= {} if content is None else _label(key, kind.lower(), content.read())
+    except (tarfile.TarError, OSError) as error:
+        raise DataError(f"{file} is truncated or no plain tar ({error}): download or write it again") from error
+    if missing := [key for key in images if key not in labels]:
+        raise DataError(f"{file} has no label of {missing[0].lstrip('/')}: expected KEY.cls with a number beside it")
+    return ((offset, size, labels[key]) for key, (offset, size) in images.items())
+
+
+def _label(key: str, kind: str, content: bytes) -> dict[str, int]:
+    try:
+        found = json.loads(content)
+        number = found.get("label") if kind == "json" else found
+    except (ValueError, AttributeError):
+        number = None
+    return {key: number} if isinstance(number, int) and not isinstance(number, bool) else {}
