@@ -58,7 +58,7 @@ def test_bare_weights_are_not_said_to_be_folded() -> None:
 
 
 @pytest.mark.parametrize(("sharpening", "words"), [
-    (0, "in no heads"), (1, "in a minority of the heads"), (5, "in about half of the heads"), (8, "in most heads"),
+    (0, "in no head;"), (1, "in a minority of the heads"), (5, "in about half of the heads"), (8, "in most heads"),
     (10, "in all heads"),
 ])  # fmt: skip
 def test_how_often_the_sharpening_type_dominates_is_said_in_words(sharpening: int, words: str) -> None:
@@ -67,10 +67,11 @@ def test_how_often_the_sharpening_type_dominates_is_said_in_words(sharpening: in
 
 
 @pytest.mark.parametrize(("signs", "words"), [
-    ([(1, 1), (1, 1), (-1, -1), (1, -1)], "more often than always guessing the more frequent sign would"),
-    ([(1, 1), (-1, 1), (-1, -1), (1, -1)], "no more often than always guessing the more frequent sign would"),
+    ([(1, 1), (-1, -1)] * 10, "steps more often than always guessing the more frequent sign would"),
+    ([(1, 1), (1, 1), (-1, -1), (1, -1)], "steps not clearly more often than always guessing the more frequent sign would"),
+    ([(1, 1), (-1, 1), (-1, -1), (1, -1)], "steps no more often than always guessing the more frequent sign would"),
     ([(1, 1), (1, 1), (1, 1), (-1, 1)], "which all have one sign, in most cases"),
-    ([(-1, 1), (-1, 1)], "which all have one sign, in no cases"),
+    ([(-1, 1), (-1, 1)], "which all have one sign, in no case"),
 ])  # fmt: skip
 def test_gamma_is_held_against_guessing(signs: list[tuple[float, float]], words: str) -> None:
     right = sum(a * b > 0 for a, b in signs) / len(signs)

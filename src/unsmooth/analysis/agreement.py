@@ -100,6 +100,7 @@ class Agreement:
     spearman: float
     spearman_low: float
     spearman_high: float
+    lead_low: float  # the lower end of the 95 % interval of accuracy − majority
     slope: float  # least squares of measured on predicted, through their means
 
     @property
@@ -115,8 +116,13 @@ class Agreement:
 
 
 def agreement(predicted: Array, measured: Array, *factors: Sequence[Hashable], draws: int = 1000) -> Agreement:
-    """The confusion table, the rank correlation, and its interval when all factors (layers, inputs) are drawn anew."""
+    """The confusion table, the rank correlation, and intervals when all factors (layers, inputs) are drawn anew."""
     up, rose = predicted > 0, measured > 0
+
+    def lead(rows: NDArray[np.int64]) -> float:
+        share = float(rose[rows].mean())
+        return float((up[rows] == rose[rows]).mean()) - max(share, 1 - share)
+
     low, high = bootstrap_interval(lambda rows: spearman(predicted[rows], measured[rows]), *factors, draws=draws)
     centred = predicted - predicted.mean() if len(predicted) else predicted
     size = float(centred @ centred)
@@ -129,5 +135,6 @@ def agreement(predicted: Array, measured: Array, *factors: Sequence[Hashable], d
         spearman=spearman(predicted, measured),
         spearman_low=low,
         spearman_high=high,
+        lead_low=bootstrap_interval(lead, *factors, draws=draws)[0],
         slope=float(centred @ measured) / size if size > 0 else math.nan,
     )

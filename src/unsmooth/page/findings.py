@@ -87,7 +87,7 @@ def findings(subjects: Subjects) -> list[Finding]:
         found.append(Finding("comparison", said))
     if certainty := _certainty(subjects):
         found.append(Finding("certainty", (certainty, Link("provenance"))))
-    return [*found, Finding("advice", (_advice(subjects, metrics[0], policies),))]
+    return [*found, Finding("advice", (_advice(subjects, metrics, policies),))]
 
 
 def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) -> tuple[Part, ...]:
@@ -299,8 +299,9 @@ def _certainty(subjects: Subjects) -> str:
     return "".join(f"{text}. " for text in said).rstrip()
 
 
-def _advice(subjects: Subjects, metric: str, policies: Sequence[str]) -> str:
+def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str]) -> str:
     """What one could do about what was found; to change nothing is always one of the choices."""
+    metric = metrics[0]
     found = [
         (subject.measurement, stretch)
         for subject in subjects
@@ -316,13 +317,18 @@ def _advice(subjects: Subjects, metric: str, policies: Sequence[str]) -> str:
     if smoothing and (not makers or makers & {"Attention", TOGETHER}):
         said = (
             "What one could do: smoothing is no fault in itself; where tokens must stay apart, train with "
-            '<code>unsmooth.reparametrize(model, "sharpening")</code>, which bounds the eigenvalues of H, or with a '
+            '<code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps the eigenvalues of H from being positive, or with a '
             "published remedy (<code>unsmooth.apply_fix</code>)"
         )
     elif smoothing:
         said = (
             f"What one could do: smoothing is no fault in itself, and here {listed([_WHO[k] for k in sorted(makers)])} "
             "makes it, which no control of H reaches; look at those weights first"
+        )
+    elif any(ways(course(s.measurement, other, policies[0])).count(1) for s in subjects for other in metrics[1:]):
+        said = (
+            "What one could do: the metrics disagree, so decide first which of them the task needs; the words below "
+            "say what each of them counts"
         )
     elif any(stretch.way < 0 for _, stretch in found):
         said = (

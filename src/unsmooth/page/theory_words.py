@@ -31,12 +31,12 @@ def _eigenvalues(explanation: Explanation) -> list[Said]:
         return []
     sharp = negative / (negative + positive)
     whose = "H with normalisation folded in" if folded else "H"
-    if how_many(sharp) == "about half of the":
+    if 0.4 < sharp <= 0.6:
         text = f"the eigenvalues of {whose} lie on both sides of zero in about equal parts"
     elif sharp > 0.5:
-        text = f"{how_many(sharp)} eigenvalues of {whose} are negative, the sharpening side"
+        text = f"{how_many(sharp, 'eigenvalue')} of {whose} are negative, the sharpening side"
     else:
-        text = f"{how_many(1 - sharp)} eigenvalues of {whose} are positive, the smoothing side"
+        text = f"{how_many(1 - sharp, 'eigenvalue')} of {whose} are positive, the smoothing side"
     if nothing >= MANY_ZEROS:
         text += " (zeros, of which there are many, apart)"
     return [(text, "histograms", {"folding": "folded" if folded else "raw", "of": "layer"})]
@@ -59,8 +59,8 @@ def _types(explanation: Explanation) -> list[Said]:
     if "kind" not in frame or not frame["kind"].notna().any():
         return []
     table = explanation.type_shares("kind").set_index("kind")
-    many = how_many(float(table["share"].astype(float)["sharpening"]))
-    return [(f"the sharpening type dominates in {many} heads", "shares", {"count": "acting"})]
+    many = how_many(float(table["share"].astype(float)["sharpening"]), "head")
+    return [(f"the sharpening type dominates in {many}", "shares", {"count": "acting"})]
 
 
 def _exponents(subject: Subject) -> list[Said]:
@@ -69,9 +69,10 @@ def _exponents(subject: Subject) -> list[Said]:
     if not found.count:
         return []
     if found.majority == 1:
-        text = f"γ has the sign of attention’s steps, which all have one sign, in {how_many(found.accuracy)} cases"
+        text = f"γ has the sign of attention’s steps, which all have one sign, in {how_many(found.accuracy, 'case')}"
     else:
-        more = "more" if found.accuracy > found.majority else "no more"
+        more = "not clearly more" if found.accuracy > found.majority else "no more"
+        more = "more" if found.lead_low > 0 else more
         text = f"γ has the sign of attention’s steps {more} often than always guessing the more frequent sign would"
     return [(text, "exponents", {})]
 
@@ -81,5 +82,5 @@ def _overshoot(subject: Subject, explanation: Explanation) -> list[Said]:
     over = explanation.overshooting()
     if not over:
         return []
-    many = how_many(len(over) / subject.measurement.about.model.layers)
-    return [(f"in {many} layers the step overshoots, and one pass need not do what γ says", "spectra", {})]
+    many = how_many(len(over) / subject.measurement.about.model.layers, "layer")
+    return [(f"in {many} the step overshoots, and one pass need not do what γ says", "spectra", {})]

@@ -51,10 +51,13 @@ def shape(ways: Sequence[int]) -> str:
     return verbs[0] if len(verbs) == 1 else "first " + ", then ".join(verbs)
 
 
-def how_many(share: float) -> str:
-    """A share in words; the figures have the number.
+def how_many(share: float, noun: str) -> str:
+    """A share of some things in words; the figures have the number.
 
-    >>> [how_many(share) for share in (0, 0.03, 0.2, 0.5, 0.8, 0.97, 1)]
-    ['no', 'hardly any', 'a minority of the', 'about half of the', 'most', 'nearly all', 'all']
+    >>> [how_many(share, "head") for share in (0, 0.03, 0.2, 0.5)]
+    ['no head', 'hardly any heads', 'a minority of the heads', 'about half of the heads']
+    >>> [how_many(share, "head") for share in (0.8, 0.97, 1)]
+    ['most heads', 'nearly all heads', 'all heads']
     """
-    return next((words for bound, words in _SHARES if share <= bound), "all" if share == 1 else "nearly all")
+    many = next((words for bound, words in _SHARES if share <= bound), "all" if share == 1 else "nearly all")
+    return f"{many} {noun}{'' if many == 'no' else 's'}"
