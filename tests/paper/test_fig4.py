@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import unsmooth
-from unsmooth.errors import OptionError
+from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.paper import Context, find_item
+from unsmooth.paper.pretrained import PRETRAINED, Pretrained
 
 pytest.importorskip("timm")
 
@@ -86,6 +87,59 @@ def test_the_poster_figure_sets_trained_models_beside_an_untrained_one() -> None
         ("ViT-Ti, random weights", "HFC/LFC"),
         ("little", "HFC/LFC"),
     ]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hub gives the published models' own classes, built from their configurations, but small and untrained."""
+    import timm
+
+    asked: list[str] = []
+
+    def fetch(_: object, name: str, options: object) -> torch.nn.Module:
+        asked.append(name)
+        base = name.removeprefix("hf-hub:timm/").partition("@")[0]
+        torch.manual_seed(0)
+        return timm.create_model(base, depth=2, embed_dim=24, num_heads=2)
+
+    monkeypatch.setattr("unsmooth.sources.load_timm._from_hub", fetch)
+    return asked
+
+
+def test_published_models_are_measured_under_their_columns(hub: list[str]) -> None:
+    result = find_item("fig4").run(Context(models=("published",), limit=1))
+    assert "the paper's ImageNet models" in result.label
+    assert list(dict.fromkeys(row[0] for row in result.tables[0].rows)) == ["ViT-B", "DeiT-B", "ViT-L", "DeiT3-L"]
+    assert hub == [model.source.removeprefix("timm:") for model in PRETRAINED]
+    table = find_item("table1").run(Context(models=("published",), limit=1)).tables[-1]
+    filled = {str(row[1]) for row in table.rows if row[3] is not None}
+    assert filled == {"ViT-B", "DeiT-B", "ViT-L", "DeiT3-L"}
+
+
+@pytest.mark.parametrize("known", PRETRAINED, ids=lambda known: known.column)
+def test_published_models_are_what_timm_calls_by_these_names(known: Pretrained) -> None:
+    import timm
+
+    from unsmooth.models import view
+    from unsmooth.sources.load_timm import image_input, outline
+
+    config = timm.get_pretrained_cfg(known.name)
+    assert config.hf_hub_id == f"timm/{known.name}"
+    assert str(config.url).endswith("/" + known.original)
+    model = outline(known.name, {})
+    assert image_input(model) == known.images
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(known.millions, abs=0.005)
+    seen = view(model)
+    assert (len(seen.layers), seen.layers[0].heads, model.embed_dim) == (known.layers, known.heads, known.width)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_published_model_with_other_preprocessing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unsmooth.sources import ImageInput
+
+    monkeypatch.setattr("unsmooth.sources.load_timm.image_input", lambda _: ImageInput(224, crop=0.875))
+    with pytest.raises(CheckpointError, match="not with the preprocessing of the published model"):
+        find_item("fig4").run(Context(models=("published",), limit=1))
 
 
 @pytest.mark.usefixtures("empty_zoo")

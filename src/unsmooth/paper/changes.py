@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from unsmooth.errors import DataError, UnsmoothError
 from unsmooth.paper.by_kind import KINDS, READINGS, Changes, summarised
 from unsmooth.paper.columns import ColumnModels, changes_table, kept_groups, missing_in_words, nearest, signs_in_words
-from unsmooth.paper.depth import PUBLISHED, about, data_names, measured_models, shipped_models
+from unsmooth.paper.depth import about, data_names, measured_models, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.pretrained import PUBLISHED
 from unsmooth.paper.published import cifar100_column, published
 from unsmooth.paper.records import OTHER_VARIANT, TITLES, VARIANTS, percent, share_of
 

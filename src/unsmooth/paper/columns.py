@@ -49,7 +49,8 @@ COLUMNS = (
             "crammed-bert": "Wikipedia and books, which stand in",
             "small-text": "Wikipedia and books, which stand in; 2.2 M parameters",
         },
-        "unsmooth train crammed-bert --variant NAME --budget 15m --data TEXTS",
+        "unsmooth train crammed-bert --variant NAME --budget 15m --data TEXTS --results zoo/results/models "
+        "--superglue PATH",
     ),
 )
 
@@ -167,8 +168,8 @@ def missing_rows(groups: Sequence[ColumnModels], cells: int) -> list[list[Value]
 def missing_in_words(groups: Sequence[ColumnModels]) -> list[str]:
     """The commands that would fill the empty cells."""
     return [
-        f"missing of {each.data}: {', '.join(lacking)}; `{each.command}` trains one of them, and its folder of results "
-        "goes to zoo/results/models"
+        f"missing of {each.data}: {', '.join(lacking)}; `{each.command}` trains one of them and "
+        "leaves its results there"
         for each, lacking in missing(groups).items()
     ]
 

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 from unsmooth.errors import OptionError
 from unsmooth.figures.text import counted
 from unsmooth.paper.item import Context, Table, Value
+from unsmooth.paper.pretrained import check_published
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
     from unsmooth.sources import LoadedModel
 
 RANDOM = "timm:vit_tiny_patch16_224"
-# The paper names the architectures, not the checkpoints; these are timm's best known ones.
-PUBLISHED = (
-    "ViT-B=timm:vit_base_patch16_224.augreg_in21k_ft_in1k",
-    "DeiT-B=timm:deit_base_patch16_224.fb_in1k",
-    "ViT-L=timm:vit_large_patch16_224.augreg_in21k_ft_in1k",
-    "DeiT3-L=timm:deit3_large_patch16_224.fb_in1k",
-)
 
 
 def measured_models(context: Context, metrics: str = "paper", points: str = "residual") -> dict[str, Measurement]:
@@ -94,7 +88,7 @@ def _measured(reference: str, data: str, context: Context, metrics: str, points:
 
     if reference.endswith(".json"):
         return load_measurement(reference)
-    return _measure(load_model(reference, device=device_of(context)), data, context, metrics, points)
+    return _measure(check_published(load_model(reference, device=device_of(context))), data, context, metrics, points)
 
 
 def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str, points: str) -> Measurement:

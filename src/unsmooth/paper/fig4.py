@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from unsmooth.paper.columns import kept_groups
 from unsmooth.paper.depth import (
-    PUBLISHED,
     about,
     data_names,
     ends_table,
@@ -16,6 +15,7 @@ from unsmooth.paper.depth import (
 )
 from unsmooth.paper.effects import oscillation_in_words
 from unsmooth.paper.item import Context, Item, Result
+from unsmooth.paper.pretrained import PUBLISHED
 
 
 def run(context: Context) -> Result:
@@ -24,7 +24,7 @@ def run(context: Context) -> Result:
     if asked == ("published",):
         asked = PUBLISHED
         context = replace(context, models=asked)
-        kind = "the paper's ImageNet architectures (timm's checkpoints)"
+        kind = "the paper's ImageNet models (timm's checkpoints, paper/pretrained.py)"
     elif asked:
         kind = "models that you named"
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.paper.depth import PUBLISHED, all_named, device_of, shipped_models, spread
+from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.pretrained import PUBLISHED
 from unsmooth.paper.published import published
 
 if TYPE_CHECKING:

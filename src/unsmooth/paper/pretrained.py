@@ -1,0 +1,82 @@
+"""The paper's pretrained ImageNet models: which weights, of which revision, and how images are made ready for them.
+
+The paper names architectures (ViT-B and ViT-L of Dosovitskiy et al. 2020, DeiT-B of Touvron et al. 2021, DeiT3-L of
+2022), not files. These are the checkpoints that timm gives under their names, at 224 px, fine-tuned or trained on
+ImageNet-1k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unsmooth.errors import CheckpointError
+from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, LoadedModel
+
+HALF = (0.5, 0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A column of Tables 1 to 3 and Figure 4.
+
+    `revision` is the hub's; `main` where no fixed one was known when this was written. `original` is the file that
+    timm converted, `layers`, `width` and `heads` are what it must hold, `millions` its parameters.
+    """
+
+    column: str
+    name: str
+    revision: str
+    original: str
+    layers: int
+    width: int
+    heads: int
+    millions: float
+    images: ImageInput
+
+    @property
+    def source(self) -> str:
+        """As `load_model` takes it: from the hub, with the revision."""
+        return f"timm:hf-hub:timm/{self.name}@{self.revision}"
+
+    @property
+    def reference(self) -> str:
+        """As `--model` takes it, under the published column's name."""
+        return f"{self.column}={self.source}"
+
+
+def _crop(mean: tuple[float, ...], std: tuple[float, ...]) -> ImageInput:
+    return ImageInput(224, mean, std, "bicubic", 0.9)
+
+
+PRETRAINED = (
+    Pretrained(
+        "ViT-B", "vit_base_patch16_224.augreg_in21k_ft_in1k", "main",
+        "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.01-res_224.npz",
+        12, 768, 12, 86.57, _crop(HALF, HALF),
+    ),
+    Pretrained(
+        "DeiT-B", "deit_base_patch16_224.fb_in1k", "b78cc5532a69df6bcad9c3a8d76653fd20b31ac6",
+        "deit_base_patch16_224-b5f2ef4d.pth", 12, 768, 12, 86.57, _crop(IMAGENET_MEAN, IMAGENET_STD),
+    ),
+    Pretrained(
+        "ViT-L", "vit_large_patch16_224.augreg_in21k_ft_in1k", "main",
+        "L_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1--imagenet2012-steps_20k-lr_0.01-res_224.npz",
+        24, 1024, 16, 304.33, _crop(HALF, HALF),
+    ),
+    Pretrained(
+        "DeiT3-L", "deit3_large_patch16_224.fb_in1k", "main", "deit_3_large_224_1k.pth",
+        24, 1024, 16, 304.37, _crop(IMAGENET_MEAN, IMAGENET_STD),
+    ),
+)  # fmt: skip
+PUBLISHED = tuple(model.reference for model in PRETRAINED)
+
+
+def check_published(loaded: LoadedModel) -> LoadedModel:
+    """The model as it is; CheckpointError where one of the published ones is fed otherwise than is written here."""
+    for known in PRETRAINED:
+        if loaded.reference == known.source and loaded.images != known.images:
+            raise CheckpointError(
+                f"{loaded.reference} comes with {loaded.images}, not with the preprocessing of the published model, "
+                f"{known.images}: its configuration on the hub was changed; name it with --model to measure it as it is"
+            )
+    return loaded
