@@ -68,7 +68,7 @@ def test_how_often_the_sharpening_type_dominates_is_said_in_words(sharpening: in
 
 @pytest.mark.parametrize(("signs", "words"), [
     ([(1, 1), (-1, -1)] * 10, "steps more often than always guessing the more frequent sign would"),
-    ([(1, 1), (1, 1), (-1, -1), (1, -1)], "steps not clearly more often than always guessing the more frequent sign would"),
+    ([(1, 1), (1, 1), (-1, -1), (1, -1)], "steps not clearly more often than always guessing the more frequent sign"),
     ([(1, 1), (-1, 1), (-1, -1), (1, -1)], "steps no more often than always guessing the more frequent sign would"),
     ([(1, 1), (1, 1), (1, 1), (-1, 1)], "which all have one sign, in most cases"),
     ([(-1, 1), (-1, 1)], "which all have one sign, in no case"),
