@@ -317,8 +317,8 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
     if smoothing and (not makers or makers & {"Attention", TOGETHER}):
         said = (
             "What one could do: smoothing is no fault in itself; where tokens must stay apart, train with "
-            '<code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s eigenvalues from being positive, '
-            "or with a published remedy (<code>unsmooth.apply_fix</code>)"
+            '<code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s eigenvalues from being '
+            "positive, or with a published remedy (<code>unsmooth.apply_fix</code>)"
         )
     elif smoothing:
         said = (
