@@ -60,3 +60,12 @@ def test_it_opens_in_under_3_seconds(big: Path, browser: Person) -> None:
     assert min(taken) < 3, taken
     assert browser.evaluate("document.querySelectorAll('#spectra [data-cloud] path').length") > 0
     assert browser.problems() == []
+
+
+def test_what_is_not_seen_at_first_lies_packed(big: Path, browser: Person) -> None:
+    packed = big.read_text(encoding="utf-8")
+    assert packed.count('class="parts"') == 8  # every figure but the playground
+    browser.open(big)
+    browser.until("document.documentElement.dataset.ready === 'yes'")
+    assert browser.evaluate("document.documentElement.outerHTML.length") > 1.3 * len(packed)
+    assert browser.evaluate("[...document.querySelectorAll('[data-packed]')].filter((e) => !e.innerHTML).length") == 0

@@ -73,9 +73,10 @@ def steps(
 
 def steps_panel(
     found: list[Step], metric: str, layers: int, *, title: str = "", label: str = "", wide: float = 1072,
-    tall: float = 290,
+    tall: float | None = None,
 ) -> Drawing:  # fmt: skip
     """The bars of one metric. Layers are numbered in the middle of their bars."""
+    tall = tall or (290 if wide > 620 else 240)
     y_domain = span([v for step in found for v in (step.start, step.end)])
     plot = panel(
         wide, tall, (0.0, float(layers)), y_domain, title=title, x_label="layer", y_label=metric_named(metric).title,

@@ -172,7 +172,7 @@ def _downloads(subjects: Sequence[Subject]) -> dict[str, str]:
     )
     return {
         "results.json": json.dumps(_finite(raw), ensure_ascii=False),
-        "measurements.csv": tables.to_csv(index=False),
+        "measurements.csv": tables.to_csv(index=False, float_format="%.9g"),
     }
 
 

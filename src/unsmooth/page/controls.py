@@ -6,9 +6,14 @@ the script compares. A switch with one choice is no switch, and is left out.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from html import escape
 
+from unsmooth.page.encode import packed
+
+_BEGIN, _END = "<!--part-->", "<!--/part-->"  # no text of a user can hold them: it is escaped
 Choice = tuple[str, str, str]  # value, what is shown, what it means
 
 
@@ -61,8 +66,19 @@ def toolbar(*controls: str) -> str:
 def shown_when(now: dict[str, str], content: str, tag: str = "div", **conditions: str) -> str:
     """Something that is seen at some values of the switches (`a|b` for either); `now` are the values at the start."""
     hidden = any(now.get(key) is not None and now[key] not in value.split("|") for key, value in conditions.items())
-    when = " ".join(f"{key}={value}" for key, value in conditions.items())
-    return f'<{tag} data-when="{escape(when)}"{" hidden" if hidden else ""}>{content}</{tag}>'
+    when = escape(" ".join(f"{key}={value}" for key, value in conditions.items()))
+    if hidden:
+        return f'<{tag} data-when="{when}" data-packed hidden>{_BEGIN}{content}{_END}</{tag}>'
+    return f'<{tag} data-when="{when}">{content}</{tag}>'
+
+
+def fold(figure: str) -> str:
+    """The figure without what it hides at first; that lies in it packed, for the script to unpack once it is seen."""
+    parts: list[str] = re.findall(f"{_BEGIN}(.*?){_END}", figure, re.DOTALL)
+    if not parts:
+        return figure
+    seen = re.sub(f"{_BEGIN}.*?{_END}", "", figure, flags=re.DOTALL)
+    return f'{seen}<script type="text/plain" class="parts">{packed(json.dumps(parts, ensure_ascii=False))}</script>'
 
 
 def _title(text: str) -> str:

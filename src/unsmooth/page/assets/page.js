@@ -1,4 +1,4 @@
-// Downloads, theme, and the start of everything.
+// Downloads, theme, what is packed, and the start of everything.
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -31,6 +31,14 @@ function theme() {
   say();
 }
 
+// What no switch shows at first lies packed in its figure: drawings of one kind are alike, and pack well.
+async function unfold(store) {
+  const figure = store.closest(".figure");
+  const parts = JSON.parse(await unpack(store.textContent));
+  figure.querySelectorAll("[data-packed]").forEach((element, i) => { element.innerHTML = parts[i]; });
+  update(figure);
+}
+
 function start() {
   document.body.append(tip);
   downloads();
@@ -38,8 +46,9 @@ function start() {
   switches();
   window.addEventListener("scroll", hideTip, { passive: true });
   // In a task of its own: the text and the figures are there at once.
-  setTimeout(() => {
+  setTimeout(async () => {
     playgroundSection(find("#playground .figure"));
+    await Promise.all([...document.querySelectorAll("script.parts")].map(unfold));
     document.documentElement.dataset.ready = "yes";
   });
 }
