@@ -396,3 +396,20 @@ def test_a_layer_overshoots_when_its_fastest_eigenvalue_steps_below_minus_two(sc
     ]
     found = Explanation(rows, [], [], spectra, about_explained()).overshooting()
     assert found == ({0: pytest.approx(scale)} if over else {})
+
+
+def test_without_the_spectrum_of_the_sum_exponents_are_the_same_and_what_needs_it_is_not_known(
+    vit: nn.Module, tmp_path: Path
+) -> None:
+    data = [torch.randn(2, 3, 48, 48, dtype=torch.float64)]
+    lean, whole = (explain(vit, data, layer_spectrum=wanted) for wanted in (False, True))
+    for column in ("exponent", "small_step", "log_rho_lfc", "measured_ratio", "frozen_ratio"):
+        assert lean.frame()[column].tolist() == pytest.approx(whole.frame()[column].tolist(), rel=1e-4, abs=1e-6)
+    heads = [e.weight_frame().query("head >= 0").drop(columns="head") for e in (lean, whole)]
+    assert heads[0]["condition"].tolist() == pytest.approx(heads[1]["condition"].tolist(), rel=1e-6)
+    assert lean.frame()["alignment"].isna().all()
+    assert any("layer_spectrum=True finds them" in note for note in lean.notes)
+    assert not any("layer_spectrum" in note for note in whole.notes)
+    loaded = load_explanation(lean.save(tmp_path / "lean.json"))
+    assert loaded.spectrum_frame()["head"].min() == 0
+    assert len(loaded.by_layer()) == 2

@@ -76,8 +76,8 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA
 
 
 @cuda
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("shape", [(3, 197, 768), (2, 33, 300), (1, 700, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(3, 197, 768), (2, 33, 301), (1, 700, 64)])
 def test_the_reduction_kernel_agrees_with_torch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x, mask = torch.randn(shape, device="cuda").to(dtype) + 1, torch.rand(shape[:2], device="cuda") < 0.7
     hidden = torch.where(mask[..., None], x, torch.nan)

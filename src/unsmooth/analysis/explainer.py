@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
 from unsmooth.analysis.explanation import DEFINITIONS, ExplainSettings, Explanation
-from unsmooth.analysis.facts import LayerFacts, check_finite, layer_facts
+from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts
 from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies, token_mask
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
@@ -25,6 +25,7 @@ from unsmooth.models.taps import candidates
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.stochastic import widened
 
+NONE = torch.zeros(0, dtype=torch.complex128)
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
 
 
@@ -39,6 +40,7 @@ def explain(
     layers: Sequence[int] | None = None,
     spectra: int = 8,
     max_products: int = 240,
+    layer_spectrum: bool | None = None,
     origin: Origin | None = None,
 ) -> Explanation:
     """Why a Transformer's attention smooths or sharpens, per layer, head and input, and whether it does.
@@ -54,12 +56,14 @@ def explain(
         layers: which layers (passes), all by default.
         spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing).
         max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
+        layer_spectrum: find all eigenvalues of Σ_h H_h of each layer, a dense d×d problem: by default up to a width of
+            1,024. Without them γ is the same, by Krylov searches, and alignment and the fixed point are not known.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
     with Explainer(
         model, tokens, special_ids=special_ids, tokenizer=tokenizer, folded=folded, layers=layers, spectra=spectra,
-        max_products=max_products, origin=origin,
+        max_products=max_products, layer_spectrum=layer_spectrum, origin=origin,
     ) as explainer:  # fmt: skip
         for batch in each_batch(batches):
             explainer.update(batch)
@@ -83,6 +87,7 @@ class Explainer:
         layers: Sequence[int] | None = None,
         spectra: int = 8,
         max_products: int = 240,
+        layer_spectrum: bool | None = None,
         most: int | None = None,
         origin: Origin | None = None,
     ) -> None:
@@ -91,6 +96,7 @@ class Explainer:
         self.most = most
         self.policies = resolve_policies(tokens)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
+        self.whole = self.view.width <= DENSE_UP_TO if layer_spectrum is None else layer_spectrum
         self.chosen = _check_layers(layers, len(self.view.layers))
         check_rows_sum(self.view)
         for index in self.chosen:
@@ -131,7 +137,7 @@ class Explainer:
     def facts(self, index: int) -> LayerFacts:
         """The data-free part of a layer, computed when it is first needed."""
         if index not in self._facts:
-            self._facts[index] = layer_facts(self.view.layers[index], self.folded)
+            self._facts[index] = layer_facts(self.view.layers[index], self.folded, self.whole)
         return self._facts[index]
 
     def update(self, batch: Any) -> None:
@@ -187,12 +193,22 @@ class Explainer:
             raise FeatureError("nothing was explained: there was no batch; give at least one")
         facts = [self.facts(i) for i in self.chosen]
         spectra = [
-            {"layer": f.index, "folded": done, "layer_values": s.layer, "head_values": s.heads}
+            {
+                "layer": f.index,
+                "folded": done,
+                "layer_values": NONE if s.layer is None else s.layer,
+                "head_values": s.heads,
+            }
             for f in facts
             for done, s in ((False, f.raw), (True, f.effective))
             if self.folded or not done
         ]
         notes = sorted({note for f in facts for note in f.folded.approximations}) if self.folded else []
+        if any(f.mean is None for f in facts):
+            notes.append(
+                f"the eigenvalues of the sum of heads were not all found (width {self.view.width}): shares of them, "
+                "alignment and the fixed point are not known; layer_spectrum=True finds them"
+            )
         searched = [row for row in self.layer_rows if row["policy"] == self.policies[0]]
         cut = sum(not row["converged"] for row in searched)
         if cut:

@@ -253,4 +253,5 @@ def _round(value: Any) -> Any:
 
 
 def _complex(values: Any) -> Tensor:
-    return torch.view_as_complex(torch.tensor(values, dtype=torch.float64))
+    found = torch.tensor(values, dtype=torch.float64)
+    return torch.view_as_complex(found) if found.numel() else torch.zeros(0, dtype=torch.complex128)

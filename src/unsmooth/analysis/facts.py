@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from unsmooth.theory.folding import Folded, fold, linear_part
 from unsmooth.theory.lemma2 import corollary3
 from unsmooth.theory.normality import departure_from_normality, head_conditions, layer_condition, layer_departure
 from unsmooth.theory.projection import SpectralProjector, spectral_projector
-from unsmooth.theory.spectrum import HSpectrum, spectrum_of_h
+from unsmooth.theory.spectrum import HSpectrum, head_eigenvalues, spectrum_of_h
 
 WHOLE = -1  # the "head" of a row that is about Σ_h H_h
 
@@ -32,7 +33,7 @@ class LayerFacts:
     acting: Folded  # what spectra and exponents are of: the same, or the bare weights
     raw: HSpectrum
     effective: HSpectrum
-    mean: MeanToken
+    mean: MeanToken | None  # None where not all eigenvalues of the sum were found
     rows: list[dict[str, Any]] = field(repr=False)
 
 
@@ -52,13 +53,21 @@ class MeanToken:
         return resting(gap, self.vectors, torch.linalg.solve_ex(self.vectors, wanted).result.mT)
 
 
-def layer_facts(layer: LayerView, folded: bool = True) -> LayerFacts:
-    """Spectra and rows of one layer; with `folded=False` the bare weights stand for the effective ones."""
+DENSE_UP_TO = 1024  # features up to which all eigenvalues of the sum are found unless it was said otherwise
+
+
+def layer_facts(layer: LayerView, folded: bool = True, whole: bool = True) -> LayerFacts:
+    """Spectra and rows of one layer; with `folded=False` the bare weights stand for the effective ones.
+
+    Without `whole` nothing d×d is solved: heads have their k×k spectra, and of Σ_h H_h none is listed.
+    """
     weights = layer.weights()
     check_finite(layer.name, weights)
     wide, exact = cast_weights(weights), cast_weights(weights, torch.float64)
     # folded in float64 for the spectra: centring leaves an eigenvalue 0, of which float32 would make 1e-8
     acting = fold_weights(exact) if folded else fold(exact.w_v, exact.w_proj)
+    if not whole and acting.post_norm is None:
+        return _heads_only(layer.index, folded, wide, exact, acting)
     raw = spectrum_of_h(exact.w_v, exact.w_proj)
     total = (acting.w_v @ acting.w_proj).sum(0).cpu()
     found = torch.linalg.eig(total.mT)  # H = Wᵀ
@@ -70,6 +79,15 @@ def layer_facts(layer: LayerView, folded: bool = True) -> LayerFacts:
     packed = fold_weights(wide)
     used = packed if folded else fold(wide.w_v, wide.w_proj)
     return LayerFacts(layer.index, packed, used, raw, effective, _mean_token(total, acting, *found), rows)
+
+
+def _heads_only(index: int, folded: bool, wide: HeadWeights, exact: HeadWeights, acting: Folded) -> LayerFacts:
+    pairs = {False: (exact.w_v, exact.w_proj), **({True: acting.pair} if folded else {})}
+    spectra = {done: HSpectrum(head_eigenvalues(*pair), None, pair[0].shape[-2]) for done, pair in pairs.items()}
+    rows = [row for done, pair in pairs.items() for row in _rows(index, done, spectra[done], pair, None, math.nan)]
+    packed = fold_weights(wide)
+    used = packed if folded else fold(wide.w_v, wide.w_proj)
+    return LayerFacts(index, packed, used, spectra[False], spectra[folded], None, rows)
 
 
 def check_finite(layer: str, w: HeadWeights) -> None:
@@ -132,13 +150,17 @@ def alignment(
 
 
 def _rows(
-    layer: int, folded: bool, spectrum: HSpectrum, pair: tuple[Tensor, Tensor], total: Tensor, condition: float | None
-) -> list[dict[str, Any]]:
-    departures, conditions = departure_from_normality(*pair), head_conditions(*pair)
-    assert spectrum.layer is not None
-    if condition is None:
-        condition = layer_condition(total.mT, *torch.linalg.eig(total.mT))
-    whole = _row(layer, WHOLE, folded, spectrum.layer, layer_departure(total, spectrum.layer), condition)
+    layer: int, folded: bool, spectrum: HSpectrum, pair: tuple[Tensor, Tensor],
+    total: Tensor | None, condition: float | None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    departures, conditions = departure_from_normality(*pair, spectrum.heads), head_conditions(*pair)
+    if spectrum.layer is None or total is None:
+        unknown = _row(layer, WHOLE, folded, spectrum.heads[0], 0.0, 0.0)
+        whole = {name: value if name in ("layer", "head", "folded") else math.nan for name, value in unknown.items()}
+    else:
+        if condition is None:
+            condition = layer_condition(total.mT, *torch.linalg.eig(total.mT))
+        whole = _row(layer, WHOLE, folded, spectrum.layer, layer_departure(total, spectrum.layer), condition)
     heads = [
         _row(layer, h, folded, values, float(departures[h]), conditions[h]) for h, values in enumerate(spectrum.heads)
     ]

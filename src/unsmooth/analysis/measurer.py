@@ -129,6 +129,7 @@ class Measurer:
         self._degenerate = check_rule(degenerate)
         self._recorder = Recorder()
         self._extremes = Extremes()
+        self._stream = {p: (p, self.policies[0]) for p in self.points if split_point(p)[1] in STREAM}
         self._cells: tuple[Cell, ...] = ()
         self._table, self._changed = MomentsTable(0), MomentsTable(0)
         self._steps: dict[Change, tuple[list[int], list[int]]] = {}  # rows of the cells after and before each
@@ -251,8 +252,7 @@ class Measurer:
             self._same_as[point] = self._previous.point
             return
         self._previous, self._size = Seen.now(point, x), len(x)
-        first = (point, self.policies[0]) if split_point(point)[1] in STREAM else None
-        self._evaluator.add_each(x, {(point, policy): mask for policy, mask in self._masks.items()}, keep_norms=first)
+        self._evaluator.add_each(x, {(point, p): mask for p, mask in self._masks.items()}, self._stream.get(point))
         for policy, mask in self._masks.items() if self._over_data else ():
             kept = None if mask is None else mask(norms_of(x))
             self._moments.setdefault((point, policy), SecondMoment()).update(x, kept)

@@ -43,5 +43,5 @@ def _moved(explanation: Explanation) -> Iterator[tuple[int, Tensor]]:
     steps = explanation.frame().groupby("layer")["step"].mean()
     folded = max((row["folded"] for row in explanation.spectra), default=False)
     for row in explanation.spectra:
-        if row["folded"] == folded:
+        if row["folded"] == folded and len(row["layer_values"]):
             yield int(row["layer"]), float(steps[row["layer"]]) * row["layer_values"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -120,7 +121,9 @@ def layer_rows(
             "without_constant": ratio(bare),
             "mean_step_hfc": log_parts(rounded, mask)[0] - before[0],
             "mean_field": ratio(field),
-            "alignment": alignment(x, facts.mean.leading, mask).cpu(),
+            "alignment": torch.full((len(x),), math.nan)
+            if facts.mean is None
+            else alignment(x, facts.mean.leading, mask).cpu(),
             "tokens": torch.full((len(x),), x.shape[-2]) if mask is None else mask.sum(-1),
         }
         plain = {name: values.tolist() for name, values in columns.items()}
@@ -138,7 +141,8 @@ def _exponents(
     steps, norm = steps.double().cpu(), facts.acting.post_norm
     after = None if norm is None else lambda rows: linear_part(norm, rows)
     fast = layer_exponent(
-        seen.attention, facts.acting.pair, mask=seen.mask, scale=steps, after=after, lfc_spectrum=facts.mean.values,
+        seen.attention, facts.acting.pair, mask=seen.mask, scale=steps, after=after,
+        lfc_spectrum=None if facts.mean is None else facts.mean.values,
         **krylov,
     )  # fmt: skip
     slow = layer_exponent(
@@ -173,6 +177,9 @@ def _constant(
         bias = packed.post_norm.bias
         row = step[:, None] * linear_part(packed.post_norm, row.to(packed.w_v)).double().cpu()
         row = row if bias is None else row + bias.double().cpu()
+    if facts.mean is None:  # where the mean token would stay is told by all eigenvalues only
+        unknown = torch.full_like(size, math.nan)
+        return {"constant": row.norm(dim=-1) / size, "fixed_point": unknown, "attracts": unknown}
     found = facts.mean.fixed_point(step, row)
     return {
         "constant": row.norm(dim=-1) / size,
@@ -196,7 +203,9 @@ def head_rows(
     """One row per input and head: entropy for all inputs; spectrum of A and verdicts for the first `spectra`."""
     if mask is not None:
         attention = torch.where(mask[:, None, :, None], attention, 0)
-    entropy = attention_entropy(attention.double(), None if mask is None else mask[:, None]).cpu()
+    kept_queries = None if mask is None else mask[:, None]
+    by_head = [attention_entropy(a.double(), kept_queries) for a in attention.split(1, dim=1)]  # few in float64
+    entropy = torch.cat(by_head, 1).cpu()
     zeros = facts.effective.structural_zeros > 0
     rows: list[dict[str, Any]] = []
     for i, heads in enumerate(attention):

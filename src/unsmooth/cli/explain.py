@@ -24,6 +24,10 @@ Spectra = Annotated[
     int, typer.Option(min=0, help="Inputs whose attention spectra are computed: O(n³) a head, free if causal.")
 ]
 MaxProducts = Annotated[int, typer.Option(min=1, help="The longest Krylov search for a layer's exponent.")]
+LayerSpectrum = Annotated[
+    bool | None,
+    typer.Option(help="All eigenvalues of each layer's sum of heads, a dense problem; by default up to width 1,024."),
+]
 Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step 1: norms and LayerScale left out.")]
 Figures = Annotated[Path | None, typer.Option(help="Write the figures into this folder, as SVG, PNG and PDF.")]
 
@@ -35,6 +39,7 @@ def command(
     layers: Layers = None,
     spectra: Spectra = 8,
     max_products: MaxProducts = 240,
+    layer_spectrum: LayerSpectrum = None,
     no_fold: Bare = False,
     samples: options.Samples = 16,
     batch_size: options.BatchSize = 8,
@@ -68,7 +73,7 @@ def command(
         whole_records=whole_records,
     )  # fmt: skip
     with interruptible() as stopped:
-        found = run(loaded, batches, tokens, chosen, spectra, max_products, not no_fold, stopped)
+        found = run(loaded, batches, tokens, chosen, spectra, max_products, layer_spectrum, not no_fold, stopped)
     if out is not None:
         found.save(out)
     if figures is not None:
@@ -92,6 +97,7 @@ def run(
     layers: list[int] | None,
     spectra: int,
     max_products: int,
+    layer_spectrum: bool | None,
     folded: bool,
     stopped: Interruption,
 ) -> Explanation:
@@ -100,7 +106,7 @@ def run(
 
     with Explainer(
         loaded, tokens, folded=folded, layers=layers, spectra=spectra, max_products=max_products,
-        origin=Origin.of(loaded, batches, options.command_line()),
+        layer_spectrum=layer_spectrum, origin=Origin.of(loaded, batches, options.command_line()),
     ) as explainer:  # fmt: skip
         for batch in stopped.until(track(batches, "explaining", batches.samples)):
             explainer.update(batch)

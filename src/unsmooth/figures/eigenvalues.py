@@ -33,6 +33,9 @@ SIDES = {
 }
 
 
+NOT_FOUND = "Not computed: a dense problem of the model’s width (layer_spectrum=True, --layer-spectrum)."
+
+
 @dataclass(frozen=True)
 class Spectrum:
     """Eigenvalues of one layer, of the sum of its heads and of each head, and the condition of the eigenvectors."""
@@ -140,6 +143,8 @@ def spectra(explanation: Explanation, *, name: str = "", of: str = "layer") -> D
 def spectrum_note(found: Mapping[str, Spectrum], of: str, most: float) -> str:
     """How many lie left of zero, before and after folding."""
     parts = []
+    if not any(len(getattr(spectrum, of)) for spectrum in found.values()):
+        return NOT_FOUND
     for name, spectrum in found.items():
         values: Values = getattr(spectrum, of)
         zero = float((values == 0).mean())
@@ -165,7 +170,7 @@ def histogram_panel(
     values: NDArray[np.float64], *, title: str = "", label: str = "", wide: float = 346, tall: float = 210
 ) -> Drawing:
     """The form of the paper's Figure 5, in a range of its own: a few far eigenvalues are counted at its ends."""
-    most = float(np.quantile(np.abs(values), 0.995)) or float(np.abs(values).max()) or 1.0
+    most = float(np.quantile(np.abs(values), 0.995)) or float(np.abs(values).max()) or 1.0 if len(values) else 1.0
     counts, _ = np.histogram(np.clip(values, -most, most), bins=BINS, range=(-most, most))
     return counts_panel(counts.tolist(), most, title=title, label=label, wide=wide, tall=tall)
 
@@ -194,6 +199,8 @@ def counts_panel(
 
 def histogram_note(values: NDArray[np.float64]) -> str:
     """What the bars add up to."""
+    if not len(values):
+        return NOT_FOUND
     zero = float((values == 0).mean())
     beside = f" and {percent_text(zero)} zero" if zero >= MANY else ""
     mean = number_text(float(values.mean()))

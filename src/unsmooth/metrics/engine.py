@@ -28,6 +28,7 @@ MOST_SLOTS = 64  # points that are reduced together
 Key = TypeVar("Key", bound=Hashable)
 Mask = Bool[Tensor, "batch token"] | None
 MaskOf = Callable[[Float[Tensor, "*point batch token"]], Bool[Tensor, "*point batch token"] | None]
+Groups = dict[tuple[int, ...], list[tuple[dict[Key, int], Statistics]]]  # by shape: keys with their sizes, and theirs
 Choice = Callable[[int, int], Sequence[int] | None]
 
 
@@ -119,18 +120,22 @@ class Evaluator(Generic[Key]):
 
         A mask may be a function of the tokens' norms, which is called for several points at once.
         """
-        wide: dict[Key, Mask | MaskOf] = {}
+        check_shapes(x, None)
+        wide = dict(masks)
         for key, mask in masks.items():
             if key in self._order:
                 raise ValueError(f"{key!r} was added twice before flush()")
-            check_shapes(x, mask if isinstance(mask, Tensor) else None)
-            wide[key] = mask.expand(x.shape[:-1]) if isinstance(mask, Tensor) else mask
-        with torch.no_grad():
-            if x.is_cuda if self._deferred is None else self._deferred:
-                self._stage(x.detach(), wide, keep_norms)
-            else:
-                self._reduce(x.detach(), wide, keep_norms)
-        self._order += wide
+            if isinstance(mask, Tensor):
+                check_shapes(x, mask)
+                wide[key] = mask.expand(x.shape[:-1])
+        x = x.detach() if x.requires_grad else x
+        reduce = self._stage if (x.is_cuda if self._deferred is None else self._deferred) else self._reduce
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                reduce(x, wide, keep_norms)
+        else:  # this is called a few hundred times in a forward pass
+            reduce(x, wide, keep_norms)
+        self._order.update(dict.fromkeys(wide))
 
     def flush(self) -> dict[Key, dict[str, Float[Tensor, " batch"]]]:
         """Values per key and metric, float64 on the CPU, in the order of `add`; then forget them.
@@ -147,39 +152,39 @@ class Evaluator(Generic[Key]):
             self.norms, self.chosen = self._norms, self._chosen
         finally:
             self.clear()
-        flags = [f"{FLAG}{f.name}" for f in fields(Flags)]
-        self.flagged = {
-            key: Flags(*(torch.from_numpy(rows[name] != 0) for name in flags))
-            for key, rows in done.items()
-            if any(rows[name].any() for name in flags)
-        }
         return {key: {m.name: torch.from_numpy(rows[m.name]) for m in self.metrics} for key, rows in done.items()}
 
     def _arrived(self) -> dict[Key, dict[str, npt.NDArray[np.float64]]]:
         """All rows by key, with one transfer for each group of points, in the order of `add`."""
         done: dict[Key, dict[str, npt.NDArray[np.float64]]] = {key: {} for key in self._order}
+        least = max((metric.at_least for metric in self.metrics), default=1)
+        self.flagged, few = {}, False
         for sizes, names, matrix in self._ready:
             host, start = matrix.cpu().numpy(), 0
+            marks = [i for i, name in enumerate(names) if name.startswith(FLAG)]
+            marked = bool(host[marks].any())
+            few = few or (COUNT in names and host[names.index(COUNT)].min(initial=least) < least)
             for key, size in sizes.items():
-                done[key].update(zip(names, host[:, start : start + size], strict=True))
+                block = host[:, start : start + size]
+                done[key].update(zip(names, block, strict=True))
+                if marked and block[marks].any():
+                    self.flagged[key] = Flags(*torch.from_numpy(block[marks] != 0))
                 start += size
-        least = max((metric.at_least for metric in self.metrics), default=1)
-        for key, rows in done.items():
-            if rows[COUNT].min(initial=least) < least:
-                self._refuse(key, rows[COUNT], least)
-            if key in self._chosen:
-                self._spread_out(rows, self._chosen[key])
+        for key in self._order if few else ():
+            self._refuse(key, done[key][COUNT], least)
+        for key, chosen in self._chosen.items():
+            self._spread_out(done[key], chosen)
         return done
 
     def clear(self) -> None:
         """Forget what was added since the last `flush`."""
         self._ready: list[tuple[dict[Key, int], list[str], Tensor]] = []  # keys with their sizes, and their rows
-        self._order: list[Key] = []
+        self._order: dict[Key, None] = {}
         self._norms: dict[Key, Tensor] = {}
         self._chosen: dict[Key, Sequence[int]] = {}
         self._postponed = Postponed(self._postponed.spectra)
-        self._waiting: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
-        self._grams: dict[tuple[int, ...], dict[Key, Statistics]] = defaultdict(dict)
+        self._waiting: Groups[Key] = defaultdict(list)
+        self._grams: Groups[Key] = defaultdict(list)
         self._stages: dict[Hashable, Stage[Key]] = {}
 
     def _refuse(self, key: Key, count: npt.NDArray[np.float64], least: int) -> None:
@@ -270,9 +275,9 @@ class Evaluator(Generic[Key]):
             mask = given(norms) if callable(given) else given
             mask = None if mask is None else mask.expand(norms.shape).flatten(0, 1)
             found = whole if mask is None else Statistics.of(flat, mask)
+            self._waiting[tuple(x.shape[2:])].append((dict.fromkeys(keys, batch), found))
             rows = [range(i * batch, (i + 1) * batch) for i in range(points)]
             for key, own in zip(keys, rows, strict=True):
-                self._waiting[tuple(x.shape[2:])][key] = found[own.start : own.stop]
                 if direct:
                     kept = None if mask is None else mask[own.start : own.stop]
                     sample = Sample.of(Features(flat[own.start : own.stop], kept), direct)
@@ -290,8 +295,9 @@ class Evaluator(Generic[Key]):
             picked = [own[i] for i in chosen]
         if chosen is None or chosen:
             with self.stopwatch.on(x.device):
-                self._grams[tuple(x.shape[1:])][key] = found[picked].with_gram(x[picked], masked)
-        if sum(s.nbytes for group in self._grams.values() for s in group.values()) > DEFERRED_BYTES:
+                formed = found[picked].with_gram(x[picked], masked)
+            self._grams[tuple(x.shape[1:])].append(({key: len(formed.norms)}, formed))
+        if sum(s.nbytes for group in self._grams.values() for _, s in group) > DEFERRED_BYTES:
             self._settle_grams()
 
     def _settle(self) -> None:
@@ -302,16 +308,17 @@ class Evaluator(Generic[Key]):
 
     def _settle_grams(self) -> None:
         if self._grams:
-            with self.stopwatch.on(next(iter(next(iter(self._grams.values())).values())).norms.device):
+            with self.stopwatch.on(next(iter(self._grams.values()))[0][1].norms.device):
                 self._settle_groups(self._grams, self._spectral)
 
-    def _settle_groups(self, groups: dict[tuple[int, ...], dict[Key, Statistics]], metrics: Sequence[Metric]) -> None:
+    def _settle_groups(self, groups: Groups[Key], metrics: Sequence[Metric]) -> None:
         for group in groups.values():
-            together = Sample.of(ReducedFeatures(Statistics.cat(list(group.values()))), metrics)
+            together = Sample.of(ReducedFeatures(Statistics.cat([found for _, found in group])), metrics)
             names, rows = together.rows()
             if metrics is self._spectral:  # the rest is known of all samples, not only of those chosen
                 names, rows = names[: len(metrics)], rows[: len(metrics)]
-            self._ready.append(({key: len(s.norms) for key, s in group.items()}, names, rows))
+            sizes = {key: size for keys, _ in group for key, size in keys.items()}
+            self._ready.append((sizes, names, rows))
         groups.clear()
 
 

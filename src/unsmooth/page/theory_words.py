@@ -47,7 +47,7 @@ def eigenvalue_shares(explanation: Explanation) -> tuple[float, float, float, bo
     folded = max(row["folded"] for row in explanation.spectra)
     layers = [row["layer_values"] for row in explanation.spectra if row["folded"] == folded]
     zeros = [is_zero(values) for values in layers]
-    count = sum(len(values) for values in layers)
+    count = sum(len(values) for values in layers) or 1
     negative = sum(int(((v.real < 0) & ~zero).sum()) for v, zero in zip(layers, zeros, strict=True))
     positive = sum(int(((v.real > 0) & ~zero).sum()) for v, zero in zip(layers, zeros, strict=True))
     return negative / count, positive / count, (count - negative - positive) / count, bool(folded)

@@ -28,6 +28,7 @@ from unsmooth.theory.stochastic import check_row_stochastic
 Which = Literal["modulus", "rightmost"]
 Linear = Callable[[Float[Tensor, "*rows dim"]], Float[Tensor, "*rows dim"]]
 _DENSE_UP_TO = 384  # below this, all eigenvalues of a d×d matrix cost less than a Krylov search
+_SEARCH_LONGER, _LONG = 1024, 4800  # a product with a d×d matrix is cheap: so many before all eigenvalues are found
 _FAR_FROM_NORMAL = 30.0  # the condition of an eigenvalue above which float32 may not be enough; models have 1 to 3
 _BASIS_BYTES = {"cpu": 2**28, "cuda": 2**33}
 
@@ -139,7 +140,8 @@ def lfc_values(
         return growth(spectrum[None], steps[:, None], which).amax(-1)
     total = maps.total.detach().double()
     if total.shape[0] > _DENSE_UP_TO:
-        found = _lfc_search(total, steps, which, max_products)
+        large = total.shape[0] > _SEARCH_LONGER  # where all eigenvalues would take minutes
+        found = _lfc_search(total, steps, which, _LONG if large else max_products, 1e-6 if large else 1e-9)
         if bool(found.converged.all()):
             return _with_null_space(found.value, steps, which, maps)
     values = torch.linalg.eigvals(total.cpu())
@@ -148,7 +150,7 @@ def lfc_values(
     return growth(values[None], steps[:, None], which).amax(-1)
 
 
-def _lfc_search(total: Tensor, steps: Tensor, which: Which, max_products: int) -> Ritz:
+def _lfc_search(total: Tensor, steps: Tensor, which: Which, max_products: int, tol: float) -> Ritz:
     generator = torch.Generator().manual_seed(total.shape[0])
     start = torch.randn(total.shape[0], generator=generator, dtype=torch.float64).to(total)
     return dominating(
@@ -156,7 +158,7 @@ def _lfc_search(total: Tensor, steps: Tensor, which: Which, max_products: int) -
         start.expand(len(steps), -1),
         _score(which, steps),
         subspace=48,
-        tol=1e-9,
+        tol=tol,
         max_products=max_products,
     )
 

@@ -7,10 +7,14 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from unsmooth.metrics.tolerance import tolerance
+from unsmooth.metrics.workers import spread
+from unsmooth.theory.spectrum import head_eigenvalues
 
 
 def departure_from_normality(
-    w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]
+    w_v: Float[Tensor, "head dim key"],
+    w_proj: Float[Tensor, "head key dim"],
+    eigenvalues: Complex[Tensor, "head key"] | None = None,
 ) -> Float[Tensor, " head"]:
     """Henrici's `√(‖H‖_F² − Σ|λ|²) / ‖H‖_F` per head, 0 for a normal H, from k×k matrices only.
 
@@ -18,11 +22,11 @@ def departure_from_normality(
     >>> [round(d, 6) for d in departure_from_normality(*nilpotent).tolist()]
     [1.0]
     """
-    v, p = w_v.detach().cpu().double(), w_proj.detach().cpu().double()
+    v, p = w_v.detach().double(), w_proj.detach().double()
     # ‖W_V W_proj‖² = tr(W_VᵀW_V W_proj W_projᵀ)
-    size = ((v.mT @ v) * (p @ p.mT)).sum((-2, -1))
-    inside = torch.linalg.eigvals(p @ v).abs().square().sum(-1)
-    return _ratio(size, inside)
+    size = ((v.mT @ v) * (p @ p.mT)).sum((-2, -1)).cpu()
+    found = head_eigenvalues(v, p) if eigenvalues is None else eigenvalues
+    return _ratio(size, found.abs().square().sum(-1))
 
 
 def layer_departure(total: Float[Tensor, "dim dim"], eigenvalues: Complex[Tensor, " dim"]) -> float:
@@ -32,10 +36,15 @@ def layer_departure(total: Float[Tensor, "dim dim"], eigenvalues: Complex[Tensor
 
 def head_conditions(w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]) -> list[float]:
     """κ₂ of each head's eigenvectors with non-zero eigenvalue: `W_projᵀ u` for `(W_proj W_V)ᵀ u = λ u`."""
-    v, p = w_v.detach().cpu().double(), w_proj.detach().cpu().double()
-    small = torch.linalg.eig((p @ v).mT)
-    vectors = p.mT.to(torch.complex128) @ small.eigenvectors
-    return [condition_number(each) for each in vectors]
+    v, p = w_v.detach().double(), w_proj.detach().double()
+    # the vectors lie in the rows of W_proj, so that k×k matrices have their lengths and angles
+    root = torch.linalg.qr(p.mT, mode="r").R.cpu()
+    return spread(_head_condition, list(zip((p @ v).mT.cpu(), root, strict=True)))
+
+
+def _head_condition(matrices: tuple[Tensor, Tensor]) -> float:
+    small, root = matrices
+    return condition_number(root.to(torch.complex128) @ torch.linalg.eig(small).eigenvectors)
 
 
 def condition_number(vectors: Complex[Tensor, "size count"]) -> float:

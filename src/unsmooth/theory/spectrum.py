@@ -11,6 +11,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from unsmooth.errors import WeightsError
+from unsmooth.metrics.workers import spread
 from unsmooth.theory.stochastic import check_row_stochastic, is_causal, quotient
 
 _CACHE: OrderedDict[tuple[object, ...], HSpectrum] = OrderedDict()
@@ -71,13 +72,21 @@ def spectrum_of_h(
     if (found := _CACHE.get(key)) is not None:
         _CACHE.move_to_end(key)
         return found
-    v, p = w_v.detach().cpu().double(), w_proj.detach().cpu().double()
-    small = p @ v if v.shape[-1] <= v.shape[-2] else v @ p  # ST and TS share their non-zero eigenvalues
-    result = HSpectrum(torch.linalg.eigvals(small), layer_spectrum(v, p) if layer else None, v.shape[-2])
+    result = HSpectrum(head_eigenvalues(w_v, w_proj), layer_spectrum(w_v, w_proj) if layer else None, w_v.shape[-2])
     _CACHE[key] = result
     if len(_CACHE) > _CACHE_SIZE:
         _CACHE.popitem(last=False)
     return result
+
+
+def head_eigenvalues(
+    w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]
+) -> Complex[Tensor, "head key"]:
+    """Those of each head through the smaller of its two sides, formed where the weights are, solved on all cores."""
+    v, p = w_v.detach().double(), w_proj.detach().double()
+    small = p @ v if v.shape[-1] <= v.shape[-2] else v @ p  # ST and TS share their non-zero eigenvalues
+    parts = small.cpu().split(max(1, -(-len(small) // torch.get_num_threads())))
+    return torch.cat(spread(torch.linalg.eigvals, parts))
 
 
 def forget_spectra() -> None:
@@ -105,11 +114,11 @@ def spectrum_of_attention(a: Float[Tensor, "*batch token token"]) -> AttentionSp
     [0.25]
     """
     check_row_stochastic(a)
-    a = a.detach().cpu().double()
+    a = a.detach()
     if is_causal(a):
-        others = a.diagonal(dim1=-2, dim2=-1)[..., 1:].to(torch.complex128)
+        others = a.diagonal(dim1=-2, dim2=-1)[..., 1:].cpu().to(torch.complex128)
     else:
-        others = torch.linalg.eigvals(quotient(a)[1][..., 1:, 1:])
+        others = torch.linalg.eigvals(quotient(a.cpu().double())[1][..., 1:, 1:])
     others = others.gather(-1, others.real.argsort(dim=-1, stable=True))
     return AttentionSpectrum(torch.cat([others, torch.ones_like(others[..., :1])], dim=-1))
 

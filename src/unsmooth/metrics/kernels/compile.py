@@ -31,14 +31,18 @@ def shared_limit(device: int) -> int:
 def compiled(
     name: str, constants: tuple[tuple[str, int], ...], device: int, function: str | None = None
 ) -> Kernel | None:
-    """The kernel of NAME.cu with these constants, once per process; None (and a warning) if torch cannot."""
+    """The kernel of NAME.cu with these constants, once per process; None (and a warning) if torch cannot.
+
+    `function` names one of several in a file, which ask for no shared memory when they are launched.
+    """
     defines = "".join(f"#define {key} {value}\n" for key, value in constants)
     body = files("unsmooth.metrics.kernels").joinpath(f"{name}.cu").read_text(encoding="utf-8")
     source = f'extern "C" {{\n{defines}{body}}}\n'  # some versions of torch put extern "C" before anything else
     try:
         with torch.cuda.device(device):
             kernel = torch.cuda._compile_kernel(source, function or name)
-            kernel.set_shared_memory_config(shared_limit(device))
+            if function is None:  # a kernel with shared memory of a size that is known at compile time has enough
+                kernel.set_shared_memory_config(shared_limit(device))
     except (AttributeError, OSError, RuntimeError) as error:
         warnings.warn(
             f"measuring on the GPU will be slower: torch {torch.__version__} could not compile a kernel ({error})",
