@@ -20,7 +20,7 @@ from unsmooth.training.tasks.superglue.examples import TASKS, SuperGlueTask
 from unsmooth.training.tasks.text import results
 from unsmooth.training.tasks.text.recipe import TextRecipe
 
-NAMES = {"record.json", "measurement.json", "explanation.json", "superglue.json"}
+NAMES = {"record.json", "measurement.json", "explanation.json", "attribution.json", "superglue.json"}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What stays of a text model that is too large to keep: its record, measurement, explanation and fine-tuning scores."""
+"""What stays of a text model that is too large to keep: its record, what analysis says of it, fine-tuning scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from unsmooth.analysis import Origin, explain, measure
+from unsmooth.analysis import Origin, attribute, explain, measure
+from unsmooth.errors import UnsmoothError, WeightsError
 from unsmooth.sources import load_model
 from unsmooth.training.engine.record import RECORD, TrainingRecord
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
@@ -33,7 +34,7 @@ def write_results(
     minutes: float | None = None,
     say: Say = print,
 ) -> None:
-    """Measure, explain and fine-tune the model in a run's folder; what is in `target` already is not done again.
+    """Measure, explain, attribute and fine-tune the model in a run's folder; what `target` has is not made again.
 
     `superglue` is the folder of its tasks, and `minutes` is what they may take.
     """
@@ -44,7 +45,9 @@ def write_results(
     made: dict[str, tuple[Callable[..., Any], int]] = {
         "measurement.json": (measure, MEASURED),
         "explanation.json": (explain, EXPLAINED),
+        "attribution.json": (attribute, EXPLAINED),
     }
+    failed: list[str] = []
     missing = {name: how for name, how in made.items() if not (target / name).exists()}
     if missing:
         corpus = open_texts(recipe, data)
@@ -52,13 +55,18 @@ def write_results(
         origin = Origin(record.run, record.weights, about, "text", record.command)
         for name, (function, count) in missing.items():
             say(f"{name.partition('.')[0]} of {min(count, len(corpus.validation))} held-out sequences")
-            function(loaded, _batches(corpus, count, device), origin=origin).save(target / name)
+            try:
+                function(loaded, _batches(corpus, count, device), origin=origin).save(target / name)
+            except UnsmoothError as error:  # what can be made is made first: the weights may not stay
+                failed.append(f"{name}: {error}")
     if superglue is not None:
         scores = evaluate_superglue(
             loaded, superglue, how=FineTuning(), minutes=minutes, out=target / SUPERGLUE, device=device,
             progress=lambda task, seed, found: say(f"{task}, seed {seed}: {100 * found['score']:.1f}"),
         )  # fmt: skip
         say(_said(scores))
+    if failed:
+        raise WeightsError(f"the results of {record.run} are not complete: {'; '.join(failed)}")
     shutil.copyfile(folder / RECORD, target / RECORD)
 
 
