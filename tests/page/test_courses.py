@@ -283,6 +283,8 @@ def test_one_sample_and_few_samples_and_an_interruption_are_said() -> None:
         assert words in said([Known("m", sharp(FALL), samples=samples).subject()])["certainty"][0]
     assert "certainty" not in said([Known("m", sharp(FALL), samples=30).subject()])
     assert "interrupted" in said([Known("m", sharp(FALL), samples=30, partial=True).subject()])["certainty"][0]
+    lost = said([Known("m", sharp(FALL), samples=30, kept=False).subject()])["certainty"][0]
+    assert "not kept for each sample, only large changes can be told from chance" in lost
 
 
 @pytest.mark.parametrize(("name", "words"), [
@@ -295,6 +297,15 @@ def test_the_last_line_says_what_one_could_do(name: str, words: str) -> None:
     *_, last = findings([CASES[name][0].subject()])
     assert last.about == "advice"
     assert words in plain(last.html())
+
+
+def test_metrics_that_disagree_are_not_advised_away() -> None:
+    """HFC/LFC rises while the effective rank collapses, as in a small BERT: nothing to do would be wrong."""
+    apart = {"all": {"hfc_lfc": RISE, "cosine_similarity": FALL, "effective_rank": FALL}}
+    text = said([Known("m", apart).subject()])
+    assert "by effective rank it smooths" in text["model"][0]
+    assert "the metrics disagree" in text["advice"][0]
+    assert "the metrics disagree" not in said([Known("m", sharp(RISE)).subject()])["advice"][0]
 
 
 def test_what_no_control_of_h_reaches_is_said() -> None:

@@ -294,6 +294,8 @@ def _certainty(subjects: Subjects) -> str:
     elif counts[0] < FEW:
         few = counted(counts[0], "sample")
         said.append(f"With {few}, treat this as a description of these inputs")
+    if counts != [1] and any(subject.measurement.per_sample is None for subject in subjects):
+        said.append("Where values were not kept for each sample, only large changes can be told from chance")
     if partial:
         said.append("Measuring was interrupted before the end of the data")
     return "".join(f"{text}. " for text in said).rstrip()
