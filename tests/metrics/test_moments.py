@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import run_twice
 from scipy import stats
 
 from unsmooth.metrics.moments import Moments, all_reduce
@@ -110,9 +110,9 @@ def _one_process(rank: int, folder: str, values: list[list[float]]) -> None:
 
 
 def test_two_processes_see_what_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     values = [[1.0, 2.0, 3.5], [7.0, -1.0]]
-    torch.multiprocessing.spawn(_one_process, (str(tmp_path), values), nprocs=2)
+    run_twice(_one_process, str(tmp_path), values)
     got = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert got[0] == got[1]
     merged = [Moments.from_dict(state) for state in got[0]]

@@ -81,7 +81,8 @@ def simulate(
 
     homogeneous = norm is None and feed_forward is None and isinstance(a, Tensor)
     state, log_scale = x, x.new_zeros(x.shape[:-2])
-    ratios, cosines, scales = [hfc_lfc_ratio(x)], [cosine_similarity(x)], [log_scale]
+    together = max(1, min(64, 2**22 // max(1, x.numel())))  # small metrics are mostly overhead: many layers at once
+    states, scales, found = [x], [log_scale], []
     for layer in range(1, layers + 1):
         state = sublayer(state, attend, residual)
         if feed_forward is not None:
@@ -92,12 +93,23 @@ def simulate(
             size = state.norm(dim=(-2, -1))
             size = torch.where(size > 0, size, 1)
             state, log_scale = state / size[..., None, None], log_scale + size.log()
-        if not bool(torch.isfinite(state).all()):
-            raise FeatureError(f"features are not finite after layer {layer}: take fewer layers or smaller weights")
-        ratios.append(hfc_lfc_ratio(state))
-        cosines.append(cosine_similarity(state))
+        states.append(state)
         scales.append(log_scale)
-    return Simulation(state, torch.stack(ratios, -1), torch.stack(cosines, -1), torch.stack(scales, -1))
+        if len(states) >= together or layer == layers:
+            found.append(_metrics(states, layer))
+            states = []
+    ratios, cosines = (torch.cat(parts).movedim(0, -1) for parts in zip(*found, strict=True))
+    return Simulation(state, ratios, cosines, torch.stack(scales, -1))
+
+
+def _metrics(states: list[Tensor], last: int) -> tuple[Tensor, Tensor]:
+    """HFC/LFC and cosine similarity of the states up to layer `last`."""
+    stacked = torch.stack(states)
+    broken = ~torch.isfinite(stacked).flatten(1).all(1)
+    if bool(broken.any()):
+        layer = last - len(states) + 1 + int(broken.int().argmax())
+        raise FeatureError(f"features are not finite after layer {layer}: take fewer layers or smaller weights")
+    return hfc_lfc_ratio(stacked), cosine_similarity(stacked)
 
 
 def _check(x: Tensor, a: Attention, w: Tensor | Pair) -> None:
