@@ -1,4 +1,4 @@
-"""Short cuts of a ViT's training step, taken where they apply; nothing outside this folder knows how they work.
+"""Short cuts of training steps, a ViT's and a text encoder's (encoder.py), taken where they apply.
 
 What they are worth on one H200, recipe cifar100, plain: 5.69 ms a step with them, 7.50 without, both compiled and
 captured (1.318×; `benchmarks.train_step --device cuda --fast`). They stay while that is at least 1.15×.
