@@ -137,8 +137,31 @@ def test_a_recipe_survives_its_dictionary(name: str) -> None:
 
 
 def test_an_unknown_recipe_lists_the_known_ones() -> None:
-    with pytest.raises(OptionError, match="unknown recipe 'imagenet'.*'cifar100', 'cifar100-fast'"):
-        find_recipe("imagenet")
+    with pytest.raises(OptionError, match="unknown recipe 'cifar10'.*'cifar100', 'cifar100-fast'"):
+        find_recipe("cifar10")
+
+
+def test_the_imagenet_recipes_are_deits_and_big_visions() -> None:
+    r = find_recipe("imagenet")
+    assert (r.image_size, r.patch_size, r.depth, r.width, r.heads, r.qkv_bias) == (224, 16, 12, 384, 6, True)
+    assert (r.epochs, r.batch_size, r.lr, r.weight_decay, r.warmup_epochs, r.clip_norm) == (300, 512, 5e-4, 0.05, 5, 0)
+    assert (r.rand_augment_magnitude, r.rand_augment_layers, r.rand_augment_std) == (9, 2, 0.5)
+    assert (r.mixup, r.cutmix, r.cutmix_share, r.mix_prob, r.label_smoothing, r.drop_path) == (0.8, 1, 0.5, 1, 0.1, 0.1)
+    assert (r.erase_prob, r.repeats, r.crop_area, r.test_crop) == (0.25, 3, 0.08, 0.875)
+    assert (r.classes, r.train_images, r.test_images) == (1000, 1_281_167, 50_000)
+    short = find_recipe("imagenet-90")
+    assert (short.epochs, short.batch_size, short.lr, short.clip_norm, short.pool) == (90, 1024, 1e-3, 1, "avg")
+    assert short.lr * short.weight_decay == pytest.approx(1e-4)  # big_vision's is apart from the rate
+    assert short.warmup_epochs * 1_281_167 / 1024 == pytest.approx(10_000, rel=0.01)
+    assert (short.mixup, short.cutmix, short.rand_augment_magnitude, short.drop_path) == (0.2, 0, 10, 0)
+
+
+def test_what_a_recipe_has_more_than_before_is_written_only_where_it_is_used() -> None:
+    assert "erase_prob" not in find_recipe("cifar100").as_dict()
+    tiny = find_recipe("tiny-imagenet")
+    assert tiny.as_dict()["erase_prob"] == 0.25
+    assert ImageRecipe.from_dict(tiny.as_dict()) == tiny
+    assert ImageRecipe.from_dict(find_recipe("cifar100").as_dict()) == find_recipe("cifar100")
 
 
 def test_the_rate_warms_up_then_falls_to_zero() -> None:

@@ -31,7 +31,7 @@ def random_crop(blob: Any, size: int, least: float, seed: int) -> Square:
     with _reading(), Image.open(_file(blob)) as image:
         width, height = image.size
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for GPUs, which takes milliseconds
             top, left, tall, wide = RandomResizedCrop.get_params(image, [least, 1.0], list(RATIO))
         drafted = image.draft("RGB", (math.ceil(width * size / wide), math.ceil(height * size / tall)))
         scaled = drafted[1][2:] if drafted else (width, height)  # not image.size: a last part of a pixel counts there

@@ -39,6 +39,7 @@ from unsmooth.training.tasks.images.task import ImageTask, epochs_of
 
 EVALUATED = 250  # images at once
 LAST = 1 << 40  # steps
+TRIES = 16  # unreadable images in a row that are no accident any more
 AHEAD = 2  # batches that each worker decodes before they are asked for
 Unreadable = list[tuple[str, str]]  # where the image lies, and what is wrong with it
 
@@ -73,11 +74,14 @@ class Steps(Dataset[dict[str, Any]]):
         unreadable: Unreadable = []
         for at, (blob, position) in enumerate(zip(self.images.read(index), positions, strict=True)):
             number = index[at]
-            for _ in range(1 + len(self.images)):
+            for tried in itertools.count(1):
                 try:
                     pixels[at] = random_crop(blob, size, least, 1_000_003 * self.seed + position)
                     break
                 except DataError as error:  # the next image in its place, as timm does
+                    if tried == TRIES:
+                        why = f"{TRIES} images in a row cannot be read, {self.images.name(number)} among them ({error})"
+                        raise DataError(f"{why}: is the data still there?") from error
                     unreadable.append((self.images.name(number), str(error)))
                     number = (number + 1) % len(self.images)
                     blob, labels[at] = self.images.read([number])[0], self.images.labels[number]
