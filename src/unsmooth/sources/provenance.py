@@ -58,7 +58,9 @@ def hardware(device: torch.device | str | None = None, processes: int = 1) -> st
 
 
 def commit() -> str:
-    """The commit of the code that runs; outside its repository, what UNSMOOTH_COMMIT says."""
+    """The commit of the code that runs: what UNSMOOTH_COMMIT says (a copied tree's git may not know), or its repository."""
+    if named := os.environ.get("UNSMOOTH_COMMIT"):
+        return named
     here = Path(__file__).resolve()
 
     def git(*words: str) -> str:
@@ -69,4 +71,4 @@ def commit() -> str:
         git("ls-files", "--error-unmatch", here.name)  # a package installed inside another repository is not part of it
         return git("rev-parse", "--short", "HEAD")
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("UNSMOOTH_COMMIT", "unknown")
+        return "unknown"

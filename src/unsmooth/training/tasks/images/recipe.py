@@ -165,7 +165,7 @@ def cifar100() -> ImageRecipe:
     minutes on all data, 9 on 50 %, 2 to 3 on 10 %. Accuracy to expect of plain, sharpening and smoothing:
     - all data: 67.53, 68.16, 65.75 % (one seed each)
     - 50 %: 57.33, 57.13, 55.30 % (one seed each)
-    - 10 %: 32.79, 32.99, 28.20 % (6 to 9 seeds)
+    - 10 %: 32.79, 32.99, 28.48 % (9 seeds each)
     `unsmooth reproduce poster-table2` shows them beside the poster's, `variants` all others.
     """
     return ImageRecipe(name="cifar100")
