@@ -44,7 +44,7 @@ def test_every_seed_of_the_tables_is_run() -> None:
 
 def test_the_study_holds_its_runs_once_and_in_order() -> None:
     names = [run.name for run in lists.find_list("study")]
-    assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 24 + 3 * len(PEERS) + 18
+    assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 6 + 24 + 3 * len(PEERS) + 18
     assert names[:6] == [f"cifar100-10pct-smoothing-seed{seed}" for seed in range(3, 9)]
     assert names[6:8] == ["cifar100-10pct-subset1-plain-seed0", "cifar100-10pct-subset1-sharpening-seed0"]
     assert names[17] == "cifar100-10pct-subset2-sharpening-seed2"

@@ -49,7 +49,8 @@ Variant = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="plain; sharpening or smoothing (the poster's symmetric form); sharpening-eigen, smoothing-split, …; "
+        help="plain; sharpening or smoothing (the poster's symmetric form); sharpening-eigen, smoothing-split, "
+        "sharpening-bounded, …; "
         "@first-half and the like for some layers only, sharpening@:6+smoothing@6: for both; or a published fix "
         "(attnscale, contranorm, …). With --list repeatable.",
     ),

@@ -12,6 +12,7 @@ from unsmooth.control.biases import move_bias
 from unsmooth.control.bounds import BOUNDS
 from unsmooth.control.forms import FORMS, get_form
 from unsmooth.control.layers import Controllable, attention_layers, controllable, refuse_tied
+from unsmooth.control.norm_scale import watch_norms
 from unsmooth.control.select import Layers, Mode, select_layers, select_modes
 from unsmooth.control.slots import supplied, supply
 from unsmooth.control.spectral import ATTRIBUTE, CHECKPOINTING, SpectralControl
@@ -31,6 +32,7 @@ def reparametrize(
     init: str = "paper",
     std: float = 0.1,
     bound: str | None = None,
+    reach: float | None = None,
     generator: torch.Generator | None = None,
 ) -> M:
     """Give the model's H the eigenvalues of its mode, in place; returns the same model.
@@ -41,6 +43,8 @@ def reparametrize(
     - `init`: "paper" (appendix A: He for Θ, ψ ~ N(0, std²)) or "from_weights" (nearest admissible spectrum;
       the errors are in `control_of(model).fit`; b_proj takes up what changes of b_v W_proj, or else b_v).
     - `bound`: "clip", "abs", "tanh", "square" or "free"; by default the form's own.
+    - `reach`: |Λ| stays below reach / s, s the scale of the norm before attention, followed in training (`norm_scale`);
+      1 is what Corollary 3 asks of a block with a norm. With bound "tanh" (then the default) or "clip".
 
     Other biases stay as they are. `bake` undoes it with the same outputs. Θ, ψ (and Φ, see `forms`) are new parameters
     of the transformer inside the model, and train even where the weights were frozen: make the optimiser (and DDP, and
@@ -48,6 +52,8 @@ def reparametrize(
     """
     if init not in INITS:
         raise OptionError.unknown("init", init, INITS)
+    if reach is not None and init != "paper":
+        raise OptionError("reach depends on data that training sees: it starts with init='paper'")
     if controls_of(model):
         raise OptionError("this model is already reparametrised: call `bake` first")
     found = attention_layers(model)
@@ -57,12 +63,15 @@ def reparametrize(
     modes = select_modes(mode, chosen)
     if not modes:
         raise OptionError("no layer is left to control: `layers` and `mode` leave every layer plain")
-    picked = [controllable(name, layer) for index, (name, layer) in enumerate(found.items()) if index in modes]
+    used = {name: layer for index, (name, layer) in enumerate(found.items()) if index in modes}
+    picked = [controllable(name, layer) for name, layer in used.items()]
     refuse_tied(model, picked)
-    control = _build(picked, list(modes.values()), form, bound)
+    control = _build(picked, list(modes.values()), form, bound, reach)
     control.reset(std, generator)
     if init == "from_weights":
         _start_from_weights(control, picked)
+    if reach is not None:
+        watch_norms(control, list(used.values()))
     _attach(model, control, picked)
     return model
 
@@ -90,7 +99,9 @@ def control_of(model: nn.Module) -> SpectralControl:
     return found[0][1]
 
 
-def _build(picked: list[Controllable], modes: list[str], form: str, bound: str | None) -> SpectralControl:
+def _build(
+    picked: list[Controllable], modes: list[str], form: str, bound: str | None, reach: float | None
+) -> SpectralControl:
     dims = {layer.dim for layer in picked}
     if len(dims) > 1:
         raise WeightsError(f"layers of different widths {sorted(dims)} cannot share one factorisation: select by width")
@@ -106,7 +117,7 @@ def _build(picked: list[Controllable], modes: list[str], form: str, bound: str |
     where: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     if not all(layer.square for layer in picked):
         where.update(_shape(picked, form))
-    return SpectralControl(names, modes, heads, dims.pop(), form, bound, **where)
+    return SpectralControl(names, modes, heads, dims.pop(), form, bound, reach=reach, **where)
 
 
 def _shape(picked: list[Controllable], form: str) -> dict[str, int]:
@@ -184,5 +195,6 @@ def _modes(sign: torch.Tensor) -> str:
 
 
 def _recipe(numbers: torch.Tensor) -> str:
-    form, bound = numbers.round().long().tolist()
-    return f"of form {list(FORMS)[form]!r} with bound {list(BOUNDS)[bound]!r}"
+    form, bound, *reach = numbers.tolist()
+    within = "".join(f" within {each:g} / s" for each in reach)
+    return f"of form {list(FORMS)[round(form)]!r} with bound {list(BOUNDS)[round(bound)]!r}{within}"

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from unsmooth.control.apply import control_of, controls_of, load_before, unwrap
+from unsmooth.control.norm_scale import NormScale
 from unsmooth.control.slots import supplied
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 from unsmooth.models.storage import GATHER, refuse_sharded
@@ -69,6 +70,8 @@ def _forget(module: nn.Module, control: SpectralControl) -> None:
     )
     for hooks in dictionaries:
         for key, hook in list(hooks.items()):
-            if getattr(hook, "__self__", None) is control or getattr(hook, "hook", None) is load_before:
+            owner = getattr(hook, "__self__", None)
+            ours = owner is control or (isinstance(owner, NormScale) and owner.control is control)
+            if ours or getattr(hook, "hook", None) is load_before:
                 del hooks[key]
                 module._forward_hooks_always_called.pop(key, None)

@@ -54,6 +54,7 @@ class SpectralControl(nn.Module):
 
     sign: Tensor
     recipe: Tensor
+    scale: Tensor
     phi: nn.Parameter | None
 
     def __init__(
@@ -65,6 +66,7 @@ class SpectralControl(nn.Module):
         form: str,
         bound: str | None = None,
         *,
+        reach: float | None = None,
         kv_heads: int | None = None,
         key: int | None = None,
         device: torch.device | None = None,
@@ -73,7 +75,10 @@ class SpectralControl(nn.Module):
         super().__init__()
         self.names, self.modes, self.heads, self.dim = tuple(names), tuple(modes), tuple(heads), dim
         self.form = get_form(form)
-        self.bound = get_bound(bound or self.form.bound)
+        self.bound = get_bound(bound or (self.form.bound if reach is None else "tanh"))
+        self.reach = reach
+        if reach is not None and (self.bound.limit != 1 or not 0 < reach < float("inf")):
+            raise OptionError(f"reach {reach}: expected a positive number, with bound 'tanh' or 'clip'")
         self.kv_heads, self.key = kv_heads, key
         self.shared = heads[0] // kv_heads if kv_heads else 1  # query heads per value head
         values = kv_heads * key if kv_heads and key else dim
@@ -85,7 +90,10 @@ class SpectralControl(nn.Module):
         sign = torch.tensor([SIGNS[mode] for mode in modes], device=device, dtype=dtype)
         self.register_buffer("sign", sign[:, None])
         # Which form and bound, as numbers: a checkpoint of another form has the same names and shapes.
-        recipe = [list(FORMS).index(self.form.name), list(BOUNDS).index(self.bound.name)]
+        recipe: list[float] = [list(FORMS).index(self.form.name), list(BOUNDS).index(self.bound.name)]
+        if reach is not None:
+            recipe = [*recipe, reach]
+            self.register_buffer("scale", torch.ones(len(names), 1, device=device, dtype=dtype))
         self.register_buffer("recipe", torch.tensor(recipe, device=device, dtype=dtype))
         #: Relative errors of `from_weights`, per layer; None after any other initialisation.
         self.fit: tuple[Fit, ...] | None = None
@@ -153,10 +161,16 @@ class SpectralControl(nn.Module):
 
     def eigenvalues(self) -> Float[Tensor, "layer feature"]:
         """diag Λ of every layer, head after head."""
-        return self._share(self.bound.to_lambda(whole(self.psi), self.sign))
+        return self._lambda(whole(self.psi), self.sign, slice(None))
 
-    def _share(self, eigenvalues: Tensor) -> Tensor:
-        """An equal share of the interval for each of the heads whose eigenvalues add up, so that their sum is in it."""
+    def _lambda(self, psi: Tensor, sign: Tensor, every: slice | int) -> Tensor:
+        """Λ of these layers; with `reach`, at most reach / s, s the scale of the norm before attention.
+
+        An equal share of the interval for each of the heads whose eigenvalues add up, so that their sum is in it.
+        """
+        eigenvalues = self.bound.to_lambda(psi, sign)
+        if self.reach is not None:
+            eigenvalues = eigenvalues * (self.reach / self.scale[every].to(eigenvalues.dtype))
         return eigenvalues if self.shared == 1 else eigenvalues / self.shared
 
     def weights(self, layer: int | None = None) -> Pair:
@@ -167,7 +181,7 @@ class SpectralControl(nn.Module):
         phi = None if self.phi is None else whole(self.phi)[every].to(work)
         # qr, cholesky and solves have no bfloat16 kernels, and an orthogonal weight needs float32.
         with torch.autocast(theta.device.type, enabled=False):
-            eigenvalues = self._share(self.bound.to_lambda(psi.to(work), sign.to(work)))
+            eigenvalues = self._lambda(psi.to(work), sign.to(work), every)
             w_v, w_proj = self.form.assemble(theta.to(work), eigenvalues, self.kv_heads or 1, phi)
         return w_v.to(theta.dtype), w_proj.to(theta.dtype)
 
@@ -245,7 +259,8 @@ class SpectralControl(nn.Module):
         counts = {mode: self.modes.count(mode) for mode in dict.fromkeys(self.modes)}
         which = ", ".join(f"{count} {mode}" for mode, count in counts.items())
         groups = f", {self.kv_heads} value heads of {self.key}" if self.kv_heads else ""
-        return f"form={self.form.name}, bound={self.bound.name}, dim={self.dim}{groups}, layers: {which}"
+        reach = "" if self.reach is None else f", reach={self.reach:g} / s"
+        return f"form={self.form.name}, bound={self.bound.name}{reach}, dim={self.dim}{groups}, layers: {which}"
 
 
 def _recomputes(module: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 plain                            the model as it is
 sharpening, smoothing            the poster's symmetric form
 sharpening-eigen, …-split        the other forms
+sharpening-bounded, …-bounded2   eigenvalues above −1/s and −2/s, s the scale of the norm before attention
 sharpening@first-half            in some layers only (any pattern that `control` takes), the others plain
 sharpening@:6+smoothing@6:       one mode in some layers, the other in others
 attnscale, contranorm, …         a published fix
@@ -26,6 +27,7 @@ PLAIN = "plain"
 MODES = ("sharpening", "smoothing")
 # ψ's standard deviation: appendix A says 0.1; the poster's form squares ψ, and 0.3² is about that.
 STANDARD_DEVIATION = {"symmetric": 0.3, "split": 0.1, "eigen": 0.1}
+REACH = {"bounded": 1.0, "bounded2": 2.0}  # in units of 1/s; the symmetric form
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Variant:
     layers: str = "all"
     fix: str | None = None
     other: Variant | None = None  # the other mode, in other layers
+    reach: float | None = None  # of the eigenvalues, in units of 1 / the scale of the norm before attention
     name: str = field(default=PLAIN, compare=False, repr=False)
 
     @classmethod
@@ -44,7 +47,7 @@ class Variant:
         """The variant of this name.
 
         >>> Variant.parse("smoothing-split@0:6")
-        Variant(mode='smoothing', form='split', layers='0:6', fix=None, other=None)
+        Variant(mode='smoothing', form='split', layers='0:6', fix=None, other=None, reach=None)
         """
         head, plus, tail = text.partition("+")
         if plus:
@@ -53,16 +56,20 @@ class Variant:
         mode, dash, form = name.partition("-")
         if mode in MODES and (not dash or form in STANDARD_DEVIATION):
             return cls(mode, form or "symmetric", layers if at else "all", name=text)
+        if mode == "sharpening" and form in REACH:
+            return cls(mode, layers=layers if at else "all", reach=REACH[form], name=text)
         if name in PEERS:
             return cls(fix=name, layers=layers if at else "all", name=text)
         if text == PLAIN:
             return cls()
         forms = [f"{m}-{f}" for f in STANDARD_DEVIATION for m in MODES]
+        forms += [f"sharpening-{form}" for form in REACH]
         raise OptionError.unknown("variant", text, [PLAIN, *MODES, *forms, *PEERS])
 
     @classmethod
     def _mixed(cls, text: str, first: Variant, second: Variant) -> Variant:
-        if {first.mode, second.mode} != set(MODES) or first.form != second.form or second.other is not None:
+        alike = (first.form, first.reach) == (second.form, second.reach)
+        if {first.mode, second.mode} != set(MODES) or not alike or second.other is not None:
             raise OptionError(
                 f"variant {text!r}: expected both modes in one form, as in sharpening@first-half+smoothing@second-half"
             )
@@ -87,7 +94,7 @@ class Variant:
         if self.mode is not None:
             std = STANDARD_DEVIATION[self.form] if std is None else std
             rng = torch.Generator().manual_seed(seed + 1)
-            reparametrize(model, self.modes(model), form=self.form, std=std, generator=rng)
+            reparametrize(model, self.modes(model), form=self.form, std=std, reach=self.reach, generator=rng)
         return model
 
     def bake(self, model: nn.Module) -> nn.Module:

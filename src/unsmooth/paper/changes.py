@@ -181,7 +181,7 @@ def variant_of(name: str) -> str | None:
     >>> variant_of("cifar100-10pct-sharpening-seed1"), variant_of("smoothing-eigen"), variant_of("sharpening@:6")
     ('sharpening', 'smoothing-eigen', None)
     """
-    word = r"(?<![a-z])(plain|(?:sharpening|smoothing)(?:-eigen|-split)?)(?![a-z])"
+    word = r"(?<![a-z])(plain|(?:sharpening|smoothing)(?:-eigen|-split|-bounded2?)?)(?![a-z])"
     found = re.search(word, name)
     return found[0] if found and "@" not in name else None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from unsmooth.errors import UnsmoothError
+from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.training.engine.budget import Pace
 from unsmooth.training.engine.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
 from unsmooth.training.engine.claim import claimed
@@ -46,6 +46,8 @@ def train(
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or default_device())
     run.recipe.check(run, world)
+    if world > 1 and run.control.reach is not None:
+        raise OptionError(f"{run.variant} follows the norms of its own batches: expected one process, got {world}")
     task = run.recipe.open(run, data, device, rank, world)
     trainer = Trainer(task, speed, world)
     state = {**run.state(), "data_hash": task.data_hash}

@@ -181,7 +181,8 @@ class Trainer:
 
     def _capture(self) -> None:
         """Warm up on a side stream (compiles, fills caches), put the state back, record one step."""
-        before = [p.detach().clone() for p in self.parameters]
+        kept = [*self.parameters, *self.model.buffers()]
+        before = [t.detach().clone() for t in kept]
         saved = {id(p): {k: v.clone() for k, v in s.items()} for p, s in self.optimizer.state.items()}
         self._side, stream = torch.cuda.Stream(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -197,8 +198,9 @@ class Trainer:
         with torch.cuda.graph(self._graph):
             self._overlapped_step()
         with torch.no_grad():
-            for parameter, value in zip(self.parameters, before, strict=True):
-                parameter.copy_(value)
+            for tensor, value in zip(kept, before, strict=True):
+                tensor.copy_(value)
+            for parameter in self.parameters:
                 for name, tensor in self.optimizer.state[parameter].items():
                     old = saved.get(id(parameter), {}).get(name)
                     tensor.zero_() if old is None else tensor.copy_(old)
