@@ -23,12 +23,13 @@ IMPORTED += ["unsmooth.control", "unsmooth.training"]
 CLI = "import unsmooth.cli; unsmooth.cli.main()"
 
 
-def run_twice(work: Callable[..., None], *given: Any) -> None:
-    """`work(rank, *given)` in two processes; the first error of one is raised here."""
+def run_twice(work: Callable[..., None], *given: Any, processes: int = 2) -> None:
+    """`work(rank, *given)` in two processes, or more; the first error of one is raised here."""
     from torch import multiprocessing
 
     get_context("forkserver").set_forkserver_preload(IMPORTED)
-    multiprocessing.start_processes(_here, (dict(os.environ), work, *given), nprocs=2, start_method="forkserver")
+    given = (dict(os.environ), work, *given)
+    multiprocessing.start_processes(_here, given, nprocs=processes, start_method="forkserver")
 
 
 def _here(rank: int, environment: dict[str, str], work: Callable[..., None], *given: Any) -> None:
@@ -43,19 +44,19 @@ def free_port() -> str:
         return str(s.getsockname()[1])
 
 
-def train_in_two(recipe: Any, data: Path, out: Path) -> list[str]:
-    """A run of two processes, as a launcher starts them, and how it ended for each: a record, none, or an error."""
+def train_in_two(recipe: Any, data: Path, out: Path, processes: int = 2) -> list[str]:
+    """A run of two or more processes, as launched, and how it ended for each: a record, none, or an error."""
     with TemporaryDirectory() as folder:
-        run_twice(_train, free_port(), recipe, data, out, folder)
-        return [Path(folder, str(rank)).read_text() for rank in (0, 1)]
+        run_twice(_train, free_port(), processes, recipe, data, out, folder, processes=processes)
+        return [Path(folder, str(rank)).read_text() for rank in range(processes)]
 
 
-def _train(rank: int, port: str, recipe: Any, data: Path, out: Path, folder: str) -> None:
+def _train(rank: int, port: str, processes: int, recipe: Any, data: Path, out: Path, folder: str) -> None:
     import torch
 
     from unsmooth.training import Run, launch
 
-    places = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    places = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
     os.environ |= places | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
     torch.set_num_threads(1)
     try:

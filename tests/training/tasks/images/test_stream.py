@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from processes import train_in_two
 from safetensors.torch import load_file
 
 from unsmooth.errors import DataError, OptionError
@@ -184,6 +185,29 @@ def test_blocks_are_read_near_each_other_and_every_image_once() -> None:
     assert not torch.equal(order, Order(20_000, seed=1, blocks=blocks).take(0, 20_000))
     with pytest.raises(OptionError, match="do not hold"):
         Order(3, 0, (1, 1))
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_several_processes_learn_what_one_does(
+    processes: int, folder: Path, recipe: ImageRecipe, tmp_path: Path
+) -> None:
+    """Stochastic depth off: each process draws its own."""
+    for split in ("train", "val"):
+        for number, (blob, label) in enumerate(few(folder)):
+            home = tmp_path / "data" / split / f"class{label}"
+            home.mkdir(parents=True, exist_ok=True)
+            (home / f"{number}.jpg").write_bytes(blob)
+    recipe = recipe.override(["batch_size=12", "epochs=2", "chunk=2", "drop_path=0"])
+    train(Run(recipe), tmp_path / "data", tmp_path / "one", device="cpu", tensorboard=False)
+    ended = train_in_two(recipe, tmp_path / "data", tmp_path / "many", processes)
+    assert ended == ["record"] + ["no record"] * (processes - 1)
+    one, many = (TrainingRecord.load(tmp_path / name) for name in ("one", "many"))
+    assert [row["step"] for row in many.rows] == [2, 4]
+    losses = [row["train_loss"] for row in one.rows]
+    assert [row["train_loss"] for row in many.rows] == pytest.approx(losses, rel=1e-4)
+    assert many.final["loss"] == pytest.approx(one.final["loss"], rel=1e-3)
+    assert many.speed["processes"] == processes
+    assert many.data_hash == one.data_hash
 
 
 def test_a_broken_image_is_named_counted_and_replaced(folder: Path, recipe: ImageRecipe, tmp_path: Path) -> None:
