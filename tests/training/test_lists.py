@@ -56,6 +56,7 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
         "cifar100-10pct-smoothing@first-half+sharpening@second-half-seed0",
     ]
     assert names[74 : 74 + len(PEERS)] == [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]
+    assert names[-24:-22] == [f"cifar100-10pct-sharpening-{bound}-seed0" for bound in ("bounded", "bounded2")]
     assert names[-18] == "cifar100-depth6-10pct-plain-seed0"
     assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"
 
