@@ -58,7 +58,7 @@ def hardware(device: torch.device | str | None = None, processes: int = 1) -> st
 
 
 def commit() -> str:
-    """The commit of the code that runs: what UNSMOOTH_COMMIT says (a copied tree's git may not know), or its repository."""
+    """The commit of the code that runs: what UNSMOOTH_COMMIT says (git may not know in a copy), or git."""
     if named := os.environ.get("UNSMOOTH_COMMIT"):
         return named
     here = Path(__file__).resolve()
