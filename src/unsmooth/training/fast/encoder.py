@@ -40,8 +40,8 @@ class FastEncoder(FastPath):
         if self.compiles:
             wrap = torch.compile(dynamic=False, fullgraph=True)
             torch._dynamo.config.recompile_limit = max(SHAPES, torch._dynamo.config.recompile_limit)
-        self._attend, self._transform, self._score = wrap(_attend), wrap(_transform), wrap(_score)
-        self._finish = wrap(_finish)
+        self._project, self._transform, self._turn = wrap(_project), wrap(_transform), wrap(_turn)
+        self._finish, self._score = wrap(_finish), wrap(_score)
         self._controls = [control for _, control in controls_of(model)]
 
     def loss(
@@ -79,7 +79,8 @@ class FastEncoder(FastPath):
             for layer in layers:
                 gamma, eps = (None, 0.0) if branch is None else (layer.attn_norm.weight, layer.attn_norm.eps)
                 weight = self._weight(layer.attn.Wqkv)
-                stream, mixed = self._attend(stream, branch, gamma, eps, weight, cos, sin, ends, self.heads)
+                stream, qkv = self._project(stream, branch, gamma, eps, weight)
+                mixed = self._attention(qkv, cos, sin, ends)
                 if positions is not None and layer is layers[-1]:
                     stream, mixed = _picked(positions, stream, mixed)
                 weights = (self._weight(linear) for linear in (layer.attn.Wo, layer.mlp.Wi, layer.mlp.Wo))
@@ -89,6 +90,20 @@ class FastEncoder(FastPath):
                 control.clear(self.model, (), None)
         assert branch is not None
         return stream, branch
+
+    def _attention(self, qkv: Tensor, cos: Tensor, sin: Tensor, ends: Tensor | None) -> Tokens:
+        """By our kernel where a sequence is one tile; compiled, PyTorch's with a mask would be taken apart."""
+        from unsmooth.training.fast.rotary import LONGEST, rotary_attention
+
+        tokens = qkv.shape[1]
+        if tokens <= LONGEST:
+            return rotary_attention(qkv, cos, sin, self.heads, ends)
+        mask = None
+        if ends is not None:
+            seen = (torch.arange(tokens, device=qkv.device) < ends[:, None])[:, None, None]
+            mask = seen.expand(-1, self.heads, tokens, -1)
+        q, k, v = self._turn(qkv, cos, sin, self.heads)
+        return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
 
     def _weight(self, layer: Any) -> Tensor:
         weight: Tensor = layer.weight
@@ -131,34 +146,28 @@ class Picked(torch.autograd.Function):
         return gradient.new_zeros(ctx.count, gradient.shape[1]).index_copy_(0, rows, gradient), None
 
 
-def _attend(
-    stream: Tokens, branch: Tokens | None, gamma: Tensor | None, eps: float, w_qkv: Tensor, cos: Tensor, sin: Tensor,
-    ends: Tensor | None, heads: int,
-) -> tuple[Tokens, Tokens]:  # fmt: skip
-    """The residual stream, and what attention mixes, before its projection. The first layer has no norm."""
-    from unsmooth.training.fast.rotary import LONGEST, rotary_attention
+def _project(
+    stream: Tokens, branch: Tokens | None, gamma: Tensor | None, eps: float, w_qkv: Tensor
+) -> tuple[Tokens, Float[Tensor, "row token packed"]]:
+    """The residual stream, and its queries, keys and values. The first layer has no norm."""
     from unsmooth.training.fast.rows import Pending, add_norm
 
     if branch is None or gamma is None:
         normed = stream.to(w_qkv.dtype)
     else:
         stream, normed = add_norm(Pending(stream, branch), gamma, None, eps)
-    attention = rotary_attention if stream.shape[1] <= LONGEST else _long_attention
-    return stream, attention(F.linear(normed, w_qkv), cos, sin, heads, ends)
+    return stream, F.linear(normed, w_qkv)
 
 
-def _long_attention(qkv: Tokens, cos: Tensor, sin: Tensor, heads: int, ends: Tensor | None) -> Tokens:
-    """`rotary_attention` of longer sequences, by PyTorch's."""
+def _turn(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values by head, the first two turned by their positions' angles."""
     q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
     def turned(x: Tensor) -> Tensor:
         first, second = x.float().chunk(2, -1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
 
-    tokens = qkv.shape[1]
-    seen = None if ends is None else (torch.arange(tokens, device=qkv.device) < ends[:, None])[:, None, None]
-    mask = None if seen is None else seen.expand(-1, heads, tokens, -1)
-    return F.scaled_dot_product_attention(turned(q), turned(k), v, mask).transpose(1, 2).flatten(2)
+    return turned(q), turned(k), v
 
 
 def _finish(stream: Tokens, branch: Tokens, gamma: Tensor, eps: float) -> Tokens:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,7 +90,7 @@ def test_tokens_of_something_else_under_the_name_are_refused(folder: Path) -> No
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "no sequence|only .* different pieces"),
+        (b"", "hold no words"),
         (b'{"text": "\xff\xfe"}', "not JSON in UTF-8"),
         (b'{"text": "a few words"}', "no sequence|only .* different pieces"),
     ],
@@ -111,3 +113,33 @@ def test_images_are_no_text_and_the_hub_comes_alone(tmp_path: Path) -> None:
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no tokenizer at"):
         open_tokenizer(tmp_path)
+
+
+def test_a_stream_of_the_hub_is_read_as_far_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a data set that never ends."""
+    datasets = pytest.importorskip("datasets")
+    read: list[int] = []
+
+    def endless(name: str, split: str, streaming: bool) -> Iterator[dict[str, str]]:
+        assert (name, split, streaming) == ("pile", "train", True)
+        for number in itertools.count():
+            read.append(number)
+            yield {"meta": "x", "text": document(number)}
+
+    monkeypatch.setattr(datasets, "load_dataset", endless)
+    found = open_corpus(["hub:pile"], tmp_path, length=16, vocabulary=90, documents=400)
+    assert max(read) <= 400
+    assert len(found.train) > 190 * len(found.validation) / 2 > 0
+    again = open_corpus(["hub:pile"], tmp_path, length=16, vocabulary=90, documents=401)
+    assert again.train.key != found.train.key
+
+
+def test_a_book_in_one_file_is_held_out_by_passages_and_too_little_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("\n".join(document(i) for i in range(14_000)))
+    found = list(Texts.at([tmp_path / "book.txt"]).read("validation"))
+    assert len(found) == 1
+    assert 10_000 < len(found[0]) <= 20_000
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "few.txt").write_text("\n".join(document(i) for i in range(40)))
+    with pytest.raises(DataError, match="too little is held out .* a file called validation"):
+        corpus(tmp_path)

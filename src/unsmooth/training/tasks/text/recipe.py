@@ -26,6 +26,7 @@ class TextRecipe(Recipe):
         dict.fromkeys(("depth", "width", "heads", "inner", "length", "batch_size", "steps", "chunk", "every"), 1)
         | {"vocabulary": 6, "peak_at": 1e-6}
     )
+    LATER: ClassVar[frozenset[str]] = frozenset({"documents"})
     SHARES: ClassVar[frozenset[str]] = frozenset({"masked", "dropout", "start", "peak_at"})
 
     # model
@@ -38,6 +39,7 @@ class TextRecipe(Recipe):
     vocabulary: int = 32_768
     length: int = 128
     masked: float = 0.25
+    documents: int = 0  # that are read; 0: all there are. A stream of the hub may not end
     tokenizer: str = ""  # a folder or a name on the hub; by default one is trained on the texts
     # optimisation
     steps: int = 10_000  # unless a budget is given

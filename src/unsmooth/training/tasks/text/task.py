@@ -143,4 +143,5 @@ def open_texts(recipe: TextRecipe, data: str | Path) -> Corpus:
         length=recipe.length,
         vocabulary=recipe.vocabulary,
         tokenizer=recipe.tokenizer or None,
+        documents=recipe.documents or None,
     )

@@ -25,6 +25,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     model.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False)
     model.train_from_iterator(texts, trainer)
+    if model.get_vocab_size() <= len(SPECIAL):
+        raise DataError("the texts hold no words: expected files with text in them")
     if model.get_vocab_size() < vocabulary:
         raise DataError(
             f"the text gives only {model.get_vocab_size()} different pieces of words, fewer than the vocabulary of "
