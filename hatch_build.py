@@ -1,14 +1,16 @@
-"""What a wheel holds besides the code: models trained on all data, records and results, so that any install has them.
+"""What a wheel holds besides the code, and how the README reads away from the repository.
 
-An editable install finds `zoo/` in the project itself.
+The models trained on all data and the records are in any install; an editable one finds `zoo/` in the project itself.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 MODELS = tuple(f"{data}-{variant}" for data in ("cifar100", "text") for variant in ("plain", "sharpening", "smoothing"))
 
@@ -24,3 +26,16 @@ class ZooHook(BuildHookInterface):
             kept = [path for path in results if path.name != "explanation.json"]  # large, and no table reads it
             for name in ("README.md", "records", *MODELS, *map(str, kept)):
                 build_data["force_include"][str(zoo / name)] = f"unsmooth/zoo/{name}"
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Links and pictures of the README as whole addresses, for PyPI."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called by hatchling when it reads the project's metadata."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        home = metadata["urls"]["Homepage"]
+        raw = home.replace("github.com", "raw.githubusercontent.com") + "/main"
+        text = re.sub(r"!\[([^\]]*)\]\((?!http)", rf"![\1]({raw}/", text)
+        text = re.sub(r"(?<!!)\[([^\[\]]*)\]\((?!http|#)", rf"[\1]({home}/blob/main/", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}

@@ -38,7 +38,8 @@ ARROWS: dict[str, set[str]] = {
     "page": RESULTS | {"figures"},
     "paper": RESULTS | {"models", "control", "training", "figures"},  # its results come from models and records
     "reporting": RESULTS | {"models", "page"},  # from a model in memory to a page
-    "cli": RESULTS | {"models", "control", "training", "callbacks", "figures", "page", "paper"},
+    "publishing": RESULTS | {"training"},  # from a trained folder and its record to the hub
+    "cli": RESULTS | {"models", "control", "training", "callbacks", "figures", "page", "paper", "publishing"},
     "__main__": {"cli"},  # python -m unsmooth
 }
 SURFACE = RESULTS | {

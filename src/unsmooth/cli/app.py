@@ -21,6 +21,7 @@ VERBS = {
     "check": "Hold a measurement against bounds, for CI.",
     "train": "Train a recipe's model, plain or reparametrised.",
     "evaluate": "Evaluate a trained model on its test set.",
+    "push": "Publish a trained model on the Hugging Face hub.",
     "reproduce": "Reproduce a figure or table of the paper or poster.",
 }
 

@@ -94,14 +94,20 @@ def zoo_models() -> dict[str, bool]:
 
 
 def _zoo_model(name: str) -> Path:
-    """By its name in the zoo's list, so that no name leads out of the zoo."""
+    """By its name in the zoo's list, so that no name leads out of the zoo; else from the hub."""
+    from unsmooth.sources.hub import fetch_zoo_model
+
     have = list(zoo_models())
     if name in have:
         return zoo_folder() / name
+    fetched, why = fetch_zoo_model(name)
+    if fetched is not None and (fetched / CONFIG).is_file():
+        return fetched
     near = difflib.get_close_matches(name, have, n=1)
     raise UnknownModelError(
         f"no model zoo:{name}; available: {', '.join(have) or 'none yet'}"
         + (f". Did you mean zoo:{near[0]}?" if near else "")
+        + (f" ({why})" if why else "")
     )
 
 

@@ -1,0 +1,32 @@
+"""`unsmooth push FOLDER REPO`: a trained model to the Hugging Face hub, with its card."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from unsmooth.cli import options
+
+Model = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that `train` wrote, or zoo:NAME.")]
+Repository = Annotated[str, typer.Argument(metavar="REPO", help="OWNER/NAME on the Hugging Face hub.")]
+Private = Annotated[bool, typer.Option("--private", help="A new repository is private.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Prepare everything and show it; upload nothing.")]
+
+
+def command(
+    folder: Model, repo: Repository, private: Private = False, dry_run: DryRun = False, as_json: options.Json = False
+) -> None:
+    """Upload a trained model with its card, record, measurement and figure; `hf auth login` says who you are."""
+    from unsmooth.publishing import push
+
+    done = push(folder, repo, private=private, dry_run=dry_run)
+    if as_json:
+        typer.echo(json.dumps({"uploaded": not dry_run, **done._asdict()}))
+        return
+    if dry_run:
+        typer.echo(done.card)
+    for name, size in done.files.items():
+        typer.echo(f"{size / 1e6:8.2f} MB  {name}")
+    typer.echo(f"{'would go to' if dry_run else 'uploaded to'} {done.address}")
