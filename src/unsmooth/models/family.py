@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
 from torch import nn
 
 from unsmooth.errors import OptionError
-from unsmooth.models.taps import Paths, Tap, Taps, out
+from unsmooth.models.taps import Paths, Tap, Taps, into, out
 
 Placement = Literal["pre", "post", "parallel", "parallel-shared"]
 
@@ -93,6 +93,25 @@ class AttentionRow:
     nonlinear: tuple[str, ...] = ()  # modules or attributes that, when present, make it no longer this sum
 
 
+def hf(names: str) -> tuple[str, ...]:
+    """Classes of Hugging Face's library, with spaces between them."""
+    return tuple(f"transformers.{name}" for name in names.split())
+
+
+def pre_norm(norm1: str, attn: str | Taps, norm2: str, mlp: str | Taps) -> dict[str, Taps]:
+    """The points of a pre-norm block by the names of its modules: what is in front of the second norm is `mid`."""
+    return {"norm1": out(norm1), "attn": _tap(attn), "mid": into(norm2), "norm2": out(norm2), "mlp": _tap(mlp)}
+
+
+def post_norm(attn: str | Taps, norm1: str, mlp: str | Taps, norm2: str) -> dict[str, Taps]:
+    """The points of a post-norm block: each norm stands behind a sum, and the first gives `mid`."""
+    return {"attn": _tap(attn), "attn_sum": into(norm1), "mid": out(norm1), "mlp": _tap(mlp), "mlp_sum": into(norm2)}
+
+
+def _tap(given: str | Taps) -> Taps:
+    return out(given) if isinstance(given, str) else given
+
+
 @dataclass(frozen=True)
 class Family:
     """One row. Paths are candidates in order, because attribute names move between releases.
@@ -133,6 +152,22 @@ class Family:
             if point not in known:
                 kind = "parallel" if self.placement.startswith("parallel") else f"{self.placement}-norm"
                 raise OptionError.unknown(f"point of a {kind} block", point, known)
+
+    def like(
+        self, name: str, classes: tuple[str | type, ...] = (), *, points: Mapping[str, Taps] | None = None,
+        attention: Mapping[str, Any] | None = None, **changes: Any,
+    ) -> Family:  # fmt: skip
+        """A relative: this row with what differs; `points` and `attention` too name only what differs in them.
+
+        >>> row = Family("a", (), "blocks", points={"attn": out("attn"), "mlp": out("mlp")})
+        >>> row.like("b", points={"mlp": out("ffn")}).points == {"attn": out("attn"), "mlp": out("ffn")}
+        True
+        """
+        row = self.attention if attention is None else replace(cast(AttentionRow, self.attention), **attention)
+        known = BLOCK_POINTS[changes.get("placement", self.placement)]  # what a block of another kind lacks goes
+        every = {point: taps for point, taps in self.points.items() if point in known} | dict(points or {})
+        every = {point: taps for point, taps in every.items() if taps != ()}
+        return replace(self, name=name, classes=classes or self.classes, points=every, attention=row, **changes)
 
     def block_tap(self, point: str) -> Taps:
         """The candidates for one point of a block; empty when the family lacks it."""

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps
+from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps, hf, post_norm, pre_norm
 from unsmooth.models.taps import into, out
 
 WHISPER_ENCODER = Family(
     name="hf-whisper-encoder",
-    classes=(
-        "transformers.WhisperEncoder",
-        "transformers.Speech2TextEncoder",
-        "transformers.Qwen2AudioEncoder",
-        "transformers.VoxtralEncoder",
-    ),
+    classes=hf("WhisperEncoder Speech2TextEncoder Qwen2AudioEncoder VoxtralEncoder"),
     blocks="layers",
-    points={
-        "norm1": out("self_attn_layer_norm"),
-        "attn": out("self_attn"),
-        "mid": into("final_layer_norm"),
-        "norm2": out("final_layer_norm"),
-        "mlp": out("fc2"),
-    },
+    points=pre_norm("self_attn_layer_norm", "self_attn", "final_layer_norm", "fc2"),
     final_norm=out("layer_norm"),
     attention=AttentionRow(
         module="self_attn",
@@ -35,36 +24,16 @@ WHISPER_ENCODER = Family(
     width="config.d_model",
     eval_only=("attn", "mlp"),
 )
-assert WHISPER_ENCODER.attention is not None
-_MBART_ENCODER = replace(
-    WHISPER_ENCODER,
-    name="hf-mbart-encoder",
-    classes=(
-        "transformers.MBartEncoder",
-        "transformers.PegasusEncoder",
-        "transformers.M2M100Encoder",
-        "transformers.BlenderbotEncoder",
-    ),
+_MBART_ENCODER = WHISPER_ENCODER.like(
+    "hf-mbart-encoder", hf("MBartEncoder PegasusEncoder M2M100Encoder BlenderbotEncoder")
 )
-_BART_ENCODER = replace(
-    WHISPER_ENCODER,
-    name="hf-bart-encoder",
-    classes=(
-        "transformers.BartEncoder",
-        "transformers.MarianEncoder",
-        "transformers.BlenderbotSmallEncoder",
-        "transformers.PLBartEncoder",
-    ),
+_BART_ENCODER = WHISPER_ENCODER.like(
+    "hf-bart-encoder",
+    hf("BartEncoder MarianEncoder BlenderbotSmallEncoder PLBartEncoder"),
     placement="post",
-    points={
-        "attn": out("self_attn"),
-        "attn_sum": into("self_attn_layer_norm"),
-        "mid": out("self_attn_layer_norm"),
-        "mlp": out("fc2"),
-        "mlp_sum": into("final_layer_norm"),
-    },
+    points=post_norm("self_attn", "self_attn_layer_norm", "fc2", "final_layer_norm"),
     final_norm=(),
-    attention=replace(WHISPER_ENCODER.attention, norm=(), post_norm="self_attn_layer_norm"),
+    attention={"norm": (), "post_norm": "self_attn_layer_norm"},
 )
 
 _T5_ENCODER = Family(
@@ -95,15 +64,11 @@ _T5_ENCODER = Family(
     ),
     width="config.d_model",
 )
-assert _T5_ENCODER.attention is not None
-_UMT5_ENCODER = replace(  # a position bias in every layer, so none to hand on between the two outputs
-    _T5_ENCODER,
-    name="hf-umt5-encoder",
-    classes=("transformers.UMT5Stack",),
-    attention=replace(
-        _T5_ENCODER.attention,
-        maps=replace(eager_maps("layer.0.SelfAttention"), call_with={"output_attentions": True}),
-    ),
+# a position bias in every layer, so none to hand on between the two outputs
+_UMT5_ENCODER = _T5_ENCODER.like(
+    "hf-umt5-encoder",
+    hf("UMT5Stack"),
+    attention={"maps": replace(eager_maps("layer.0.SelfAttention"), call_with={"output_attentions": True})},
 )
 
 FAMILIES: tuple[Family, ...] = (

@@ -2,63 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from unsmooth.models.families.decoders import GPT2, LLAMA
-from unsmooth.models.family import AttentionRow, Family, Maps, Slot
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, hf, pre_norm
 from unsmooth.models.taps import into, out
 
-assert GPT2.attention is not None
-assert LLAMA.attention is not None
-
-_PHI3 = replace(
-    LLAMA,
-    name="hf-phi3",
-    classes=("transformers.Phi3Model",),
-    points={**LLAMA.points, "attn": out("resid_attn_dropout"), "mlp": out("resid_mlp_dropout")},
-    attention=replace(LLAMA.attention, value=Slot("self_attn.qkv_proj", part=-1)),
+_PHI3 = LLAMA.like(
+    "hf-phi3",
+    hf("Phi3Model"),
+    points={"attn": out("resid_attn_dropout"), "mlp": out("resid_mlp_dropout")},
+    attention={"value": Slot("self_attn.qkv_proj", part=-1)},
     causal=True,
 )
-_PERSIMMON = replace(
-    LLAMA,
-    name="hf-persimmon",
-    classes=("transformers.PersimmonModel",),
-    points={**LLAMA.points, "mlp": out("dropout")},
+_PERSIMMON = LLAMA.like(
+    "hf-persimmon",
+    hf("PersimmonModel"),
+    points={"mlp": out("dropout")},
     final_norm=out("final_layernorm"),
-    attention=replace(
-        LLAMA.attention,
-        value=Slot("self_attn.query_key_value", part=-1, groups="kv_heads"),
-        proj=Slot("self_attn.dense"),
-        kv_heads=(),
-    ),
+    attention={
+        "value": Slot("self_attn.query_key_value", part=-1, groups="kv_heads"),
+        "proj": Slot("self_attn.dense"),
+        "kv_heads": (),
+    },
     causal=True,
 )
-_GPT_BIGCODE = replace(  # StarCoder, SantaCoder
-    GPT2,
-    name="hf-gpt-bigcode",
-    classes=("transformers.GPTBigCodeModel",),
-    attention=replace(
-        GPT2.attention,
-        value=Slot("attn.c_attn", part=-1, groups="kv_heads"),  # all queries first where one value head serves all
-        proj=Slot("attn.c_proj"),
-        kv_heads="attn.kv_heads",
-    ),
+_GPT_BIGCODE = GPT2.like(  # StarCoder, SantaCoder
+    "hf-gpt-bigcode",
+    hf("GPTBigCodeModel"),
+    attention={
+        "value": Slot("attn.c_attn", part=-1, groups="kv_heads"),  # all queries first where one value head serves all
+        "proj": Slot("attn.c_proj"),
+        "kv_heads": "attn.kv_heads",
+    },
 )
 
 # Attention and MLP add to the stream themselves, after a functional dropout: what they add is their last linear map's.
 _BLOOM = Family(
     name="hf-bloom",
-    classes=("transformers.BloomModel",),
+    classes=hf("BloomModel"),
     blocks="h",
     when={"apply_residual_connection_post_layernorm": False},
     embed=out("word_embeddings_layernorm"),
-    points={
-        "norm1": out("input_layernorm"),
-        "attn": out("self_attention.dense"),
-        "mid": into("post_attention_layernorm"),
-        "norm2": out("post_attention_layernorm"),
-        "mlp": out("mlp.dense_4h_to_h"),
-    },
+    points=pre_norm("input_layernorm", "self_attention.dense", "post_attention_layernorm", "mlp.dense_4h_to_h"),
     final_norm=out("ln_f"),
     attention=AttentionRow(
         module="self_attention",
@@ -75,16 +59,10 @@ _BLOOM = Family(
 )
 _MPT = Family(
     name="hf-mpt",
-    classes=("transformers.MptModel",),
+    classes=hf("MptModel"),
     blocks="blocks",
     embed=out("wte"),
-    points={
-        "norm1": out("norm_1"),
-        "attn": out("resid_attn_dropout"),
-        "mid": into("norm_2"),
-        "norm2": out("norm_2"),
-        "mlp": out("ffn.down_proj"),
-    },
+    points=pre_norm("norm_1", "resid_attn_dropout", "norm_2", "ffn.down_proj"),
     final_norm=out("norm_f"),
     attention=AttentionRow(
         module="attn",

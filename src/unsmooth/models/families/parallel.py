@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from unsmooth.models.family import AttentionRow, Family, Maps, Slot, eager_maps
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, eager_maps, hf
 from unsmooth.models.taps import into, out
 
 # Pythia and its relatives; `use_parallel_residual=False` is an ordinary pre-norm block of the same modules.
 _NEOX = Family(
     name="hf-gpt-neox",
-    classes=("transformers.GPTNeoXModel",),
+    classes=hf("GPTNeoXModel"),
     placement="parallel",
     blocks="layers",
     when={"use_parallel_residual": True},
@@ -32,17 +30,16 @@ _NEOX = Family(
     ),
     causal=True,
 )
-_NEOX_SEQUENTIAL = replace(
-    _NEOX,
-    name="hf-gpt-neox-sequential",
+_NEOX_SEQUENTIAL = _NEOX.like(
+    "hf-gpt-neox-sequential",
     placement="pre",
     when={"use_parallel_residual": False},
-    points={**_NEOX.points, "mid": into("post_attention_layernorm")},
+    points={"mid": into("post_attention_layernorm")},
 )
 
 _GPTJ = Family(
     name="hf-gptj",
-    classes=("transformers.GPTJModel",),
+    classes=hf("GPTJModel"),
     placement="parallel-shared",
     blocks="h",
     embed=out("drop"),
@@ -59,18 +56,14 @@ _GPTJ = Family(
     width="embed_dim",
     causal=True,
 )
-assert _GPTJ.attention is not None
-_CODEGEN = replace(
-    _GPTJ,
-    name="hf-codegen",
-    classes=("transformers.CodeGenModel",),
-    # Of each of the four devices it was trained on: queries, values, keys.
-    attention=replace(_GPTJ.attention, value=Slot("attn.qkv_proj", part=1, of=3, groups=4)),
+# Of each of the four devices it was trained on: queries, values, keys.
+_CODEGEN = _GPTJ.like(
+    "hf-codegen", hf("CodeGenModel"), attention={"value": Slot("attn.qkv_proj", part=1, of=3, groups=4)}
 )
 
 _PHI = Family(
     name="hf-phi",
-    classes=("transformers.PhiModel",),
+    classes=hf("PhiModel"),
     placement="parallel-shared",
     blocks="layers",
     embed=out("embed_dropout"),
@@ -91,40 +84,29 @@ _PHI = Family(
     ),
     causal=True,
 )
-assert _PHI.attention is not None
-_COHERE = replace(
-    _PHI,
-    name="hf-cohere",
-    classes=("transformers.CohereModel", "transformers.Cohere2Model"),
+_COHERE = _PHI.like(
+    "hf-cohere",
+    hf("CohereModel Cohere2Model"),
     embed=out("embed_tokens"),
-    points={"norm1": out("input_layernorm"), "attn": out("self_attn"), "mlp": out("mlp")},
+    points={"attn": out("self_attn"), "mlp": out("mlp")},
     final_norm=out("norm"),
-    attention=replace(_PHI.attention, proj=Slot("self_attn.o_proj")),
+    attention={"proj": Slot("self_attn.o_proj")},
 )
-_STABLELM_PARALLEL = replace(
-    _COHERE,
-    name="hf-stablelm-parallel",
-    classes=("transformers.StableLmModel",),
-    when={"use_parallel_residual": True},
-    points={**_COHERE.points, "mlp": out("dropout")},
+_STABLELM_PARALLEL = _COHERE.like(
+    "hf-stablelm-parallel", hf("StableLmModel"), when={"use_parallel_residual": True}, points={"mlp": out("dropout")}
 )
-_STABLELM = replace(
-    _STABLELM_PARALLEL,
-    name="hf-stablelm",
+_STABLELM = _STABLELM_PARALLEL.like(
+    "hf-stablelm",
     placement="pre",
     when={"use_parallel_residual": False},
-    points={
-        **_STABLELM_PARALLEL.points,
-        "mid": into("post_attention_layernorm"),
-        "norm2": out("post_attention_layernorm"),
-    },
+    points={"mid": into("post_attention_layernorm"), "norm2": out("post_attention_layernorm")},
 )
 
 # The sum is made inside the MLP's output, and its dropout is a function. Multi-query, grouped and per-head layouts of
 # the fused weight are one: after the queries of every value head stand its key and its value.
 _FALCON = Family(
     name="hf-falcon",
-    classes=("transformers.FalconModel",),
+    classes=hf("FalconModel"),
     placement="parallel-shared",
     blocks="h",
     when={"config.parallel_attn": True, "config.alibi": False, "ln_attn": None},
@@ -143,34 +125,26 @@ _FALCON = Family(
     causal=True,
     eval_only=("attn", "mlp"),
 )
-assert _FALCON.attention is not None
-_FALCON_TWO_NORMS = replace(  # 40B and 180B
-    _FALCON,
-    name="hf-falcon-two-norms",
+# 40B and 180B
+_FALCON_TWO_NORMS = _FALCON.like(
+    "hf-falcon-two-norms",
     placement="parallel",
     when={"config.parallel_attn": True, "config.alibi": False, "config.num_ln_in_parallel_attn": 2},
-    points={**_FALCON.points, "norm1": out("ln_attn"), "norm2": out("ln_mlp")},
-    attention=replace(_FALCON.attention, norm="ln_attn"),
+    points={"norm1": out("ln_attn"), "norm2": out("ln_mlp")},
+    attention={"norm": "ln_attn"},
 )
-_FALCON_SEQUENTIAL = replace(
-    _FALCON,
-    name="hf-falcon-sequential",
+_FALCON_SEQUENTIAL = _FALCON.like(
+    "hf-falcon-sequential",
     placement="pre",
     when={"config.parallel_attn": False, "config.alibi": False},
-    points={
-        **_FALCON.points,
-        "mid": into("post_attention_layernorm"),
-        "norm2": out("post_attention_layernorm"),
-        "mlp": out("mlp"),
-    },
+    points={"mid": into("post_attention_layernorm"), "norm2": out("post_attention_layernorm"), "mlp": out("mlp")},
 )
 # RefinedWeb's. Its eager attention adds the position bias a second time, so switching to it would show the matrices of
 # another model: they are shown only where the model was loaded with it.
-_FALCON_ALIBI = replace(
-    _FALCON_SEQUENTIAL,
-    name="hf-falcon-alibi",
+_FALCON_ALIBI = _FALCON_SEQUENTIAL.like(
+    "hf-falcon-alibi",
     when={"config.parallel_attn": False, "config.alibi": True},
-    attention=replace(_FALCON.attention, maps=Maps(out("self_attention", item=1))),
+    attention={"maps": Maps(out("self_attention", item=1))},
 )
 
 FAMILIES: tuple[Family, ...] = (

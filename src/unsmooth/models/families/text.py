@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.models.family import AttentionRow, Family, Maps, Slot, eager_maps
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, eager_maps, hf, post_norm
 from unsmooth.models.taps import into, out
 
 BERT = Family(
     name="hf-bert",
-    classes=(
-        "transformers.BertModel",
-        "transformers.BertGenerationEncoder",
-        "transformers.ErnieModel",
-        "transformers.LayoutLMModel",
-        "transformers.MarkupLMModel",
-        "transformers.SplinterModel",
-        "transformers.RoCBertModel",
-        "transformers.ChineseCLIPTextModel",
+    classes=hf(
+        "BertModel BertGenerationEncoder ErnieModel LayoutLMModel MarkupLMModel SplinterModel RoCBertModel "
+        "ChineseCLIPTextModel"
     ),
     placement="post",
     blocks="encoder.layer",
     embed=out("embeddings"),
-    points={
-        "attn": out("attention.output.dropout"),
-        "attn_sum": into("attention.output.LayerNorm"),
-        "mid": out("attention.output.LayerNorm"),
-        "mlp": out("output.dropout"),
-        "mlp_sum": into("output.LayerNorm"),
-    },
+    points=post_norm("attention.output.dropout", "attention.output.LayerNorm", "output.dropout", "output.LayerNorm"),
     attention=AttentionRow(
         module="attention.self",
         value=Slot("attention.self.value"),
@@ -41,77 +29,44 @@ BERT = Family(
     when={"crossattention": None},
     causal="attention.self.is_causal",
 )
-_ROBERTA = replace(
-    BERT,
-    name="hf-roberta",
-    classes=(
-        "transformers.RobertaModel",
-        "transformers.XLMRobertaModel",
-        "transformers.CamembertModel",
-        "transformers.Data2VecTextModel",
-    ),
-)
-_ELECTRA = replace(
-    BERT,
-    name="hf-electra",
-    classes=("transformers.ElectraModel",),
-    embed=(out("embeddings_project"), out("embeddings")),
-)
-_ROFORMER = replace(
-    _ELECTRA,
-    name="hf-roformer",
-    classes=("transformers.RoFormerModel",),
+_ROBERTA = BERT.like("hf-roberta", hf("RobertaModel XLMRobertaModel CamembertModel Data2VecTextModel"))
+_ELECTRA = BERT.like("hf-electra", hf("ElectraModel"), embed=(out("embeddings_project"), out("embeddings")))
+_ROFORMER = _ELECTRA.like(
+    "hf-roformer",
+    hf("RoFormerModel"),
     when={**BERT.when, "attention.self.rotary_value": False},  # else a value is turned by its position
 )
-_LAYOUTLMV3 = replace(  # a picture's patches join the words' embedding, which then is normalised again
-    BERT,
-    name="hf-layoutlmv3",
-    classes=("transformers.LayoutLMv3Model",),
-    embed=(),
-    pictures=1,
+# a picture's patches join the words' embedding, which then is normalised again
+_LAYOUTLMV3 = BERT.like("hf-layoutlmv3", hf("LayoutLMv3Model"), embed=(), pictures=1)
+_REMBERT = BERT.like(
+    "hf-rembert", hf("RemBertModel"), embed=out("encoder.embedding_hidden_mapping_in"), causal="is_decoder"
 )
-_REMBERT = replace(
-    BERT,
-    name="hf-rembert",
-    classes=("transformers.RemBertModel",),
-    embed=out("encoder.embedding_hidden_mapping_in"),
-    causal="is_decoder",
-)
-assert BERT.attention is not None
-_TAPAS = replace(  # its attention knows one implementation, which returns the matrix only when asked
-    BERT,
-    name="hf-tapas",
-    classes=("transformers.TapasModel", "transformers.VisualBertModel"),
+# its attention knows one implementation, which returns the matrix only when asked
+_TAPAS = BERT.like(
+    "hf-tapas",
+    hf("TapasModel VisualBertModel"),
     pictures=0,
-    attention=replace(BERT.attention, maps=Maps(into("attention.self.dropout"))),
+    attention={"maps": Maps(into("attention.self.dropout"))},
     causal=False,
 )
-_BIG_BIRD = replace(
-    BERT,
-    name="hf-big-bird",
-    classes=("transformers.BigBirdModel",),
+_BIG_BIRD = BERT.like(
+    "hf-big-bird",
+    hf("BigBirdModel"),
     when={**BERT.when, "attention_type": "original_full"},  # else it attends between blocks of tokens
     causal="is_decoder",
 )
-DEBERTA_V2 = replace(
-    BERT,
-    name="hf-deberta-v2",
-    classes=("transformers.DebertaV2Model",),
-    attention=replace(
-        BERT.attention,
-        value=Slot("attention.self.value_proj"),
-        maps=Maps(into("attention.self.dropout")),
-    ),
+DEBERTA_V2 = BERT.like(
+    "hf-deberta-v2",
+    hf("DebertaV2Model"),
+    attention={"value": Slot("attention.self.value_proj"), "maps": Maps(into("attention.self.dropout"))},
     causal=False,
 )
-assert DEBERTA_V2.attention is not None
-_DEBERTA = replace(  # q, k and v of a head stand side by side in one weight; the bias of the values beside it
-    DEBERTA_V2,
-    name="hf-deberta",
-    classes=("transformers.DebertaModel",),
-    attention=replace(
-        DEBERTA_V2.attention,
-        value=Slot(
+# q, k and v of a head stand side by side in one weight; the bias of the values beside it
+_DEBERTA = DEBERTA_V2.like(
+    "hf-deberta",
+    hf("DebertaModel"),
+    attention={
+        "value": Slot(
             "attention.self",
             part=-1,
             groups="kv_heads",
@@ -119,22 +74,16 @@ _DEBERTA = replace(  # q, k and v of a head stand side by side in one weight; th
             bias="v_bias",
             bias_fused=False,
         ),
-        nonlinear=("attention.self.head_weights_proj",),
-    ),
+        "nonlinear": ("attention.self.head_weights_proj",),
+    },
 )
 _DISTILBERT = Family(
     name="hf-distilbert",
-    classes=("transformers.DistilBertModel",),
+    classes=hf("DistilBertModel"),
     placement="post",
     blocks="transformer.layer",
     embed=out("embeddings"),
-    points={
-        "attn": out("attention"),
-        "attn_sum": into("sa_layer_norm"),
-        "mid": out("sa_layer_norm"),
-        "mlp": out("ffn"),
-        "mlp_sum": into("output_layer_norm"),
-    },
+    points=post_norm("attention", "sa_layer_norm", "ffn", "output_layer_norm"),
     attention=AttentionRow(
         module="attention",
         value=Slot("attention.v_lin"),
@@ -148,19 +97,13 @@ _DISTILBERT = Family(
 
 _ALBERT = Family(
     name="hf-albert",
-    classes=("transformers.AlbertModel",),
+    classes=hf("AlbertModel"),
     placement="post",
     blocks="encoder.albert_layer_groups",
     passes="config.num_hidden_layers",
     inner="albert_layers",
     embed=out("encoder.embedding_hidden_mapping_in"),
-    points={
-        "attn": out("attention.output_dropout"),
-        "attn_sum": into("attention.LayerNorm"),
-        "mid": out("attention.LayerNorm"),
-        "mlp": out("ffn_output"),
-        "mlp_sum": into("full_layer_layer_norm"),
-    },
+    points=post_norm("attention.output_dropout", "attention.LayerNorm", "ffn_output", "full_layer_layer_norm"),
     attention=AttentionRow(
         module="attention",
         value=Slot("attention.value"),
@@ -174,17 +117,11 @@ _ALBERT = Family(
 
 _MPNET = Family(
     name="hf-mpnet",
-    classes=("transformers.MPNetModel",),
+    classes=hf("MPNetModel"),
     placement="post",
     blocks="encoder.layer",
     embed=out("embeddings"),
-    points={
-        "attn": out("attention.dropout"),
-        "attn_sum": into("attention.LayerNorm"),
-        "mid": out("attention.LayerNorm"),
-        "mlp": out("output.dropout"),
-        "mlp_sum": into("output.LayerNorm"),
-    },
+    points=post_norm("attention.dropout", "attention.LayerNorm", "output.dropout", "output.LayerNorm"),
     attention=AttentionRow(
         module="attention.attn",
         value=Slot("attention.attn.v"),
@@ -219,12 +156,10 @@ _MODERNBERT = Family(
     ),
 )
 
-assert _MODERNBERT.attention is not None
-_MODERNBERT_DECODER = replace(
-    _MODERNBERT,
-    name="hf-modernbert-decoder",
-    classes=("transformers.ModernBertDecoderModel",),
-    attention=replace(_MODERNBERT.attention, value=Slot("attn.v_proj"), maps=eager_maps("attn")),
+_MODERNBERT_DECODER = _MODERNBERT.like(
+    "hf-modernbert-decoder",
+    hf("ModernBertDecoderModel"),
+    attention={"value": Slot("attn.v_proj"), "maps": eager_maps("attn")},
     causal=True,
 )
 

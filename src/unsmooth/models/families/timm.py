@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unsmooth.models.family import AttentionRow, Family, Maps, Slot
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, pre_norm
 from unsmooth.models.taps import into, out
 
 _TIMM_ATTENTION = AttentionRow(
@@ -29,13 +29,9 @@ _TIMM_VIT = Family(
     blocks="blocks",
     block_classes=("timm.Block",),
     embed=out("norm_pre"),
-    points={
-        "norm1": out("norm1"),
-        "attn": (out("drop_path1"), out("ls1"), out("attn")),
-        "mid": into("norm2"),
-        "norm2": out("norm2"),
-        "mlp": (out("drop_path2"), out("ls2"), out("mlp")),
-    },
+    points=pre_norm(
+        "norm1", (out("drop_path1"), out("ls1"), out("attn")), "norm2", (out("drop_path2"), out("ls2"), out("mlp"))
+    ),
     final_norm=out("norm"),
     attention=_TIMM_ATTENTION,
     prefix=("num_prefix_tokens",),
@@ -76,34 +72,18 @@ _TIMM_RESPOST = replace(
     attention=replace(_TIMM_ATTENTION, norm=(), out_norm="norm1"),
 )
 
-_TIMM_EVA = replace(_TIMM_VIT, name="timm-eva", classes=("timm.Eva",), block_classes=("timm.EvaBlock",))
-_TIMM_EVA_POSTNORM = replace(
-    _TIMM_RESPOST, name="timm-eva-postnorm", classes=("timm.Eva",), block_classes=("timm.EvaBlockPostNorm",)
-)
+_TIMM_EVA = _TIMM_VIT.like("timm-eva", ("timm.Eva",), block_classes=("timm.EvaBlock",))
+_TIMM_EVA_POSTNORM = _TIMM_RESPOST.like("timm-eva-postnorm", ("timm.Eva",), block_classes=("timm.EvaBlockPostNorm",))
 
 # The LayerScale of BEiT is a parameter of the block; its value bias stands beside a fused weight without one.
-_TIMM_BEIT = replace(
-    _TIMM_VIT,
-    name="timm-beit",
-    classes=("timm.Beit",),
-    block_classes=("timm.Block",),
-    embed=out("pos_drop"),
+_TIMM_BEIT = _TIMM_VIT.like("timm-beit", ("timm.Beit",), block_classes=("timm.Block",), embed=out("pos_drop"))
+_TIMM_RELPOS = _TIMM_VIT.like(
+    "timm-vit-relpos", ("timm.VisionTransformerRelPos",), block_classes=("timm.RelPosBlock",), embed=()
 )
-_TIMM_RELPOS = replace(
-    _TIMM_VIT,
-    name="timm-vit-relpos",
-    classes=("timm.VisionTransformerRelPos",),
-    block_classes=("timm.RelPosBlock",),
-    embed=(),
+_TIMM_RELPOS_RESPOST = _TIMM_RESPOST.like(
+    "timm-vit-relpos-respost", ("timm.VisionTransformerRelPos",), block_classes=("timm.ResPostRelPosBlock",), embed=()
 )
-_TIMM_RELPOS_RESPOST = replace(
-    _TIMM_RESPOST,
-    name="timm-vit-relpos-respost",
-    classes=("timm.VisionTransformerRelPos",),
-    block_classes=("timm.ResPostRelPosBlock",),
-    embed=(),
-)
-_TIMM_NAFLEX = replace(_TIMM_VIT, name="timm-naflexvit", classes=("timm.NaFlexVit",))
+_TIMM_NAFLEX = _TIMM_VIT.like("timm-naflexvit", ("timm.NaFlexVit",))
 
 # The two maps across heads around the softmax are in the matrices, whose rows then sum to anything; the class token
 # enters after the last block, with attention of its own.

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from unsmooth.models.family import AttentionRow, Family, Maps, Slot
-from unsmooth.models.taps import into, out
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, post_norm, pre_norm
+from unsmooth.models.taps import out
 
 _TORCHVISION_VIT = Family(
     name="torchvision-vit",
     classes=("torchvision.VisionTransformer",),
     blocks="encoder.layers",
     embed=out("encoder.dropout"),
-    points={
-        "norm1": out("ln_1"),
-        "attn": out("dropout"),
-        "mid": into("ln_2"),
-        "norm2": out("ln_2"),
-        "mlp": out("mlp"),
-    },
+    points=pre_norm("ln_1", "dropout", "ln_2", "mlp"),
     final_norm=out("encoder.ln"),
     attention=AttentionRow(
         module="self_attention",
@@ -40,13 +32,7 @@ _TORCH_PRE = Family(
     classes=("torch.TransformerEncoder",),
     blocks="layers",
     when={"norm_first": True},
-    points={
-        "norm1": out("norm1"),
-        "attn": out("dropout1"),
-        "mid": into("norm2"),
-        "norm2": out("norm2"),
-        "mlp": out("dropout2"),
-    },
+    points=pre_norm("norm1", "dropout1", "norm2", "dropout2"),
     final_norm=out("norm"),
     attention=AttentionRow(
         module="self_attn",
@@ -64,20 +50,12 @@ _TORCH_PRE = Family(
     batch_first="self_attn.batch_first",
 )
 
-assert _TORCH_PRE.attention is not None
-_TORCH_POST = replace(
-    _TORCH_PRE,
-    name="torch-encoder-post",
+_TORCH_POST = _TORCH_PRE.like(
+    "torch-encoder-post",
     placement="post",
     when={"norm_first": False},
-    points={
-        "attn": out("dropout1"),
-        "attn_sum": into("norm1"),
-        "mid": out("norm1"),
-        "mlp": out("dropout2"),
-        "mlp_sum": into("norm2"),
-    },
-    attention=replace(_TORCH_PRE.attention, norm=(), post_norm="norm1"),
+    points=post_norm("dropout1", "norm1", "dropout2", "norm2"),
+    attention={"norm": (), "post_norm": "norm1"},
 )
 
 FAMILIES: tuple[Family, ...] = (_TORCHVISION_VIT, _TORCH_PRE, _TORCH_POST)

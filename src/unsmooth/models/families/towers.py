@@ -2,107 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from unsmooth.models.families.vision import HF_BEIT, HF_CLIP_VISION, HF_DINOV2, HF_VIT
-from unsmooth.models.family import Family, Maps, Slot, eager_maps
+from unsmooth.models.family import Family, Maps, Slot, eager_maps, hf, pre_norm
 from unsmooth.models.taps import into, out
 
-assert HF_VIT.attention is not None
-assert HF_BEIT.attention is not None
-assert HF_DINOV2.attention is not None
-assert HF_CLIP_VISION.attention is not None
-
-_DPT = replace(
-    HF_VIT,
-    name="hf-dpt",
-    classes=("transformers.DPTModel",),
-    embed=out("embeddings.dropout"),  # a hybrid's embedding has none
-)
-_YOLOS = replace(
-    HF_VIT,
-    name="hf-yolos",
-    classes=("transformers.YolosModel",),
+_DPT = HF_VIT.like("hf-dpt", hf("DPTModel"), embed=out("embeddings.dropout"))  # a hybrid's embedding has none
+_YOLOS = HF_VIT.like(
+    "hf-yolos",
+    hf("YolosModel"),
     when={"attention.attention.config.use_mid_position_embeddings": False},  # else positions are added between layers
     suffix=("config.num_detection_tokens",),
 )
-_VILT = replace(  # text tokens, then patches; its attention shows the matrix to its dropout only
-    HF_VIT,
-    name="hf-vilt",
-    classes=("transformers.ViltModel",),
-    attention=replace(HF_VIT.attention, maps=Maps(into("attention.attention.dropout"))),
-    prefix=(),
-    pictures=1,
+# text tokens, then patches; its attention shows the matrix to its dropout only
+_VILT = HF_VIT.like(
+    "hf-vilt", hf("ViltModel"), attention={"maps": Maps(into("attention.attention.dropout"))}, prefix=(), pictures=1
 )
-_DATA2VEC_VISION = replace(
-    HF_BEIT,
-    name="hf-data2vec-vision",
-    classes=("transformers.Data2VecVisionModel",),
+_DATA2VEC_VISION = HF_BEIT.like(
+    "hf-data2vec-vision",
+    hf("Data2VecVisionModel"),
     when={"attention.attention.config._attn_implementation": "eager"},
-    attention=replace(HF_BEIT.attention, maps=Maps(into("attention.attention.dropout"))),
+    attention={"maps": Maps(into("attention.attention.dropout"))},
 )
-_DATA2VEC_VISION_FUSED = replace(  # the class of its attention is chosen once, when it is made
-    _DATA2VEC_VISION,
-    name="hf-data2vec-vision-fused",
-    when={},
-    attention=replace(HF_BEIT.attention, maps=Maps(out("attention.attention", item=1))),
+# the class of its attention is chosen once, when it is made
+_DATA2VEC_VISION_FUSED = _DATA2VEC_VISION.like(
+    "hf-data2vec-vision-fused", when={}, attention={"maps": Maps(out("attention.attention", item=1))}
 )
-_INTERNVL = replace(
-    HF_BEIT,
-    name="hf-internvl-vision",
-    classes=("transformers.InternVLVisionModel",),
-    points={
-        **HF_BEIT.points,
-        "attn": out("attention", times="lambda_1"),
-        "mlp": out("dropout", times="lambda_2"),
+_INTERNVL = HF_BEIT.like(
+    "hf-internvl-vision",
+    hf("InternVLVisionModel"),
+    points={"attn": out("attention", times="lambda_1"), "mlp": out("dropout", times="lambda_2")},
+    attention={
+        "module": "attention",
+        "proj": Slot("attention.projection_layer"),
+        "heads": "attention.num_heads",
+        "maps": eager_maps("attention"),
     },
-    attention=replace(
-        HF_BEIT.attention,
-        module="attention",
-        proj=Slot("attention.projection_layer"),
-        heads="attention.num_heads",
-        maps=eager_maps("attention"),
-    ),
 )
-_VJEPA2 = replace(
-    HF_DINOV2,
-    name="hf-vjepa2-encoder",
-    classes=("transformers.VJEPA2Encoder",),
+_VJEPA2 = HF_DINOV2.like(
+    "hf-vjepa2-encoder",
+    hf("VJEPA2Encoder"),
     blocks="layer",
-    attention=replace(
-        HF_DINOV2.attention, value=Slot("attention.value"), proj=Slot("attention.proj"), maps=eager_maps("attention")
-    ),
+    attention={"value": Slot("attention.value"), "proj": Slot("attention.proj"), "maps": eager_maps("attention")},
     prefix=(),
 )
-_AIMV2 = replace(
-    HF_CLIP_VISION,
-    name="hf-aimv2-vision",
-    classes=("transformers.Aimv2VisionModel",),
+_AIMV2 = HF_CLIP_VISION.like(
+    "hf-aimv2-vision",
+    hf("Aimv2VisionModel"),
     embed=out("embeddings"),
-    points={
-        "norm1": out("rms_norm1"),
-        "attn": out("attention"),
-        "mid": into("rms_norm2"),
-        "norm2": out("rms_norm2"),
-        "mlp": out("ffn"),
-    },
+    points=pre_norm("rms_norm1", "attention", "rms_norm2", "ffn"),
     final_norm=out("rms_norm"),
-    attention=replace(
-        HF_CLIP_VISION.attention,
-        module="attention",
-        value=Slot("attention.v_proj"),
-        proj=Slot("attention.out_proj"),
-        heads="attention.num_heads",
-        norm="rms_norm1",
-        maps=eager_maps("attention"),
-    ),
+    attention={
+        "module": "attention",
+        "value": Slot("attention.v_proj"),
+        "proj": Slot("attention.out_proj"),
+        "heads": "attention.num_heads",
+        "norm": "rms_norm1",
+        "maps": eager_maps("attention"),
+    },
     prefix=(),
 )
-_OWLVIT = replace(
-    HF_CLIP_VISION,
-    name="hf-owlvit-vision",
-    classes=("transformers.OwlViTVisionTransformer", "transformers.Owlv2VisionTransformer"),
-    embed=out("pre_layernorm"),
+_OWLVIT = HF_CLIP_VISION.like(
+    "hf-owlvit-vision", hf("OwlViTVisionTransformer Owlv2VisionTransformer"), embed=out("pre_layernorm")
 )
 
 FAMILIES: tuple[Family, ...] = (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps
+from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps, hf, pre_norm
 from unsmooth.models.taps import into, out
 
 HF_VIT = Family(
@@ -37,72 +35,45 @@ HF_VIT = Family(
     prefix=(1,),
 )
 
-_HF_DEIT = replace(HF_VIT, name="hf-deit", classes=("transformers.DeiTModel", "transformers.ASTModel"), prefix=(2,))
-_HF_IJEPA = replace(
-    HF_VIT, name="hf-ijepa", classes=("transformers.IJepaModel", "transformers.VideoMAEModel"), prefix=()
+_HF_DEIT = HF_VIT.like("hf-deit", hf("DeiTModel ASTModel"), prefix=(2,))
+_HF_IJEPA = HF_VIT.like("hf-ijepa", hf("IJepaModel VideoMAEModel"), prefix=())
+
+HF_DINOV2 = HF_VIT.like(
+    "hf-dinov2",
+    hf("Dinov2Model"),
+    points=pre_norm("norm1", out("drop_path", 1, of=2), "norm2", out("drop_path", 2, of=2)),
+    attention={"norm": "norm1", "scale": "layer_scale1.lambda1"},
 )
 
-assert HF_VIT.attention is not None
-HF_DINOV2 = replace(
-    HF_VIT,
-    name="hf-dinov2",
-    classes=("transformers.Dinov2Model",),
-    points={
-        "norm1": out("norm1"),
-        "attn": out("drop_path", 1, of=2),
-        "mid": into("norm2"),
-        "norm2": out("norm2"),
-        "mlp": out("drop_path", 2, of=2),
-    },
-    attention=replace(HF_VIT.attention, norm="norm1", scale="layer_scale1.lambda1"),
-)
-
-_HF_DINOV2_REGISTERS = replace(
-    HF_DINOV2,
-    name="hf-dinov2-registers",
-    classes=("transformers.Dinov2WithRegistersModel",),
-    prefix=(1, "config.num_register_tokens"),
+_HF_DINOV2_REGISTERS = HF_DINOV2.like(
+    "hf-dinov2-registers", hf("Dinov2WithRegistersModel"), prefix=(1, "config.num_register_tokens")
 )
 
 # LayerScale is a parameter of the block, not a module; drop_path stands after it, once per sub-layer.
-HF_BEIT = replace(
-    HF_VIT,
-    name="hf-beit",
-    classes=("transformers.BeitModel",),
-    points={**HF_VIT.points, "attn": out("drop_path", 1, of=2), "mlp": out("drop_path", 2, of=2)},
-    attention=replace(HF_VIT.attention, scale="lambda_1"),
+HF_BEIT = HF_VIT.like(
+    "hf-beit",
+    hf("BeitModel"),
+    points={"attn": out("drop_path", 1, of=2), "mlp": out("drop_path", 2, of=2)},
+    attention={"scale": "lambda_1"},
 )
 
-assert HF_DINOV2.attention is not None
-_HF_DINOV3 = replace(
-    _HF_DINOV2_REGISTERS,
-    name="hf-dinov3",
-    classes=("transformers.DINOv3ViTModel",),
+_HF_DINOV3 = _HF_DINOV2_REGISTERS.like(
+    "hf-dinov3",
+    hf("DINOv3ViTModel"),
     blocks=("model.layer", "layer"),
     final_norm=out("norm"),
-    attention=replace(HF_DINOV2.attention, heads="attention.num_heads"),
+    attention={"heads": "attention.num_heads"},
 )
 
 HF_CLIP_VISION = Family(
     name="hf-clip-vision",
-    classes=(
-        "transformers.CLIPVisionModel",
-        "transformers.CLIPVisionTransformer",
-        "transformers.CLIPSegVisionModel",
-        "transformers.CLIPSegVisionTransformer",
-        "transformers.ChineseCLIPVisionModel",
-        "transformers.MetaClip2VisionModel",
-        "transformers.MLCDVisionModel",
+    classes=hf(
+        "CLIPVisionModel CLIPVisionTransformer CLIPSegVisionModel CLIPSegVisionTransformer "
+        "ChineseCLIPVisionModel MetaClip2VisionModel MLCDVisionModel"
     ),
     blocks=("encoder.layers", "vision_model.encoder.layers"),
     embed=(out("pre_layrnorm"), out("vision_model.pre_layrnorm")),
-    points={
-        "norm1": out("layer_norm1"),
-        "attn": out("self_attn"),
-        "mid": into("layer_norm2"),
-        "norm2": out("layer_norm2"),
-        "mlp": out("mlp"),
-    },
+    points=pre_norm("layer_norm1", "self_attn", "layer_norm2", "mlp"),
     attention=AttentionRow(
         module="self_attn",
         value=Slot("self_attn.v_proj"),
@@ -114,33 +85,22 @@ HF_CLIP_VISION = Family(
     prefix=(1,),
 )
 
-_HF_SIGLIP_VISION = replace(
-    HF_CLIP_VISION,
-    name="hf-siglip-vision",
-    classes=(
-        "transformers.SiglipVisionModel",
-        "transformers.SiglipVisionTransformer",
-        "transformers.Siglip2VisionModel",
-        "transformers.Siglip2VisionTransformer",
-        "transformers.Idefics3VisionTransformer",
-        "transformers.SmolVLMVisionTransformer",
+_HF_SIGLIP_VISION = HF_CLIP_VISION.like(
+    "hf-siglip-vision",
+    hf(
+        "SiglipVisionModel SiglipVisionTransformer Siglip2VisionModel Siglip2VisionTransformer "
+        "Idefics3VisionTransformer SmolVLMVisionTransformer"
     ),
     embed=(out("embeddings"), out("vision_model.embeddings")),
     final_norm=(out("post_layernorm"), out("vision_model.post_layernorm")),
     prefix=(),
 )
 
-_HF_CLIP_TEXT = replace(
-    HF_CLIP_VISION,
-    name="hf-clip-text",
-    classes=(
-        "transformers.CLIPTextModel",
-        "transformers.CLIPTextTransformer",
-        "transformers.MetaClip2TextModel",
-        "transformers.CLIPSegTextModel",
-        "transformers.CLIPSegTextTransformer",
-        "transformers.OwlViTTextTransformer",
-        "transformers.Owlv2TextTransformer",
+_HF_CLIP_TEXT = HF_CLIP_VISION.like(
+    "hf-clip-text",
+    hf(
+        "CLIPTextModel CLIPTextTransformer MetaClip2TextModel CLIPSegTextModel CLIPSegTextTransformer "
+        "OwlViTTextTransformer Owlv2TextTransformer"
     ),
     blocks=("encoder.layers", "text_model.encoder.layers"),
     embed=(out("embeddings"), out("text_model.embeddings")),
@@ -148,16 +108,8 @@ _HF_CLIP_TEXT = replace(
     prefix=(),
     causal=True,
 )
-_HF_SIGLIP_TEXT = replace(
-    _HF_CLIP_TEXT,
-    name="hf-siglip-text",
-    classes=(
-        "transformers.SiglipTextModel",
-        "transformers.SiglipTextTransformer",
-        "transformers.Siglip2TextModel",
-        "transformers.Siglip2TextTransformer",
-    ),
-    causal=False,
+_HF_SIGLIP_TEXT = _HF_CLIP_TEXT.like(
+    "hf-siglip-text", hf("SiglipTextModel SiglipTextTransformer Siglip2TextModel Siglip2TextTransformer"), causal=False
 )
 
 FAMILIES: tuple[Family, ...] = (
