@@ -31,9 +31,15 @@ def test_a_model_no_row_matches() -> None:
         unsmooth.measure(nn.Sequential(nn.Linear(3, 3)), images())
 
 
-def test_a_compiled_module() -> None:
+def test_a_module_compiled_in_place_is_refused_and_a_wrapper_is_seen_through() -> None:
+    model, data = vit().eval(), images()
+    wrapped = unsmooth.measure(torch.compile(model), data)  # type: ignore[arg-type]
+    assert wrapped.cells == unsmooth.measure(model, data).cells
+    assert any("the original module inside" in note for note in wrapped.notes)
+    assert any("the original module inside" in n for n in unsmooth.explain(torch.compile(model), data).notes)  # type: ignore[arg-type]
+    model.compile()
     with pytest.raises(CompiledModelError, match="compile"):
-        unsmooth.measure(torch.compile(vit()), images())  # type: ignore[arg-type]
+        unsmooth.measure(model, data)
 
 
 def test_a_point_that_never_fired() -> None:

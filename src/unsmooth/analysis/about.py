@@ -21,8 +21,19 @@ Settings = TypeVar("Settings")
 
 
 def module_of(model: nn.Module | LoadedModel) -> nn.Module:
-    """The model itself, where it came with its reference and tokenizer."""
-    return model.model if isinstance(model, LoadedModel) else model
+    """The model itself, where it came with its reference and tokenizer, or inside what torch.compile made of it."""
+    found = model.model if isinstance(model, LoadedModel) else model
+    while is_compiled(found):
+        found = found.get_submodule("_orig_mod")
+    return found
+
+
+def is_compiled(model: nn.Module | LoadedModel) -> bool:
+    """Whether this is the wrapper that torch.compile gives, which hooks cannot see into."""
+    return type(model).__name__ == "OptimizedModule"
+
+
+THROUGH_THE_ORIGINAL = "the model was compiled: it ran as the original module inside, which hooks can see into"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
+from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, About, DataFacts, Definitions, Origin, is_compiled, module_of
 from unsmooth.analysis.explanation import DEFINITIONS, ExplainSettings, Explanation
 from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts
 from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies, token_mask
@@ -91,7 +91,7 @@ class Explainer:
         most: int | None = None,
         origin: Origin | None = None,
     ) -> None:
-        self.view = view(module_of(model))
+        self.view, self._compiled = view(module_of(model)), is_compiled(model)
         self.origin = origin or Origin.of(model)
         self.most = most
         self.policies = resolve_policies(tokens)
@@ -204,6 +204,7 @@ class Explainer:
             if self.folded or not done
         ]
         notes = sorted({note for f in facts for note in f.folded.approximations}) if self.folded else []
+        notes += [THROUGH_THE_ORIGINAL] if self._compiled else []
         if any(f.mean is None for f in facts):
             notes.append(
                 f"the eigenvalues of the sum of heads were not all found (width {self.view.width}): shares of them, "
@@ -235,6 +236,8 @@ class Explainer:
             self._explain(index, **self._pending.pop(index))
 
     def _explain(self, index: int, pre: Tensor, attn: Tensor, attention: Tensor, mid: Tensor | None = None) -> None:
+        if self._mask is not None:
+            self._mask = self._mask.to(pre.device)  # layers may be spread over devices
         if self._mask is not None and self._pictures:
             self._mask = lengthened(self._mask, pre.shape[1], True)
         if self._mask is not None and self._mask.shape != pre.shape[:2]:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
+from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, About, DataFacts, Definitions, Origin, is_compiled, module_of
 from unsmooth.analysis.budget import RankBudget
 from unsmooth.analysis.changes import READINGS, steps
 from unsmooth.analysis.extremes import STREAM, Extremes
@@ -118,7 +118,7 @@ class Measurer:
         self.policies = resolve_policies(tokens)
         self.points = select_points(self.view, points)
         self.batches = 0
-        self.notes: dict[str, None] = {}
+        self.notes: dict[str, None] = {THROUGH_THE_ORIGINAL: None} if is_compiled(model) else {}
         self._special = SpecialTokens.find(model, special_ids, tokenizer)
         self._budget = RankBudget(rank_budget)
         self._per_sample = tuple(metric for metric in self.metrics if not metric.over_data)

@@ -45,7 +45,7 @@ def command(
     max_length: options.MaxLength = 128,
     whole_records: options.WholeRecords = False,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     figures: Figures = None,
     out: options.Out = None,
     as_json: options.Json = False,

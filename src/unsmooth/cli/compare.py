@@ -49,7 +49,7 @@ def command(
     column: options.Column = None,
     max_length: options.MaxLength = 128,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     out: Page = None,
     as_json: options.Json = False,
 ) -> None:

@@ -50,7 +50,8 @@ def command(
     max_length: options.MaxLength = 128,
     whole_records: options.WholeRecords = False,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
+    device_map: options.DeviceMap = None,
     figures: Figures = None,
     out: options.Out = None,
     as_json: options.Json = False,
@@ -67,7 +68,7 @@ def command(
         check_folder(figures)
     chosen = layer_list(layers)
     resolve_policies(tokens)
-    loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
+    loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
     batches = open_data(
         data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
         whole_records=whole_records,

@@ -47,7 +47,8 @@ def command(
     degenerate: Degenerate = "error",
     rank_budget: options.RankBudget = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
+    device_map: options.DeviceMap = None,
     out: options.Out = None,
     per_sample: PerSample = True,
     as_json: options.Json = False,
@@ -58,7 +59,7 @@ def command(
 
     if out is not None:
         check_writable(out)
-    loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
+    loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
     batches = open_data(
         data,
         loaded,
@@ -69,7 +70,7 @@ def command(
         whole_records=whole_records,
     )
     with interruptible() as stopped:
-        measurement = run(loaded, batches, metrics, tokens, points, degenerate, rank_budget, stopped)
+        measurement = run(loaded, batches, metrics, tokens, points, degenerate, stopped, rank_budget)
     if out is not None:
         measurement.save(out, per_sample)
     if as_json:
@@ -90,8 +91,8 @@ def run(
     tokens: str,
     points: str,
     degenerate: str,
-    rank_budget: str | None,
     stopped: Interruption,
+    rank_budget: str | None = None,
 ) -> Measurement:
     """Measure with a progress bar; what ends it early marks the result partial."""
     from unsmooth.analysis import Measurer, Origin

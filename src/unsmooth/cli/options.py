@@ -23,7 +23,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[#PART], or the path of a checkpoint that `train` wrote.",
+        help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[@REVISION][#PART], or the path of a checkpoint of `train`.",
     ),
 ]
 DataPath = Annotated[
@@ -60,11 +60,21 @@ RankBudget = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]
-Dtype = Annotated[str, typer.Option(help="Dtype of the weights: float32, bfloat16, float16 or float64.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16, float16, float64, or stored (as in the file). By default as stored with --device-map "
+        "and for hf: models on a GPU, else float32."
+    ),
+]
+DeviceMap = Annotated[
+    str | None,
+    typer.Option(help="`auto` spreads an hf: model over all GPUs, CPU memory and disk while it is read."),
+]
 Out = Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
 
-_DTYPES = ("float32", "bfloat16", "float16", "float64")
+_DTYPES = ("float32", "bfloat16", "float16", "float64", "stored")
 
 
 def open_model(
@@ -73,12 +83,17 @@ def open_model(
     random_init: bool,
     options: Sequence[str] | None,
     device: str,
-    dtype: str,
+    dtype: str | None,
+    device_map: str | None = None,
 ) -> LoadedModel:
     """The model behind a reference, on the device and in the dtype asked for."""
     from unsmooth.sources import load_model
 
-    where, what = device_named(device), dtype_named(dtype)
+    where = device_named(device)
+    if dtype is None:
+        kept = device_map is not None or (where.type == "cuda" and reference.startswith("hf:"))
+        dtype = "stored" if kept else "float32"
+    what = dtype_named(dtype)
     if where.type == "cpu" and dtype in ("bfloat16", "float16"):
         # Some virtual machines advertise AMX but cannot run it: the first product would end the process.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -89,6 +104,7 @@ def open_model(
         options=key_values(options or []),
         device=where,
         dtype=what,
+        device_map=device_map,
     )
 
 
@@ -103,7 +119,7 @@ def open_models(
     random_init: bool,
     options: Sequence[str] | None,
     device: str,
-    dtype: str,
+    dtype: str | None,
 ) -> Iterator[LoadedModel]:
     """Several models, each opened when it is asked for.
 
@@ -138,12 +154,14 @@ def device_named(name: str) -> torch.device:
     return device
 
 
-def dtype_named(name: str) -> torch.dtype:
-    """A floating dtype by its name."""
+def dtype_named(name: str) -> torch.dtype | None:
+    """A floating dtype by its name; None for the one in which weights are stored."""
     import torch
 
     if name not in _DTYPES:
         raise OptionError.unknown("dtype", name, _DTYPES)
+    if name == "stored":
+        return None
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)
     return dtype

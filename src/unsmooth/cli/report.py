@@ -55,7 +55,7 @@ def command(
     degenerate: Degenerate = "error",
     rank_budget: options.RankBudget = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure and explain models, and write one HTML page about them that opens without a network."""

@@ -28,7 +28,7 @@ MOST_SLOTS = 64  # points that are reduced together
 Key = TypeVar("Key", bound=Hashable)
 Mask = Bool[Tensor, "batch token"] | None
 MaskOf = Callable[[Float[Tensor, "*point batch token"]], Bool[Tensor, "*point batch token"] | None]
-Groups = dict[tuple[int, ...], list[tuple[dict[Key, int], Statistics]]]  # by shape: keys with their sizes, and theirs
+Groups = dict[tuple[Any, ...], list[tuple[dict[Key, int], Statistics]]]  # by shape and device: keys, their sizes
 Choice = Callable[[int, int], Sequence[int] | None]
 
 
@@ -275,7 +275,7 @@ class Evaluator(Generic[Key]):
             mask = given(norms) if callable(given) else given
             mask = None if mask is None else mask.expand(norms.shape).flatten(0, 1)
             found = whole if mask is None else Statistics.of(flat, mask)
-            self._waiting[tuple(x.shape[2:])].append((dict.fromkeys(keys, batch), found))
+            self._waiting[*x.shape[2:], x.device].append((dict.fromkeys(keys, batch), found))
             rows = [range(i * batch, (i + 1) * batch) for i in range(points)]
             for key, own in zip(keys, rows, strict=True):
                 if direct:
@@ -296,7 +296,7 @@ class Evaluator(Generic[Key]):
         if chosen is None or chosen:
             with self.stopwatch.on(x.device):
                 formed = found[picked].with_gram(x[picked], masked)
-            self._grams[tuple(x.shape[1:])].append(({key: len(formed.norms)}, formed))
+            self._grams[*x.shape[1:], x.device].append(({key: len(formed.norms)}, formed))
         if sum(s.nbytes for group in self._grams.values() for _, s in group) > DEFERRED_BYTES:
             self._settle_grams()
 
@@ -308,8 +308,11 @@ class Evaluator(Generic[Key]):
 
     def _settle_grams(self) -> None:
         if self._grams:
-            with self.stopwatch.on(next(iter(self._grams.values()))[0][1].norms.device):
-                self._settle_groups(self._grams, self._spectral)
+            for device in {found.norms.device for group in self._grams.values() for _, found in group}:
+                with self.stopwatch.on(device):
+                    chosen = {shape: group for shape, group in self._grams.items() if shape[-1] == device}
+                    self._settle_groups(chosen, self._spectral)
+            self._grams.clear()
 
     def _settle_groups(self, groups: Groups[Key], metrics: Sequence[Metric]) -> None:
         for group in groups.values():

@@ -7,6 +7,7 @@ Measuring needs the forward pass only, and takes models that are kept in any way
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +80,19 @@ def refuse_without_values(model: nn.Module) -> None:
             f"{type(model).__name__} is on the meta device: its weights have shapes and no values. Load them first "
             "(from_pretrained, or to_empty and load_state_dict), or build the model without torch.device('meta')"
         )
+
+
+@contextmanager
+def onloaded(module: nn.Module) -> Iterator[None]:
+    """With the values of weights that accelerate keeps elsewhere (CPU, disk) until a forward pass needs them."""
+    parts = [part for part in module.modules() if getattr(getattr(part, "_hf_hook", None), "offload", False)]
+    try:
+        for part in parts:
+            part._hf_hook.pre_forward(part)  # type: ignore[union-attr, operator]
+        yield
+    finally:
+        for part in parts:
+            part._hf_hook.post_forward(part, None)  # type: ignore[union-attr, operator]
 
 
 def refuse_sharded(model: nn.Module, remedy: str = "") -> None:

@@ -12,6 +12,7 @@ from unsmooth.errors import CompiledModelError, UnknownModelError, WeightsError
 from unsmooth.models.family import BLOCK_POINTS, AttentionRow, Family
 from unsmooth.models.places import check_places
 from unsmooth.models.registry import blocks_of, match
+from unsmooth.models.storage import onloaded
 from unsmooth.models.taps import Spot, find, find_spot
 from unsmooth.models.weights import HeadWeights, read_weights, slot_of, write_weights
 
@@ -91,7 +92,8 @@ class LayerView:
 
     def weights(self) -> HeadWeights:
         """W_V and W_proj per head, with the normalisations around them."""
-        return read_weights(self)
+        with onloaded(self.block):
+            return read_weights(self)
 
     def write(self, w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]) -> None:
         """Put W_V and W_proj back into the module; biases stay."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError, UnsmoothError
@@ -16,7 +17,7 @@ from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.taps import find
 from unsmooth.sources.files import read_object
 from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, Modality
-from unsmooth.sources.parts import modality_of, split_part, take_part
+from unsmooth.sources.parts import modality_of, split_part, split_revision, take_part
 from unsmooth.sources.state_files import load_state, read_state
 
 _INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -28,37 +29,46 @@ _VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
 
 
 def load_hf(
-    name: str, weights: str | Path | None, random_init: bool, options: Mapping[str, Any]
+    name: str,
+    weights: str | Path | None,
+    random_init: bool,
+    options: Mapping[str, Any],
+    dtype: torch.dtype | None = None,
+    device_map: Any = None,
 ) -> tuple[nn.Module, Modality, Any, ImageInput | None]:
     """Model, what it takes, tokenizer and image preprocessing; `options` change the configuration.
 
-    `name` may end in `#` and the path of a part (`#model.language_model`), which then is the model.
+    `name` may end in `@` and a branch, tag or commit, and in `#` and the path of a part (`#model.language_model`),
+    which then is the model. `device_map` spreads the weights while they are read, in `dtype` (None: as stored).
     """
     try:
         import transformers
     except ImportError as error:
         raise MissingExtraError.needed("transformers", "text", f"loading hf:{name}") from error
     name, part = split_part(name)
+    name, revision = split_revision(name)
+    at = {"revision": revision} if revision else {}
     with _quiet(transformers):
-        config = _config(transformers, name, options)
+        config = _config(transformers, name, options, at)
         classes = _classes(transformers, config, whole=bool(part))
         if random_init or weights is not None:
             model = _from_config(transformers, config, classes[0])
             if weights is not None:
                 load_state(model, read_state(weights), str(weights))
         else:
-            model = _from_pretrained(transformers, name, config, classes)
+            spread = {} if device_map is None else {"device_map": device_map, "dtype": dtype or "auto"}
+            model = _from_pretrained(transformers, name, config, classes, at | spread)
         if part:
             model = take_part(model, part, f"hf:{name}")
         elif getattr(config, "is_encoder_decoder", False):
             model = cast(Any, model).get_encoder()  # what has rows; called whole, the model would want targets too
         modality = modality_of(model, config, f"hf:{name}")
-        tokenizer = _tokenizer(transformers, name) if modality == "text" else None
-        images = _image_input(name, config) if modality == "images" else None
+        tokenizer = _tokenizer(transformers, name, at) if modality == "text" else None
+        images = _image_input(name, config, at) if modality == "images" else None
     return model, modality, tokenizer, images
 
 
-def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
+def _config(transformers: Any, name: str, options: Mapping[str, Any], at: Mapping[str, Any]) -> Any:
     if os.path.isdir(name) and not os.path.isfile(os.path.join(name, "config.json")):
         raise CheckpointError(f"{name} has no config.json: expected a folder that save_pretrained wrote")
     if os.path.isfile(os.path.join(name, "adapter_config.json")):  # transformers would fetch the model that it names
@@ -67,15 +77,15 @@ def _config(transformers: Any, name: str, options: Mapping[str, Any]) -> Any:
             "save the model in a folder of its own"
         )
     try:
-        _refuse_other_sources(name, transformers.PreTrainedConfig.get_config_dict(name)[0])
-        transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        _refuse_other_sources(name, transformers.PreTrainedConfig.get_config_dict(name, **at)[0])
+        transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **at)
     except UnsmoothError:
         raise
     except Exception as error:  # missing or damaged files, and values that a configuration does not take: any class
         raise _not_found(name, error) from error
     try:
         config, unused = transformers.AutoConfig.from_pretrained(
-            name, trust_remote_code=False, return_unused_kwargs=True, **options
+            name, trust_remote_code=False, return_unused_kwargs=True, **at, **options
         )
     except Exception as error:
         reason = " ".join(str(error).split())
@@ -141,14 +151,16 @@ def _from_config(transformers: Any, config: Any, make: Any) -> nn.Module:
     return model
 
 
-def _from_pretrained(transformers: Any, name: str, config: Any, classes: list[Any]) -> nn.Module:
+def _from_pretrained(
+    transformers: Any, name: str, config: Any, classes: list[Any], how: Mapping[str, Any]
+) -> nn.Module:
     """The first class all of whose weights are there, else the backbone if only parts outside its blocks lack."""
     problem = ""
     for make in classes:
         own = None if _is_tower(make) else config
         try:
             model, report = make.from_pretrained(
-                name, config=own, trust_remote_code=False, output_loading_info=True, dtype="auto"
+                name, config=own, trust_remote_code=False, output_loading_info=True, **{"dtype": "auto", **how}
             )
         except Exception as error:  # transformers lets errors of many libraries through
             problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
@@ -172,12 +184,12 @@ def _in_blocks(model: nn.Module, names: list[str]) -> bool:
     return any(id(p) in own for name, p in model.named_parameters() if name in lacking)
 
 
-def _tokenizer(transformers: Any, name: str) -> Any:
+def _tokenizer(transformers: Any, name: str, at: Mapping[str, Any]) -> Any:
     """The tokenizer beside the weights; None if there is none that its library can read."""
     # Absent or incomplete files raise many kinds of errors, and a tokenizer that wants boxes too refuses bare text;
     # text is then refused by name.
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False, **at)
         ids = set(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
         tokenizer(_TEXT)  # with special tokens, which a damaged file can make impossible
         special = len(tokenizer.all_special_ids)  # one that lacks its own unknown token looks for it for ever
@@ -194,8 +206,8 @@ def _knows(tokenizer: Any, ids: set[int]) -> bool:
     return any(character.isalnum() for piece in pieces for character in str(piece))
 
 
-def _image_input(name: str, config: Any) -> ImageInput:
-    found = _preprocessor(name)
+def _image_input(name: str, config: Any, at: Mapping[str, Any]) -> ImageInput:
+    found = _preprocessor(name, at)
     size, cut = found.get("size"), found.get("crop_size")
     scaled = _side(size) or _side(find(config, ("image_size", "vision_config.image_size"))) or 224
     final = (_side(cut) if found.get("do_center_crop") else None) or scaled
@@ -237,11 +249,11 @@ def _side(size: Any) -> int | None:
     return int(size) if isinstance(size, int) else None
 
 
-def _preprocessor(name: str) -> dict[str, Any]:
+def _preprocessor(name: str, at: Mapping[str, Any]) -> dict[str, Any]:
     from transformers.utils import cached_file
 
     try:
-        path = cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+        path = cached_file(name, "preprocessor_config.json", **at, _raise_exceptions_for_missing_entries=False)
     except OSError:
         path = None
     return read_object(path, "the preprocessing of a Hugging Face model") if path else {}

@@ -67,8 +67,13 @@ class LoadedModel:
         return found if isinstance(found, int) else 0
 
     @cached_property
-    def weights_hash(self) -> str:
-        """SHA-256 over names, dtypes, shapes and values of the weights as they are when first asked for."""
+    def weights_hash(self) -> str | None:
+        """SHA-256 over names, dtypes, shapes and values of the weights as they are when first asked for.
+
+        None where some are kept on disk, or elsewhere, until a forward pass needs them.
+        """
+        if any(p.is_meta for p in self.model.parameters()):
+            return None
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             for path, part in _parts(name, tensor):

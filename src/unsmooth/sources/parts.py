@@ -33,6 +33,18 @@ def split_part(name: str) -> tuple[str, str]:
     return whole, part
 
 
+def split_revision(name: str) -> tuple[str, str]:
+    """The name and, after `@`, the branch, tag or commit; a folder that has an `@` in its own name is not cut.
+
+    >>> split_revision("EleutherAI/pythia-70m@step1000"), split_revision("gpt2")
+    (('EleutherAI/pythia-70m', 'step1000'), ('gpt2', ''))
+    """
+    if os.path.exists(name):
+        return name, ""
+    whole, _, revision = name.partition("@")
+    return whole, revision
+
+
 def take_part(model: nn.Module, part: str, name: str) -> nn.Module:
     """The module at that path; OptionError naming the transformers inside if there is none."""
     try:

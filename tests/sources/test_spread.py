@@ -1,0 +1,55 @@
+"""Models that do not fit: spread while they are read, offloaded to disk, at a revision, in the dtype that is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import unsmooth
+from unsmooth.errors import OptionError
+from unsmooth.sources.load import load_model
+from unsmooth.sources.parts import split_revision
+
+accelerate = pytest.importorskip("accelerate")
+transformers = pytest.importorskip("transformers")
+IDS = [{"input_ids": torch.arange(14).reshape(2, 7)}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1,
+    )  # fmt: skip
+    transformers.LlamaModel(config).to(torch.bfloat16).save_pretrained(tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+def test_a_device_map_gives_the_same_numbers_in_the_dtype_that_is_stored(folder: Path) -> None:
+    plain = load_model(f"hf:{folder}", dtype=None)
+    spread = load_model(f"hf:{folder}", dtype=None, device_map="auto")
+    assert {p.dtype for p in spread.model.parameters()} == {torch.bfloat16}
+    assert unsmooth.measure(spread, IDS).cells == unsmooth.measure(plain, IDS).cells
+    assert {p.dtype for p in load_model(f"hf:{folder}").model.parameters()} == {torch.float32}
+    with pytest.raises(OptionError, match="device_map"):
+        load_model("timm:vit_tiny_patch16_224", random_init=True, device_map="auto")
+
+
+def test_weights_on_disk_are_measured_and_explained_layer_by_layer(folder: Path, tmp_path: Path) -> None:
+    model = load_model(f"hf:{folder}").model
+    measured, explained = unsmooth.measure(model, IDS), unsmooth.explain(model, IDS)
+    accelerate.disk_offload(model, str(tmp_path / "disk"), execution_device=torch.device("cpu"))
+    assert all(p.is_meta for p in model.parameters())
+    assert unsmooth.measure(model, IDS).cells == measured.cells
+    again = unsmooth.explain(model, IDS)
+    assert again.frame()["exponent"].tolist() == pytest.approx(explained.frame()["exponent"].tolist(), rel=1e-6)
+    assert all(p.is_meta for p in model.parameters())
+
+
+def test_a_revision_is_cut_off_unless_a_folder_is_called_so(tmp_path: Path) -> None:
+    assert split_revision("EleutherAI/pythia-70m@step1000") == ("EleutherAI/pythia-70m", "step1000")
+    (tmp_path / "a@b").mkdir()
+    assert split_revision(str(tmp_path / "a@b")) == (str(tmp_path / "a@b"), "")
