@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from unsmooth.analysis import extremes
 from unsmooth.analysis.about import About
@@ -19,7 +20,7 @@ from unsmooth.analysis.changes import KINDS, READINGS, change, missing, steps
 from unsmooth.analysis.extremes import Extreme
 from unsmooth.analysis.per_sample import PerSample, all_gather
 from unsmooth.errors import CheckpointError, UnsmoothError
-from unsmooth.metrics.moments import Moments, all_reduce, same_everywhere
+from unsmooth.metrics.moments import Moments, all_reduce, rendezvous, same_everywhere
 from unsmooth.metrics.registry import METRICS
 from unsmooth.metrics.second_moment import SecondMoment, all_sum
 from unsmooth.sources.files import write_result
@@ -245,7 +246,7 @@ class Measurement:
             _reduced(self.changes),
             self._with_batches(round(batches.mean * batches.count)),
             self.partial,
-            self.notes,
+            _everybodys(self.notes),
             None if gathered is None else gathered.ordered(self.cells),
             extremes.all_gather(self.extremes),
         )
@@ -385,6 +386,15 @@ def _reduced(found: Mapping[Any, Moments]) -> dict[Any, Moments]:
     order = sorted(found)
     merged = dict(zip(order, all_reduce([found[address] for address in order]), strict=True))
     return {address: merged[address] for address in found}
+
+
+def _everybodys(notes: list[str]) -> list[str]:
+    """The notes of all processes, each once."""
+    if rendezvous() is None:
+        return notes
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, notes)
+    return list(dict.fromkeys(note for each in everyone for note in each))
 
 
 def _take(row: Mapping[str, Any], address: type[Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +14,7 @@ from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation
+    from unsmooth.analysis.processes import Team
     from unsmooth.sources import Data, LoadedModel
 
 Tokens = Annotated[
@@ -58,23 +59,34 @@ def command(
 ) -> None:
     """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
     from unsmooth.analysis.policies import resolve_policies
+    from unsmooth.analysis.processes import launched
     from unsmooth.figures import check_folder
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
-    if out is not None:
-        check_writable(out)
-    if figures is not None:
-        check_folder(figures)
     chosen = layer_list(layers)
     resolve_policies(tokens)
-    loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
-    batches = open_data(
-        data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
-        whole_records=whole_records,
-    )  # fmt: skip
-    with interruptible() as stopped:
-        found = run(loaded, batches, tokens, chosen, spectra, max_products, layer_spectrum, not no_fold, stopped)
+    with launched() as team:
+        if out is not None and team.first:
+            check_writable(out)
+        if figures is not None and team.first:
+            check_folder(figures)
+        device = team.device(device)
+        loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
+        batches = open_data(
+            data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
+            whole_records=whole_records,
+        )  # fmt: skip
+        settings = {"tokens": tokens, "layers": chosen, "spectra": spectra, "max_products": max_products,
+                    "layer_spectrum": layer_spectrum, "folded": not no_fold}  # fmt: skip
+        with interruptible() as stopped:
+            found = run(loaded, batches, batch_size, settings, stopped, team)
+        if team.first:
+            _show(found, out, figures, as_json)
+    stopped.leave()
+
+
+def _show(found: Explanation, out: Path | None, figures: Path | None, as_json: bool) -> None:
     if out is not None:
         found.save(out)
     if figures is not None:
@@ -88,30 +100,26 @@ def command(
         for path in (out, figures):
             if path is not None:
                 typer.echo(f"written to {path}")
-    stopped.leave()
 
 
 def run(
     loaded: LoadedModel,
     batches: Data,
-    tokens: str,
-    layers: list[int] | None,
-    spectra: int,
-    max_products: int,
-    layer_spectrum: bool | None,
-    folded: bool,
+    batch_size: int,
+    settings: dict[str, Any],
     stopped: Interruption,
+    team: Team,
 ) -> Explanation:
     """Explain with a progress bar; what ends it early marks the result partial."""
     from unsmooth.analysis import Explainer, Origin
 
-    with Explainer(
-        loaded, tokens, folded=folded, layers=layers, spectra=spectra, max_products=max_products,
-        layer_spectrum=layer_spectrum, origin=Origin.of(loaded, batches, options.command_line()),
-    ) as explainer:  # fmt: skip
-        for batch in stopped.until(track(batches, "explaining", batches.samples)):
+    with Explainer(loaded, **settings, origin=Origin.of(loaded, batches, options.command_line())) as explainer:
+        shown = track(batches, "explaining", batches.samples, quiet=not team.first)
+        for number, batch in team.own(stopped.until(shown)):
+            explainer.inputs = number * batch_size
             explainer.update(batch)
-    return explainer.result(partial=bool(stopped))
+    team.check(explainer.batches)
+    return team.explained(explainer.result(partial=bool(stopped)), batch_size)
 
 
 def write_figures(found: Explanation, folder: Path) -> None:

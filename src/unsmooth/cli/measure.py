@@ -12,7 +12,10 @@ from unsmooth.cli import options
 from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from unsmooth.analysis import Measurement
+    from unsmooth.analysis.processes import Team
     from unsmooth.sources import Data, LoadedModel
 
 Metrics = Annotated[str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or metric names, with commas.")]
@@ -54,23 +57,32 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
+    from unsmooth.analysis.processes import launched
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
-    if out is not None:
-        check_writable(out)
-    loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
-    batches = open_data(
-        data,
-        loaded,
-        batch_size=batch_size,
-        limit=samples,
-        column=column,
-        max_length=max_length,
-        whole_records=whole_records,
-    )
-    with interruptible() as stopped:
-        measurement = run(loaded, batches, metrics, tokens, points, degenerate, stopped, rank_budget)
+    with launched() as team:
+        if out is not None and team.first:
+            check_writable(out)
+        device = team.device(device)
+        loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
+        batches = open_data(
+            data,
+            loaded,
+            batch_size=batch_size,
+            limit=samples,
+            column=column,
+            max_length=max_length,
+            whole_records=whole_records,
+        )
+        with interruptible() as stopped:
+            measurement = run(loaded, batches, metrics, tokens, points, degenerate, stopped, rank_budget, team)
+        if team.first:
+            _show(measurement, out, per_sample, as_json)
+    stopped.leave()
+
+
+def _show(measurement: Measurement, out: Path | None, per_sample: bool, as_json: bool) -> None:
     if out is not None:
         measurement.save(out, per_sample)
     if as_json:
@@ -81,7 +93,6 @@ def command(
         show(measurement, Console())
         if out is not None:
             typer.echo(f"written to {out}")
-    stopped.leave()
 
 
 def run(
@@ -93,14 +104,18 @@ def run(
     degenerate: str,
     stopped: Interruption,
     rank_budget: str | None = None,
+    team: Team | None = None,
 ) -> Measurement:
     """Measure with a progress bar; what ends it early marks the result partial."""
     from unsmooth.analysis import Measurer, Origin
+    from unsmooth.analysis.processes import Team
 
+    team = team or Team()
     with Measurer(
         loaded, metrics, tokens, points if points in ("all", "residual") else points.split(","),
         degenerate=degenerate, rank_budget=rank_budget, origin=Origin.of(loaded, batches, options.command_line()),
     ) as measurer:  # fmt: skip
-        for batch in stopped.until(track(batches, "measuring", batches.samples)):
+        for _, batch in team.own(stopped.until(track(batches, "measuring", batches.samples, quiet=not team.first))):
             measurer.update(batch)
-    return measurer.result(partial=bool(stopped))
+    team.check(measurer.batches)
+    return team.measured(measurer.result(partial=bool(stopped)))

@@ -31,7 +31,7 @@ class Rate(ProgressColumn):
         return Text(f"{task.speed:.1f}/s" if task.speed else "", style="progress.data.speed")
 
 
-def track(batches: Iterable[Any], label: str, total: int | None) -> Iterator[Any]:
+def track(batches: Iterable[Any], label: str, total: int | None, quiet: bool = False) -> Iterator[Any]:
     """Yield the batches while a bar on stderr counts their samples; silent where stderr is not a terminal."""
     columns = (
         TextColumn("{task.description}"),
@@ -41,7 +41,7 @@ def track(batches: Iterable[Any], label: str, total: int | None) -> Iterator[Any
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task = progress.add_task(label, total=total)
         for batch in batches:
             yield batch

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +61,7 @@ def command(
 ) -> None:
     """Measure and explain models, and write one HTML page about them that opens without a network."""
     from unsmooth.analysis import Origin, analyse
+    from unsmooth.analysis.processes import launched
     from unsmooth.cli.progress import Interruption
     from unsmooth.figures import check_folder
     from unsmooth.page import build_report
@@ -67,25 +69,31 @@ def command(
     from unsmooth.sources.files import check_writable, write_result
 
     called = page_names(models, names)
-    check_writable(out)
-    if figures is not None:
-        check_folder(figures)
     reading: dict[str, Any] = {"batch_size": batch_size, "limit": samples, "column": column, "max_length": max_length,
                                "whole_records": whole_records}  # fmt: skip
-    with nothing_half_done(out):
+    with launched() as team, nothing_half_done(out):
+        if team.first:
+            check_writable(out)
+        if figures is not None and team.first:
+            check_folder(figures)
+        device = team.device(device)
         opened = list(options.open_models(models, weights, random_init, model_option, device, dtype))
         batches = [open_data(data, loaded, **reading) for loaded in opened]  # all fit, or nothing is begun
         subjects, stops = [], [Interruption() for _ in opened]
+        alone = -(-max(explain_inputs, 1) // batch_size)  # the first process explains, and shows the example
         for name, loaded, given, stop in zip(called, opened, batches, stops, strict=True):
+            own = replace(given, make=lambda given=given: (batch for _, batch in team.own(given, alone)))
             subject = analyse(
-                loaded, given, name, metrics=metrics, tokens=tokens, explain_inputs=explain_inputs, example=example,
-                degenerate=degenerate, rank_budget=rank_budget, origin=Origin.of(loaded, given, options.command_line()),
-                track=stop.track,
+                loaded, own, name, metrics=metrics, tokens=tokens, example=example,
+                explain_inputs=explain_inputs if team.first else 0, degenerate=degenerate, rank_budget=rank_budget,
+                origin=Origin.of(loaded, given, options.command_line()), track=stop.track,
             )  # fmt: skip
             subject.measurement.partial = bool(stop)
-            subjects.append(subject)
-        write_result(out, build_report(subjects, command=options.command_line()))
-    _tell(out, write_figures(subjects, figures), subjects, as_json)
+            subjects.append(replace(subject, measurement=team.measured(subject.measurement)))
+        if team.first:
+            write_result(out, build_report(subjects, command=options.command_line()))
+    if team.first:
+        _tell(out, write_figures(subjects, figures), subjects, as_json)
     for stop in stops:  # the page holds what could be read; now the error, and its exit code
         stop.leave()
 

@@ -163,7 +163,7 @@ def spectra_of(loaded: LoadedModel, name: str, context: Context) -> Spectra:
     layers = view(loaded.model).layers
     pairs = [_eigenvalues(layer) for layer in context.track(layers, name, len(layers))]
     return _spectra(
-        "vision" if loaded.modality == "images" else "language", loaded.reference, loaded.weights_hash, pairs
+        "vision" if loaded.modality == "images" else "language", loaded.reference, loaded.weights_hash or "", pairs
     )
 
 

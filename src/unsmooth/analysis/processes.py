@@ -1,0 +1,95 @@
+"""Several processes walk over parts of the same data and give one result, as one process would.
+
+`accelerate launch -m unsmooth.cli measure …` and `torchrun` start the same command several times and say so in the
+environment. Batch by batch the data are dealt out; numbers are merged by their own rules at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from unsmooth.analysis.explanation import Explanation
+from unsmooth.analysis.measurement import Measurement
+from unsmooth.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Team:
+    """This process among all; alone it is the first and only one."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that prints and writes."""
+        return self.rank == 0
+
+    def device(self, asked: str) -> str:
+        """The device of this process, where `auto` or `cuda` was asked for and there are several GPUs."""
+        if self.size == 1 or asked not in ("auto", "cuda") or not torch.cuda.is_available():
+            return asked
+        return f"cuda:{int(os.environ.get('LOCAL_RANK', self.rank)) % torch.cuda.device_count()}"
+
+    def own(self, batches: Iterable[Any], alone: int = 0) -> Iterator[tuple[int, Any]]:
+        """The batches of this process with their numbers; the first process has the first `alone` of them."""
+        for number, batch in enumerate(batches):
+            if (0 if number < alone else (number - alone) % self.size) == self.rank:
+                yield number, batch
+
+    def check(self, batches: int) -> None:
+        """OptionError on every process if one of them got no batch."""
+        if self.size == 1:
+            return
+        counts: list[Any] = [None] * self.size
+        dist.all_gather_object(counts, batches)
+        if not all(counts):
+            raise OptionError(
+                f"{self.size} processes, but only {sum(counts)} batches: start fewer, or take smaller batches "
+                "(--batch-size)"
+            )
+
+    def measured(self, mine: Measurement) -> Measurement:
+        """The measurement of all samples, on every process."""
+        return mine if self.size == 1 else mine.all_reduce()
+
+    def explained(self, mine: Explanation, batch_size: int) -> Explanation:
+        """The explanation of all inputs, on every process; rows are in the order of one process."""
+        if self.size == 1:
+            return mine
+        everyone: list[Any] = [None] * self.size
+        dist.all_gather_object(everyone, (mine.layers, mine.heads, mine.notes, mine.about.data.batches))
+        layers, heads = (
+            sorted((row for part in everyone for row in part[i]), key=lambda row: row["input"] // batch_size)
+            for i in (0, 1)
+        )
+        notes = list(dict.fromkeys(note for part in everyone for note in part[2]))
+        counted = replace(mine.about.data, batches=sum(part[3] for part in everyone),
+                          inputs=len({row["input"] for row in layers}))  # fmt: skip
+        return replace(mine, layers=layers, heads=heads, notes=notes, about=replace(mine.about, data=counted))
+
+
+@contextmanager
+def launched() -> Iterator[Team]:
+    """The team that a launcher started, if one did; every process must come here, and leaves together."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size < 2 or "RANK" not in os.environ or not dist.is_available():
+        yield Team()
+        return
+    if dist.is_initialized():  # somebody else's: it stays
+        yield Team(dist.get_rank(), dist.get_world_size())
+        return
+    dist.init_process_group("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    try:
+        yield Team(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
