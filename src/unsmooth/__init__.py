@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         load_explanation,
         load_measurement,
         measure,
+        measure_features,
     )
     from unsmooth.callbacks import Bound, SmoothingAlarm, watch
     from unsmooth.control import ControlMonitor, apply_fix, bake, parameter_groups, reparametrize
@@ -97,6 +98,7 @@ __all__ = [
     "load_measurement",
     "load_model",
     "measure",
+    "measure_features",
     "parameter_groups",
     "participation_ratio",
     "rankme",

@@ -60,7 +60,9 @@ def test_only_metrics_of_spectra_lose_samples_and_the_result_says_so(
     model, data = bert().eval(), batches(3)
     part, whole = (unsmooth.measure(model, data, rank_budget=b) for b in (1.5, "exact"))
     assert part.cells[RANK].count == 3
-    assert part.cells[RANK._replace(metric="hfc_lfc")] == whole.cells[RANK._replace(metric="hfc_lfc")]
+    ratio = RANK._replace(metric="hfc_lfc")
+    assert part.cells[ratio].count == whole.cells[ratio].count
+    assert part.cells[ratio].mean == pytest.approx(whole.cells[ratio].mean, rel=1e-9)
     assert whole.cells[RANK].count == 12
     assert whole.per_sample is not None
     assert part.cells[RANK].mean == pytest.approx(whole.per_sample[RANK][[0, 4, 8]].mean(), rel=1e-9)
@@ -73,7 +75,7 @@ def test_only_metrics_of_spectra_lose_samples_and_the_result_says_so(
     assert again.cells == part.cells
     assert np.isfinite(again.per_sample[RANK]).sum() == 3
     rows = unsmooth.compare(part, whole).set_index("metric")
-    assert float(rows.loc["effective_rank", "difference"].abs().max()) < 1e-9
+    assert float(rows.loc["effective_rank", "difference"].abs().max()) < 1e-6
 
 
 def test_the_rank_of_the_data_is_that_of_all_tokens_in_one_matrix(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from unsmooth.analysis.attributor import Attributor, attribute
 from unsmooth.analysis.comparison import compare
 from unsmooth.analysis.explainer import Explainer, explain
 from unsmooth.analysis.explanation import Explanation
+from unsmooth.analysis.features import measure_features
 from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.measurer import Measurer, measure
 from unsmooth.analysis.results import load, load_explanation, load_measurement
@@ -32,4 +33,5 @@ __all__ = [
     "load_explanation",
     "load_measurement",
     "measure",
+    "measure_features",
 ]

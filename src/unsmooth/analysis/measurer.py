@@ -114,12 +114,27 @@ class Measurer:
     ) -> None:
         self.view = view(module_of(model))
         self.origin = origin or Origin.of(model)
+        self._special = SpecialTokens.find(model, special_ids, tokenizer)
+        shape = (self.view.family.placement, len(self.view.layers), self.view.points)
+        self._set_up(metrics, tokens, select_points(self.view, points), shape, degenerate, rank_budget)
+        if is_compiled(model):
+            self.notes[THROUGH_THE_ORIGINAL] = None
+
+    def _set_up(
+        self,
+        metrics: str | Sequence[str],
+        tokens: str | Sequence[str],
+        points: tuple[str, ...],
+        shape: tuple[str, int, tuple[str, ...] | None],
+        degenerate: str,
+        rank_budget: float | str | None,
+    ) -> None:
+        """Everything that does not ask for a model; `shape` is where its norms are, its layers and points."""
         self.metrics: tuple[Metric, ...] = resolve(metrics)
         self.policies = resolve_policies(tokens)
-        self.points = select_points(self.view, points)
+        self.points, self._shape = points, shape
         self.batches = 0
-        self.notes: dict[str, None] = {THROUGH_THE_ORIGINAL: None} if is_compiled(model) else {}
-        self._special = SpecialTokens.find(model, special_ids, tokenizer)
+        self.notes: dict[str, None] = {}
         self._budget = RankBudget(rank_budget)
         self._per_sample = tuple(metric for metric in self.metrics if not metric.over_data)
         self._over_data = tuple(metric for metric in self.metrics if metric.over_data)
@@ -170,17 +185,22 @@ class Measurer:
         self._note_padding()
         if "content" in self.policies and self._kinds.text:
             self._special.check(self._kinds, v.causal)
+        self._try_out(inputs)
+        self._begin()
+
+    def _begin(self) -> None:
         self._masks = {p: None if p == "all" else partial(mask_by_norms, p, kinds=self._kinds) for p in self.policies}
         self._same_as = {}
-        self._try_out(inputs)
         self._listening = True
         self._began = time.perf_counter()
 
     def after(self, batch: Any, inputs: Any) -> None:
         """Take in what the forward pass left."""
-        self._listening, self._previous = False, None
         # A device is at work on the forward pass now: keys come for nothing, and `flush` waits for them too.
-        keys = sample_keys(batch, inputs) if self.view.batch_first else None
+        self._take_in(sample_keys(batch, inputs) if self.view.batch_first else None)
+
+    def _take_in(self, keys: Tensor | None) -> None:
+        self._listening, self._previous = False, None
         values = self._flush()
         self._learn()
         self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}, keys)
@@ -278,9 +298,9 @@ class Measurer:
         self._cells = tuple(Cell(p, m, t) for p, t, m in product(self.points, self.policies, names))
         self._table = MomentsTable(len(self._cells))
         row = {cell: i for i, cell in enumerate(self._cells)}
-        placement, have = self.view.family.placement, self.view.points
+        placement, layers, have = self._shape
         for reading in READINGS:
-            known = steps(reading, placement, len(self.view.layers), have)
+            known = steps(reading, placement, layers, have)
             for (kind, pairs), name, policy in product(known.items(), names, self.policies):
                 if all(point in self.points for pair in pairs for point in pair):
                     before, after = ([row[Cell(pair[i], name, policy)] for pair in pairs] for i in (0, 1))
@@ -310,14 +330,17 @@ class Measurer:
             self.notes[note] = None
 
     def _about(self) -> About[MeasureSettings]:
+        settings, definitions = self._said()
+        return About.of(self.view, settings, definitions, DataFacts(batches=self.batches), self.origin)
+
+    def _said(self) -> tuple[MeasureSettings, Definitions]:
         names = tuple(metric.name for metric in self.metrics)
         definitions = Definitions(
             metrics={metric.name: metric.definition for metric in self.metrics},
             tokens={policy: POLICIES[policy] for policy in self.policies},
             changes=dict(READINGS),
         )
-        settings = MeasureSettings(names, self.policies, self.points)
-        return About.of(self.view, settings, definitions, DataFacts(batches=self.batches), self.origin)
+        return MeasureSettings(names, self.policies, self.points), definitions
 
 
 class Seen(NamedTuple):

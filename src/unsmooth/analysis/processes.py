@@ -44,6 +44,10 @@ class Team:
             if (0 if number < alone else (number - alone) % self.size) == self.rank:
                 yield number, batch
 
+    def share(self, batches: Iterable[Any], alone: int = 0) -> Iterator[Any]:
+        """The same without their numbers."""
+        return (batch for _, batch in self.own(batches, alone))
+
     def check(self, batches: int) -> None:
         """OptionError on every process if one of them got no batch."""
         if self.size == 1:

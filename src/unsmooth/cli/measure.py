@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +14,6 @@ from unsmooth.cli import options
 from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from unsmooth.analysis import Measurement
     from unsmooth.analysis.processes import Team
     from unsmooth.sources import Data, LoadedModel
@@ -33,9 +33,20 @@ PerSample = Annotated[
 ]
 
 
+Features = Annotated[
+    list[Path] | None,
+    typer.Option(help="Saved features instead of a model and data: files or folders of tensors by layer; repeatable."),
+]
+LayerIds = Annotated[
+    str | None, typer.Option(help="With --features of vLLM: the layer ids it was asked for, with commas.")
+]
+
+
 def command(
-    model: options.Model,
-    data: options.DataPath,
+    model: options.MaybeModel = None,
+    data: options.MaybeDataPath = None,
+    features: Features = None,
+    layer_ids: LayerIds = None,
     metrics: Metrics = "paper",
     tokens: Tokens = "all",
     points: Points = "all",
@@ -57,6 +68,9 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
+    if features or model is None or data is None:
+        _saved_features(model, data, features, layer_ids, metrics, tokens, degenerate, rank_budget, out, as_json)
+        return
     from unsmooth.analysis.processes import launched
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
@@ -80,6 +94,37 @@ def command(
         if team.first:
             _show(measurement, out, per_sample, as_json)
     stopped.leave()
+
+
+def _saved_features(
+    model: str | None,
+    data: str | None,
+    features: list[Path] | None,
+    layer_ids: str | None,
+    metrics: str,
+    tokens: str,
+    degenerate: str,
+    rank_budget: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from unsmooth.analysis import measure_features
+    from unsmooth.cli.explain import layer_list
+    from unsmooth.errors import OptionError
+    from unsmooth.sources.files import check_writable
+
+    if not features or data is not None:
+        raise OptionError(
+            "expected a model with --data, or --features FILE alone: features that are saved already need no data"
+        )
+    if out is not None:
+        check_writable(out)
+    found = measure_features(
+        features, metrics, tokens, layers=layer_list(layer_ids), name=model, degenerate=degenerate,
+        rank_budget=rank_budget,
+    )  # fmt: skip
+    found.about = replace(found.about, command=options.command_line())
+    _show(found, out, True, as_json)
 
 
 def _show(measurement: Measurement, out: Path | None, per_sample: bool, as_json: bool) -> None:

@@ -19,21 +19,19 @@ if TYPE_CHECKING:
 
     from unsmooth.sources import LoadedModel
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[@REVISION][#PART], or the path of a checkpoint of `train`.",
-    ),
-]
-DataPath = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        help="A folder of images, parquet (image or text column), .txt or .jsonl files; `bundled` for the "
-        "pictures or passages of books that come with unsmooth; `random` for noise.",
-    ),
-]
+_MODEL = typer.Argument(
+    metavar="MODEL",
+    help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[@REVISION][#PART], or the path of a checkpoint of `train`.",
+)
+_DATA = typer.Option(
+    "--data",
+    help="A folder of images, parquet (image or text column), .txt or .jsonl files; `bundled` for the "
+    "pictures or passages of books that come with unsmooth; `random` for noise.",
+)
+Model = Annotated[str, _MODEL]
+MaybeModel = Annotated[str | None, _MODEL]
+DataPath = Annotated[str, _DATA]
+MaybeDataPath = Annotated[str | None, _DATA]
 Weights = Annotated[Path | None, typer.Option(help="Local weights (safetensors) for a timm model.")]
 WeightsOfEach = Annotated[
     list[Path] | None,

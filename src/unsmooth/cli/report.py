@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +83,7 @@ def command(
         subjects, stops = [], [Interruption() for _ in opened]
         alone = -(-max(explain_inputs, 1) // batch_size)  # the first process explains, and shows the example
         for name, loaded, given, stop in zip(called, opened, batches, stops, strict=True):
-            own = replace(given, make=lambda given=given: (batch for _, batch in team.own(given, alone)))
+            own = replace(given, make=partial(team.share, given, alone))
             subject = analyse(
                 loaded, own, name, metrics=metrics, tokens=tokens, example=example,
                 explain_inputs=explain_inputs if team.first else 0, degenerate=degenerate, rank_budget=rank_budget,

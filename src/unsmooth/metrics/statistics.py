@@ -6,9 +6,10 @@ formed and the Gram matrix is that of HFC, so that its digits are relative to HF
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class Statistics:
         """Reduce tokens of any float dtype, without the Gram matrix."""
         known = x.new_ones(1, 1, dtype=torch.bool).expand(x.shape[:-1]) if mask is None else mask
         x, scale = rescaled(keep(x, mask), x.dtype) if x.dtype == torch.float64 else (x, _ones(x))
-        found = cuda_reduce(x, mask) if x.is_cuda else None
+        found = cuda_reduce(x, mask) if x.is_cuda and _kernel_agrees(x.dtype, x.shape[-1], x.device) else None
         norms, mean, squares, cross, unit_sum = found or reduce_tokens(x, mask)
         return cls(known, norms, mean, squares.sum(-1), unit_sum.square().sum(-1), scale, cross)
 
@@ -89,6 +90,26 @@ def reduce_tokens(x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch
         unit_sum = (inverse_or_zero(norms)[..., None, :] @ kept)[..., 0, :]
     high = keep(kept - mean[..., None, :], mask)
     return norms, mean, high.square().sum(-1), (high @ mean[..., None])[..., 0], unit_sum
+
+
+@cache
+def _kernel_agrees(dtype: torch.dtype, dim: int, device: torch.device) -> bool:
+    """Whether the kernel gives what torch gives, tried once for each kind of features: a driver may be new to it."""
+    if dtype == torch.float64:
+        return False
+    own = torch.Generator(device).manual_seed(0)
+    x = (torch.randn(2, 70, dim, generator=own, device=device) + 1).to(dtype)
+    mask = torch.rand(2, 70, generator=own, device=device) < 0.7
+    for kept in (None, mask):
+        found = cuda_reduce(x, kept)
+        pairs = () if found is None else zip(found, reduce_tokens(x, kept), strict=True)
+        if found is None or not all(torch.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in pairs):
+            if found is not None:
+                warnings.warn(
+                    f"measuring on {device} will be slower: a kernel disagrees with torch", RuntimeWarning, stacklevel=2
+                )
+            return False
+    return True
 
 
 def _ones(x: Tensor) -> Tensor:
