@@ -147,7 +147,10 @@ document.querySelectorAll("details.page").forEach(function (page) {
   var frame = page.querySelector("iframe");
   page.addEventListener("toggle", function () { if (page.open && !frame.src) frame.src = frame.dataset.src; });
 });
-function openNamed() { var page = document.querySelector("details.page" + (location.hash || "#none")); if (page) page.open = true; }
+function openNamed() {
+  var page = document.querySelector("details.page" + (location.hash || "#none"));
+  if (page) page.open = true;
+}
 addEventListener("hashchange", openNamed); openNamed();
 </script>
 """

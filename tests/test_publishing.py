@@ -156,7 +156,11 @@ def test_cards_of_the_zoo_have_the_front_matter_of_today(folder: Path) -> None:
     text = (folder / "README.md").read_text(encoding="utf-8")
     about, record = _read(folder)
     assert record
-    assert text.startswith(front_matter(about, record)), f"write {folder.name}'s card again: the head is not of its record"
+    assert text.startswith(front_matter(about, record)), (
+        f"write {folder.name}'s card again: the head is not of its record"
+    )
     quoted = head(text)
     if "model-index" in quoted:
-        assert quoted["model-index"][0]["results"][0]["metrics"][0]["value"] == round(100 * record["final"]["accuracy"], 2)
+        assert quoted["model-index"][0]["results"][0]["metrics"][0]["value"] == round(
+            100 * record["final"]["accuracy"], 2
+        )

@@ -93,7 +93,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     from unsmooth.training.engine.record import SCHEMA
 
     about = read_json(folder / TEXT_ABOUT, TEXT_SCHEMA) if is_text(folder) else read_config(folder)
-    for path in (folder / RECORD, zoo_folder() / "records" / f"{Path(str(about.get('run'))).name}.json"):
+    run = Path(str(about.get("run"))).name
+    kept = zoo_folder() / "results" / "models" / re.sub(r"-seed\d+$", "", run) / RECORD
+    for path in (folder / RECORD, zoo_folder() / "records" / f"{run}.json", kept):
         if path.is_file():
             return about, read_json(path, SCHEMA)
     return about, {}
@@ -115,7 +117,7 @@ def front_matter(about: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     if re.fullmatch(r"[a-z][a-z0-9]+", data):
         lines += ["datasets:", f"- {_quoted(data)}"]
     accuracy = (record.get("final") or {}).get("accuracy")
-    if isinstance(accuracy, int | float):
+    if isinstance(accuracy, int | float) and not text:  # of a public test set
         lines += [
             "metrics:", "- accuracy", "model-index:", f"- name: {_quoted(run)}", "  results:", "  - task:",
             "      type: image-classification", "    dataset:", f"      name: {_quoted(data)}",
@@ -146,9 +148,9 @@ def card(
         text = front_matter(about, record) + "\n" + (body or _body(name, about, record))
     if figure and f"({figure})" not in text:
         text = text.rstrip() + (
-            f"\n\n![HFC/LFC, cosine similarity and effective rank by depth]({figure})\n\n*How alike the tokens are along the "
-            f"residual stream, on the {samples} inputs that ship with unsmooth (mean over them; {MEASURED} has the numbers "
-            "and their definitions).*\n"
+            f"\n\n![HFC/LFC, cosine similarity and effective rank by depth]({figure})\n\n*How alike tokens are along "
+            f"the residual stream, on the {samples} inputs that ship with unsmooth (mean over them; {MEASURED} has the "
+            "numbers and their definitions).*\n"
         )
     if "load_model(" not in text:
         text = text.rstrip() + "\n\n## Use\n" + _USE
@@ -167,7 +169,12 @@ model = unsmooth.load_model(snapshot_download("{_HERE}")).model
 
 def _body(name: str, about: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     variant = str(about.get("variant", "plain"))
-    lines = [f"# {name}", "", f"Trained with [unsmooth](https://github.com/unsmooth/unsmooth), variant `{variant}`.", ""]
+    lines = [
+        f"# {name}",
+        "",
+        f"Trained with [unsmooth](https://github.com/unsmooth/unsmooth), variant `{variant}`.",
+        "",
+    ]
     final, rows = record.get("final") or {}, {}
     if "accuracy" in final:
         rows["test accuracy"] = f"{100 * final['accuracy']:.2f} % of {final.get('images', 'all')} images"

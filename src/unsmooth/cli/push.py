@@ -28,5 +28,5 @@ def command(
     if dry_run:
         typer.echo(done.card)
     for name, size in done.files.items():
-        typer.echo(f"{size / 1e6:8.2f} MB  {name}")
+        typer.echo(f"{size / 1e3:9.1f} kB  {name}")
     typer.echo(f"{'would go to' if dry_run else 'uploaded to'} {done.address}")
