@@ -175,7 +175,8 @@ def _body(name: str, about: Mapping[str, Any], record: Mapping[str, Any]) -> str
         f"Trained with [unsmooth](https://github.com/unsmooth/unsmooth), variant `{variant}`.",
         "",
     ]
-    final, rows = record.get("final") or {}, {}
+    final = record.get("final") or {}
+    rows: dict[str, Any] = {}
     if "accuracy" in final:
         rows["test accuracy"] = f"{100 * final['accuracy']:.2f} % of {final.get('images', 'all')} images"
     elif "loss" in final:
