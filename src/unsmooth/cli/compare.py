@@ -84,7 +84,7 @@ def command(
         assert data is not None
         loaded = next(opened)
         given = open_data(data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length)
-        return run(loaded, given, metrics, tokens, points, "error", None, stopped)
+        return run(loaded, given, metrics, tokens, points, "error", stopped)
 
     with interruptible() as stopped:
         a, b, names = side(first), side(second), _names(first, second, weights or [])
