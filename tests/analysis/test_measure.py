@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from reference import entropy_rank, high_low_ratio, mean_cosine
@@ -292,6 +293,13 @@ def test_measurements_of_different_things_are_not_merged_or_compared() -> None:
         a.merge(b)
     with pytest.raises(UnsmoothError, match="share no point"):
         unsmooth.compare(a, b)
+
+
+def test_the_stream_alone_tells_both_changes_of_the_stream() -> None:
+    model, batches = vit(), images(2)
+    few, all_ = (unsmooth.measure(model, batches, points=points) for points in ("residual", "all"))
+    pd.testing.assert_frame_equal(few.change_by_kind("residual"), all_.change_by_kind("residual"))
+    assert set(few.change_by_kind("residual")["kind"]) == {"Attention", "MLP"}
 
 
 def test_a_change_needs_its_points() -> None:

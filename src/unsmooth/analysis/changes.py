@@ -78,13 +78,31 @@ def change(
     values: Mapping[str, Float[Tensor, " sample"]], pairs: Sequence[tuple[str, str]]
 ) -> Float[Tensor, " sample"] | None:
     """Per sample, the mean over layers of `after − before`; None when a point was not measured."""
-    if any(point not in values for pair in pairs for point in pair):
+    pairs = measured_pairs(pairs, values)
+    if not pairs:
         return None
     total = sum(
         (values[after] - values[before] for before, after in pairs[1:]),
         values[pairs[0][1]] - values[pairs[0][0]],
     )
     return total / len(pairs)
+
+
+def measured_pairs(pairs: Sequence[tuple[str, str]], points: Collection[str]) -> list[tuple[str, str]]:
+    """The pairs by the points that were measured; [] when one was not."""
+    found = [(before if before in points else _same_state(before), after) for before, after in pairs]
+    return found if all(point in points for pair in found for point in pair) else []
+
+
+def _same_state(point: str) -> str:
+    """What a block takes in is what the one before gave out: `residual` measures it once, under that name.
+
+    >>> _same_state("blocks.2.pre"), _same_state("blocks.0.pre"), _same_state("blocks.0.mid")
+    ('blocks.1.post', 'embed', 'blocks.0.mid')
+    """
+    name, _, kind = point.rpartition(".")
+    layer = int(name.rpartition(".")[2]) if kind == "pre" else None
+    return point if layer is None else (f"blocks.{layer - 1}.post" if layer else "embed")
 
 
 def missing(reading: str, placement: str, layers: int, points: Sequence[str]) -> PointError:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, About, DataFacts, Definitions, Origin, is_compiled, module_of
 from unsmooth.analysis.budget import RankBudget
-from unsmooth.analysis.changes import READINGS, steps
+from unsmooth.analysis.changes import READINGS, measured_pairs, steps
 from unsmooth.analysis.extremes import STREAM, Extremes
 from unsmooth.analysis.fingerprint import sample_keys
 from unsmooth.analysis.measurement import Cell, Change, Measurement, MeasureSettings
@@ -302,8 +302,8 @@ class Measurer:
         for reading in READINGS:
             known = steps(reading, placement, layers, have)
             for (kind, pairs), name, policy in product(known.items(), names, self.policies):
-                if all(point in self.points for pair in pairs for point in pair):
-                    before, after = ([row[Cell(pair[i], name, policy)] for pair in pairs] for i in (0, 1))
+                if measured := measured_pairs(pairs, self.points):
+                    before, after = ([row[Cell(pair[i], name, policy)] for pair in measured] for i in (0, 1))
                     self._steps[Change(reading, kind, name, policy)] = after, before
         self._changed = MomentsTable(len(self._steps))
 
