@@ -162,3 +162,36 @@ def test_the_record_of_a_broken_run_keeps_the_epochs_before(
     assert failure["failed"] == "it is nan"
     assert failure["epochs"] == [{"epoch": 1, "train_loss": 2.5}]
     assert failure["command"].startswith("unsmooth train cifar100-fast --variant plain")
+
+
+def test_results_of_a_list_are_what_reproduce_reads(
+    tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unsmooth import load
+    from unsmooth.training.tasks.images import data, results
+    from unsmooth.training.tasks.images.data import ImageSet, load_images
+
+    assert results.load_images is load_images  # imported before it is replaced
+    read: list[str] = []
+
+    def counted(path: str, split: str) -> ImageSet:
+        read.append(split)
+        return load_images(path, split)
+
+    monkeypatch.setattr(data, "load_images", counted)  # what the kept path calls
+    runs = [Run(tiny_recipe.override(["epochs=1"]), variant) for variant in ("plain", "sharpening-split")]
+    said: list[str] = []
+    lists.train_all(
+        runs, tiny_data, tmp_path / "runs", tmp_path / "records", say=said.append, results=tmp_path / "results",
+        device="cpu", tensorboard=False,
+    )  # fmt: skip
+    assert read == ["train", "test"]
+    for run in runs:
+        folder = tmp_path / "results" / run.short_name
+        assert TrainingRecord.load(folder).variant == run.variant
+        measured, explained = load(folder / "measurement.json"), load(folder / "explanation.json")
+        assert measured.about.data.inputs == 16
+        assert measured.about.model.reference == run.name == explained.about.model.reference
+        assert json.loads((folder / "evaluation.json").read_text())["clean"]["images"] == 16
+        assert (folder / "attribution.json").exists()
+    assert said[0] == "cifar100-fast-plain-seed0: started"

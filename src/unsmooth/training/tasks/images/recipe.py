@@ -127,7 +127,7 @@ class ImageRecipe(Recipe):
         """Evaluation, measurement and explanation of the model in a run's folder."""
         from unsmooth.training.tasks.images.results import write_results
 
-        write_results(folder, data, target, device=options.get("device", "cpu"))
+        write_results(folder, data, target, **options)
 
     def check(self, run: Run, world: int = 1) -> None:
         """Image i is mixed with image n−1−i, so both must be in one process."""

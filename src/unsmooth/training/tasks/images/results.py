@@ -1,15 +1,18 @@
-"""What stays of a trained model that is too large to keep: its record, measurement, explanation and evaluation."""
+"""What stays of a trained model that is too large to keep: its record, scores, measurement and explanations."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from unsmooth.analysis import Origin, explain, measure
+from unsmooth.analysis import Origin, attribute, explain, measure
+from unsmooth.errors import UnsmoothError
 from unsmooth.sources.trained import load_trained
 from unsmooth.training.engine.record import RECORD, TrainingRecord
 from unsmooth.training.tasks.images.data import load_images
@@ -19,22 +22,33 @@ from unsmooth.training.tasks.images.evaluation import evaluate_trained
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 from unsmooth.training.tasks.images.stream import first_centres, image_input
 
-MEASURED, BATCH = 128, 16  # images of the test set, the first in its canonical order; the first batch is explained
+MEASURED, BATCH = 128, 16  # images of the test set, the first in its canonical order; one batch is explained
+Say = Callable[[str], None]
 
 
-def write_results(folder: Path, data: str | Path, target: Path, *, device: torch.device | str = "cpu") -> None:
-    """Measure, explain and evaluate the model in a run's folder; `target` is a folder of zoo/results/models."""
+def write_results(
+    folder: Path, data: str | Path, target: Path, *, device: torch.device | str = "cpu", say: Say = print
+) -> None:
+    """Evaluate, measure, explain and attribute the model in a run's folder; what `target` has is not made again."""
     record = TrainingRecord.load(folder)
-    if (target / RECORD).exists():  # written last
-        return
-    target.mkdir(parents=True, exist_ok=True)
-    evaluate_trained(str(folder), data, device=device).save(target / "evaluation.json")
     model, config = load_trained(folder)
     recipe, model = ImageRecipe.from_dict(config["recipe"]), model.to(device)
+    target.mkdir(parents=True, exist_ok=True)
     origin = Origin(record.run, record.weights, f"the test images of {recipe.name}", "images", record.command)
     batches = list(normalised(_first_images(data, recipe, MEASURED), recipe, model, BATCH))
-    measure(model, batches, origin=origin).save(target / "measurement.json")
-    explain(model, batches[:1], origin=origin).save(target / "explanation.json")
+    made: dict[str, Callable[[], Any]] = {
+        "evaluation.json": lambda: evaluate_trained(str(folder), data, device=device),
+        "measurement.json": lambda: measure(model, batches, origin=origin),
+        "explanation.json": lambda: explain(model, batches[:1], origin=origin),
+        "attribution.json": lambda: attribute(model, batches[:1], origin=origin),
+    }
+    for name, make in made.items():
+        if (target / name).exists():
+            continue
+        try:
+            make().save(target / name)
+        except UnsmoothError as error:  # what can be made is made: the weights may not stay
+            say(f"{record.run}: no {name} ({error})")
     shutil.copyfile(folder / RECORD, target / RECORD)
 
 
