@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import Origin, module_of
+from unsmooth.analysis.attribution import Attribution
+from unsmooth.analysis.attributor import Attributor
 from unsmooth.analysis.explainer import Explainer
 from unsmooth.analysis.measurer import Measurer
 from unsmooth.analysis.special import SpecialTokens
@@ -74,14 +76,16 @@ def analyse(
     viewer = TokenViewer(model, example, tokenizer=tokenizer, origin=origin)
     asked = {"tokens": policies, "tokenizer": tokenizer, "special_ids": special_ids, "origin": origin}
     explained = _Explained(model, explain_inputs, asked)
+    attributed = _Attributed(model, explain_inputs, asked)
     with measurer:
         for number, batch in enumerate(itertools.chain([first], walked)):
             with ExitStack() as stack:
                 listeners = [measurer, *([stack.enter_context(viewer)] if number == 0 else [])]
                 explained.walk(batch, listeners)
+            attributed.update(batch)
     measurement = measurer.result()
-    measurement.notes.extend(explained.notes)
-    return Subject(label, measurement, explained.result(), viewer.result())
+    measurement.notes.extend(explained.notes + attributed.notes)
+    return Subject(label, measurement, explained.result(), viewer.result(), attributed.result())
 
 
 class _Explained:
@@ -133,6 +137,37 @@ class _Explained:
         """A family without separable weights can be measured all the same."""
         self._explainer = None
         self.notes.append(f"not explained: {error}")
+
+
+class _Attributed:
+    """Who did it, for the inputs that are explained, a few at a time, as far as model and features allow it."""
+
+    def __init__(self, model: nn.Module | LoadedModel, most: int, settings: dict[str, Any]) -> None:
+        self.notes: list[str] = []
+        self._most = most
+        self._attributor: Attributor | None = None
+        with suppress(WeightsError):  # which is said of the explanation
+            self._attributor = Attributor(model, most=most, **settings) if most else None
+
+    def update(self, batch: Any) -> None:
+        """The inputs of a batch that are still wanted."""
+        attributor = self._attributor
+        if attributor is None or attributor.inputs >= self._most:
+            return
+        parts = _parts(batch, self._most - attributor.inputs) if attributor.view.batch_first else [batch]
+        try:
+            with attributor:
+                for part in parts:
+                    attributor.update(part)
+        except WeightsError:
+            self._attributor = None
+        except (FeatureError, ForwardError) as error:
+            self._attributor = None
+            self.notes.append(f"not attributed: {error}")
+
+    def result(self) -> Attribution | None:
+        """The attribution, None where there is none."""
+        return None if self._attributor is None or not self._attributor.batches else self._attributor.result()
 
 
 def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:

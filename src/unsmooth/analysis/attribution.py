@@ -46,6 +46,8 @@ DEFINITIONS = {
     "MLP": "what the MLP adds",
     "norm": "of a post-norm model: what a normalisation of the whole stream does",
     "negative, positive": "a head's share from the eigen-directions of H with Re λ < 0, and from the others",
+    "direct, total": "a part's share, and by how much ln HFC/LFC after the last block is lower when the part is taken "
+    "out and the model runs again: later layers answer, so the two may differ, also in sign",
     "position": "what is written to the token at that position (padding not counted); sums over positions are shares",
 }
 STRONGEST = 64  # tokens of the vocabulary that are kept
@@ -207,6 +209,7 @@ class Attribution:
     about: About[AttributeSettings]
     partial: bool = False
     notes: list[str] = field(default_factory=list)
+    totals: list[dict[str, Any]] = field(default_factory=list)  # direct and total effects of the strongest parts
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -274,6 +277,12 @@ class Attribution:
         self.under(tokens)
         return pd.DataFrame(self.tokens.get(self.policies[0] if tokens is None else tokens, []))
 
+    def effects(self) -> pd.DataFrame:
+        """Direct beside total effects, where they were asked for (`attribute(..., total=5)`)."""
+        import pandas as pd
+
+        return pd.DataFrame(self.totals, columns=["layer", "part", "direct", "total", "std", "tokens", "mode"])
+
     def plot(self, tokens: str | None = None) -> Drawing:
         """Shares by layer and part, as a notebook shows it; `.save("x.pdf")` writes SVG, PNG or PDF."""
         from unsmooth.figures import parts
@@ -298,6 +307,7 @@ class Attribution:
                 for policy, array in self.positions.items()
             },
             "tokens": self.tokens,
+            "totals": self.totals,
         }
 
     @classmethod
@@ -310,7 +320,8 @@ class Attribution:
         if not (shares and shares.keys() == positions.keys() == named):
             raise CheckpointError(f"shares are of the policies {sorted(shares)}, expected {sorted(named)}")
         tokens = {str(policy): [dict(row) for row in rows] for policy, rows in found["tokens"].items()}
-        return cls(shares, positions, tokens, about, bool(found["partial"]), [str(note) for note in found["notes"]])
+        notes, totals = [str(note) for note in found["notes"]], [dict(row) for row in found["totals"]]
+        return cls(shares, positions, tokens, about, bool(found["partial"]), notes, totals)
 
     def __repr__(self) -> str:
         about, shares = self.about, self.under()

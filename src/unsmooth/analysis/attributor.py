@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,6 +26,7 @@ from unsmooth.models import capture_attention, check_attention, hook_points, spl
 from unsmooth.models.family import Placement
 from unsmooth.models.forward import each_batch, evaluating, lengthened, pictures_follow, to_model
 from unsmooth.models.storage import home
+from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.divisia import Mask, State, Step, spectral_side
 from unsmooth.theory.folding import Folded, output_statistics, statistics
@@ -61,6 +62,8 @@ def attribute(
     special_ids: Iterable[int] | None = None,
     tokenizer: Any = None,
     spectrum: bool = False,
+    total: int = 0,
+    remove: str = "zero",
     origin: Origin | None = None,
 ) -> Attribution:
     """Who changed ln HFC/LFC between the first and the last block, exactly: every head, mean path, MLP and norm.
@@ -73,15 +76,24 @@ def attribute(
         special_ids: as in `unsmooth.measure`.
         tokenizer: as in `unsmooth.measure`; it also names the tokens that carry the most.
         spectrum: also split every head by the side of H's spectrum (Re λ < 0 and the rest) on which it acts.
+        total: of how many of the strongest parts the total effect is found as well: each is taken out and the model
+            runs again on all batches (which are kept meanwhile).
+        remove: `zero` takes the part out, `mean` gives every token the part's mean over tokens.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
+    given = batches if isinstance(batches, Data) or not total else list(each_batch(batches))
     with Attributor(
         model, tokens, special_ids=special_ids, tokenizer=tokenizer, spectrum=spectrum, origin=origin
     ) as attributor:
-        for batch in each_batch(batches):
+        for batch in each_batch(given):
             attributor.update(batch)
-    return attributor.result()
+    found = attributor.result()
+    if total:
+        from unsmooth.analysis.removal import total_effects
+
+        found.totals = total_effects(attributor, found, given, total, remove)
+    return found
 
 
 @dataclass(frozen=True)
@@ -286,7 +298,7 @@ class Attributor:
     def _share_out(self, now: _Batch, index: int, stage: Stage) -> None:
         steps = {policy: now.step(policy, stage) for policy in self.policies}
         if "attention" in stage.adds:
-            mixed, w = self._heads_on_deviations(now, index)
+            mixed, w = self._heads_on_deviations(now.seen, now.mask, index)
         for policy, step in steps.items():
             total = step.total()
             if len(stage.adds) > 1:
@@ -299,25 +311,33 @@ class Attributor:
                 now.note(policy, Part(index, stage.adds[0]), total)
             now.mark(policy, index, stage, step)
 
+    def written(
+        self, part: Part, added: Float[Tensor, "batch token dim"], seen: Mapping[str, Tensor], mask: Mask
+    ) -> Float[Tensor, "batch token dim"]:
+        """What a head, or the mean path, has of what attention added (in a forward pass that `seen` is from)."""
+        mixed, w = self._heads_on_deviations(seen, mask, part.layer)
+        parts = torch.einsum("bhnk,hkd->bhnd", mixed, w.folded.w_proj).to(added.dtype)
+        return parts[:, part.head] if part.head is not None else added - parts.sum(1)
+
     def _heads_on_deviations(
-        self, now: _Batch, index: int
+        self, seen: Mapping[str, Tensor], kept: Mask, index: int
     ) -> tuple[Float[Tensor, "batch head token key"], _LayerWeights]:
         """`A_h (Z − 1z̄) W_V^h` of every head; constants (norm bias, b_v) cancel in the deviations."""
         w = self.weights(index)
         folded, dtype = w.folded, w.folded.w_v.dtype
         heads, dim, key = folded.w_v.shape
-        x = now.seen["pre"].to(dtype)
-        attention = widened(now.seen["attention"], now.mask).to(dtype)
-        if now.mask is not None:
-            x = torch.where(now.mask[..., None], x, 0)
-            attention = torch.where(now.mask[:, None, :, None], attention, 0)
+        x = seen["pre"].to(dtype)
+        attention = widened(seen["attention"], kept).to(dtype)
+        if kept is not None:
+            x = torch.where(kept[..., None], x, 0)
+            attention = torch.where(kept[:, None, :, None], attention, 0)
         d = statistics(folded.norm, x)
         values = (x * d[..., None]) @ folded.w_v.transpose(0, 1).reshape(dim, heads * key)
-        if now.mask is None:
+        if kept is None:
             values = values - values.mean(-2, keepdim=True)
         else:
-            mean = (values * now.mask[..., None]).sum(-2, keepdim=True) / now.mask.sum(-1)[:, None, None]
-            values = (values - mean) * now.mask[..., None]
+            mean = (values * kept[..., None]).sum(-2, keepdim=True) / kept.sum(-1)[:, None, None]
+            values = (values - mean) * kept[..., None]
         mixed = attention @ values.unflatten(-1, (heads, key)).transpose(1, 2)
         d_out = output_statistics(x, attention, folded, d)
         return (mixed if d_out is None else mixed * d_out[:, None, :, None]), w

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from unsmooth.analysis.agreement import Agreement
+from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.explanation import Explanation
 from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.token_view import TokenView
@@ -26,6 +27,7 @@ class Subject:
     measurement: Measurement
     explanation: Explanation | None = None
     tokens: TokenView | None = None
+    attribution: Attribution | None = None
 
     @cached_property
     def agreements(self) -> dict[str, Agreement]:

@@ -25,6 +25,10 @@ Spectrum = Annotated[
     bool, typer.Option("--spectrum", help="Split every head by the negative and the other eigenvalues of its H.")
 ]
 Top = Annotated[int, typer.Option(min=1, help="How many of the strongest parts are shown.")]
+Total = Annotated[
+    int, typer.Option(min=0, help="Also take out so many of the strongest parts and run again: the total effect.")
+]
+Remove = Annotated[str, typer.Option(help="How a part is taken out: zero, or mean (over the tokens of an input).")]
 Figures = Annotated[Path | None, typer.Option(help="Write the figure into this folder, as SVG, PNG and PDF.")]
 _NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LFC"), ("negative", "λ < 0"),
             ("positive", "others"))  # fmt: skip
@@ -36,6 +40,8 @@ def command(
     tokens: Tokens = "all",
     spectrum: Spectrum = False,
     top: Top = 12,
+    total: Total = 0,
+    remove: Remove = "zero",
     samples: options.Samples = 16,
     batch_size: options.BatchSize = 8,
     weights: options.Weights = None,
@@ -53,6 +59,8 @@ def command(
     """Split the change of ln HFC/LFC, first block to last, into heads, mean paths, MLPs and norms without remainder."""
     from unsmooth.analysis import Attributor, Origin
     from unsmooth.analysis.policies import resolve_policies
+    from unsmooth.analysis.removal import MODES, total_effects
+    from unsmooth.errors import OptionError
     from unsmooth.figures import check_folder, save_figures
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
@@ -62,6 +70,8 @@ def command(
     if figures is not None:
         check_folder(figures)
     resolve_policies(tokens)
+    if remove not in MODES:
+        raise OptionError.unknown("way to remove a part", remove, MODES)
     loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
     batches = open_data(
         data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
@@ -72,6 +82,9 @@ def command(
         for batch in stopped.until(track(batches, "attributing", batches.samples)):
             attributor.update(batch)
     found = attributor.result(partial=bool(stopped))
+    if total and not stopped:
+        again = track(batches, "taking parts out", batches.samples)
+        found.totals = total_effects(attributor, found, again, total, remove)
     if out is not None:
         found.save(out)
     if figures is not None:
@@ -92,6 +105,8 @@ def show(found: Attribution, console: Console, top: int = 12) -> None:
         console.print(strongest(found, policy, top))
         console.print(by_layer(found, policy))
         console.print(by_position(found, policy))
+    if found.totals:
+        console.print(effects(found))
     definitions = found.about.definitions.columns
     lines = [f"{name}: {said}" for name, said in definitions.items() if name != "mean"]
     lines = [f"share: {definitions['mean']}", *lines, *(f"note: {note}" for note in found.notes)]
@@ -120,6 +135,20 @@ def strongest(found: Attribution, policy: str, count: int) -> Table:
         table.add_row(str(row["layer"]), row["part"], *numbers)
     left = shares.change.mean - sum(row["mean"] for row in rows)
     table.add_row("", f"all {max(len(shares.parts) - len(rows), 0)} others", f"{left:+.3f}")
+    return table
+
+
+def effects(found: Attribution) -> Table:
+    """Direct beside total effects."""
+    from unsmooth.cli.tables import narrow_table, written
+
+    first = found.totals[0]
+    table = narrow_table(f"Direct and total effect, {first['tokens']} tokens (parts taken out: {first['mode']})")
+    for name in ("layer", "part", "direct", "total", "std"):
+        table.add_column(name, justify="left" if name == "part" else "right")
+    for row in found.totals:
+        spread = "–" if row["std"] is None else written(row["std"], ".3f")
+        table.add_row(str(row["layer"]), row["part"], f"{row['direct']:+.3f}", f"{row['total']:+.3f}", spread)
     return table
 
 

@@ -2,7 +2,7 @@
 
 from unsmooth.models.attention import capture_attention, check_attention
 from unsmooth.models.family import AttentionRow, Family, Maps, Slot, sdpa_maps
-from unsmooth.models.hooks import hook_points
+from unsmooth.models.hooks import hook_points, replace_points
 from unsmooth.models.points import select_points, split_point
 from unsmooth.models.registry import families, register_family, unregister_family
 from unsmooth.models.taps import Tap, into, out
@@ -26,6 +26,7 @@ __all__ = [
     "into",
     "out",
     "register_family",
+    "replace_points",
     "sdpa_maps",
     "select_points",
     "split_point",

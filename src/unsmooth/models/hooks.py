@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from unsmooth.errors import PointError
 from unsmooth.models.points import check_points, split_point
-from unsmooth.models.taps import Side, Spot, tensor_out, tensors_in
+from unsmooth.models.taps import Side, Spot, tensor_out, tensors_in, with_tensor_in, with_tensor_out
 from unsmooth.models.view import ModelView, refuse_compiled
 
 Key = tuple[int, Side]
-Receive = Callable[[str, Tensor | None], None]
+Receive = Callable[[str, Tensor | None], Tensor | None]  # a tensor takes the place of the one that was handed over
 
 _SKIPPED = (
     "the forward pass went around that module: put the model in eval mode (layer drop), call it with ids or "
@@ -51,6 +51,25 @@ def hook_points(
         fn(name, batch_first(x))
 
     with listen(v, {name: spot_of(v, name) for name in names}, receive):
+        yield
+
+
+@contextmanager
+def replace_points(
+    v: ModelView, points: Iterable[str], fn: Callable[[str, Float[Tensor, "batch token dim"]], Tensor | None]
+) -> Iterator[None]:
+    """As `hook_points`, but what `fn` returns takes the point's place in the forward pass (None: it stays).
+
+    For what a sub-layer adds (`attn`, `mlp`) and for states of the stream.
+    """
+
+    def receive(name: str, x: Tensor | None) -> Tensor | None:
+        if x is None or x.dim() != 3:
+            raise PointError(f"point {name!r} gives no features of shape (batch, token, dim), so none can replace them")
+        new = fn(name, x if v.batch_first else x.transpose(0, 1))
+        return new if new is None or v.batch_first else new.transpose(0, 1)
+
+    with listen(v, {name: spot_of(v, name) for name in check_points(v, points)}, receive):
         yield
 
 
@@ -178,19 +197,23 @@ class _Passes:
     def _leave_block(self, *_: Any) -> None:
         self.in_block = False
 
-    def _on_input(self, key: Key) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._fire(key, lambda item: next(tensors_in(args, kwargs), None))
+    def _on_input(self, key: Key) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            new = self._fire(key, lambda item: next(tensors_in(args, kwargs), None))
+            return None if new is None else with_tensor_in(args, kwargs, new[1])
 
         return hook
 
-    def _on_output(self, key: Key) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            self._fire(key, lambda item: tensor_out(output, item))
+    def _on_output(self, key: Key) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            new = self._fire(key, lambda item: tensor_out(output, item))
+            return None if new is None else with_tensor_out(output, *new)
 
         return hook
 
-    def _fire(self, key: Key, tensor: Callable[[int], Tensor | None]) -> None:
+    def _fire(self, key: Key, tensor: Callable[[int], Tensor | None]) -> tuple[int, Tensor] | None:
+        """Hand the tensor over; what takes its place, and which item of the output that is."""
+        replaced = None
         places: list[int | None] = [None, self.started - 1] if self.in_block else [None]
         for place in places:
             named = self.named.get((place, key), ())
@@ -198,7 +221,12 @@ class _Passes:
                 self.fired[place, key] += 1
             for name, spot in named:
                 if spot.tap.call == self.fired[place, key]:
-                    self.receive(name, self._unflattened(spot.finished(tensor(spot.tap.item))))
+                    given = tensor(spot.tap.item)
+                    new = self.receive(name, self._unflattened(spot.finished(given)))
+                    if new is not None and given is not None:
+                        new = new if spot.factor is None else new / spot.factor
+                        replaced = spot.tap.item, new.reshape(given.shape).to(given.dtype)
+        return replaced
 
     def _unflattened(self, x: Tensor | None) -> Tensor | None:
         """With batch and token axes again, where a block works on a list of tokens (OPT's MLP)."""

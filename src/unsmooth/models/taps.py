@@ -110,3 +110,26 @@ def tensor_out(output: Any, item: int) -> Tensor | None:
     if isinstance(output, tuple | list) and len(output) > item and isinstance(output[item], Tensor):
         return output[item]
     return None
+
+
+def with_tensor_in(
+    args: tuple[Any, ...], kwargs: dict[str, Any], new: Tensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call's arguments with their first tensor replaced."""
+    for i, value in enumerate(args):
+        if isinstance(value, Tensor):
+            return (*args[:i], new, *args[i + 1 :]), kwargs
+    name = next(name for name, value in kwargs.items() if isinstance(value, Tensor))
+    return args, {**kwargs, name: new}
+
+
+def with_tensor_out(output: Any, item: int, new: Tensor) -> Any:
+    """A module's output with one of its items replaced.
+
+    >>> with_tensor_out((1, 2, 3), 1, 5)
+    (1, 5, 3)
+    """
+    if isinstance(output, Tensor):
+        return new
+    changed = [*output[:item], new, *output[item + 1 :]]
+    return type(output)(changed) if type(output) in (tuple, list) else type(output)(*changed)

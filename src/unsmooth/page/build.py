@@ -23,6 +23,7 @@ from unsmooth.page.glance import glance_table
 from unsmooth.page.glossary import glossary, linked
 from unsmooth.page.provenance import analysed, provenance
 from unsmooth.page.sections import SECTIONS, Section
+from unsmooth.page.who import attributed, policies_of
 from unsmooth.page.words import listed
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def _check(subjects: Sequence[Subject]) -> None:
 def _has(section: Section, subjects: Sequence[Subject]) -> bool:
     if section.needs == "explain":
         return any(subject.explanation is not None for subject in subjects)
+    if section.needs == "attribute":
+        return bool(attributed(subjects)) and bool(policies_of(subjects, shared_policies(subjects)))
     return section.needs != "tokens" or any(subject.tokens is not None for subject in subjects)
 
 
@@ -164,6 +167,7 @@ def _downloads(subjects: Sequence[Subject]) -> dict[str, str]:
             "name": subject.name,
             "measurement": subject.measurement.to_json(),
             "explanation": None if subject.explanation is None else subject.explanation.to_json(),
+            "attribution": None if subject.attribution is None else subject.attribution.to_json(),
         }
         for subject in subjects
     ]

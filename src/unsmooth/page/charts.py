@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from unsmooth.page.attributed import who_section
 from unsmooth.page.controls import fold
 from unsmooth.page.explained import (
     exponents_section,
@@ -22,6 +23,7 @@ from unsmooth.page.tokens import tokens_section
 _CHARTS: dict[str, Callable[[Subjects], str]] = {
     "depth": depth_section,
     "steps": steps_section,
+    "who": who_section,
     "spectra": spectra_section,
     "histograms": histograms_section,
     "shares": shares_section,

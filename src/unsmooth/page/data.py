@@ -15,6 +15,7 @@ from unsmooth.figures.prediction import SERIES, rates_by_layer, rows_of
 from unsmooth.metrics.registry import by_panel, metric_named
 from unsmooth.page.encode import numbers
 from unsmooth.page.outliers import first_policy
+from unsmooth.page.who import who_data
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation
@@ -66,6 +67,7 @@ def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) ->
         },
         "steps": {reading: BLOCK_STEPS[reading, about.placement] for reading in READINGS},
         "explain": None if subject.explanation is None else _explained(subject.explanation),
+        "parts": who_data(subject.attribution),
         "distance": _distance(subject),
     }
 

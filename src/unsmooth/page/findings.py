@@ -26,6 +26,7 @@ from unsmooth.page.data import shared_policies
 from unsmooth.page.glossary import linked
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
 from unsmooth.page.theory_words import theory_found
+from unsmooth.page.who import who_found
 from unsmooth.page.words import DOES, SHAPES, counted, listed, named, number_text, shape
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ Part = str | Link
 class Finding:
     """One paragraph: pieces of HTML (names escaped), and links to the figures that it is read from."""
 
-    about: Literal["model", "outliers", "comparison", "certainty", "advice"]
+    about: Literal["model", "outliers", "who", "comparison", "certainty", "advice"]
     parts: tuple[Part, ...]
 
     def html(self, figures: Mapping[str, str] | None = None) -> str:
@@ -83,6 +84,8 @@ def findings(subjects: Subjects) -> list[Finding]:
         found.append(Finding("model", _model(subject, index, metrics, policies[0])))
         if said := _outliers(subject, metrics[0], policies):
             found.append(Finding("outliers", said))
+        if said := _who(subject, policies[0]):
+            found.append(Finding("who", said))
     if said := _comparison(subjects, metrics[0], policies[0]):
         found.append(Finding("comparison", said))
     if certainty := _certainty(subjects):
@@ -212,6 +215,14 @@ def made_by(measurement: Measurement, metric: str, policy: str, stretch: Stretch
         [kind for kind in ordered if toward[kind] > 0 and toward[kind] >= _CREDIT * whole],
         [kind for kind in ordered if toward[kind] < 0 and -toward[kind] >= _CREDIT * whole],
     )
+
+
+def _who(subject: Subject, policy: str) -> tuple[Part, ...]:
+    """Which parts did the most, for the tokens that head the page; and with outliers, where they are left out."""
+    first, second = who_found(subject, policy)
+    link = Link("who", {"tokens": policy})
+    parts: list[Part] = [first, link, "."] if first else []
+    return tuple(parts + ([f" {second}."] if second else []))
 
 
 def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[Part, ...]:

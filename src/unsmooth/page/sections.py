@@ -14,7 +14,7 @@ class Section:
     short: str
     title: str
     prose: str
-    needs: Literal["measure", "explain", "tokens", "nothing"] = "measure"
+    needs: Literal["measure", "explain", "attribute", "tokens", "nothing"] = "measure"
 
 
 SECTIONS = (
@@ -32,6 +32,15 @@ SECTIONS = (
         "readings show it apart from the attention or MLP before it. A block that adds attention and MLP in one sum "
         "(GPT-NeoX, Phi, Falcon) has no stream between them, and one bar for both; what its attention does alone is "
         "among the exponents below.",
+    ),
+    Section(
+        "who", "Who did it", "Who did it",
+        "The change of ln HFC/LFC between the first layer’s input and the last one’s output, split without remainder: "
+        "every head (on how tokens deviate from their mean), the mean path (what attention gives every token alike, "
+        "all constants included), every MLP, and in a post-norm model every normalisation. Shares are direct effects: "
+        "what a part adds, where it adds it. What later layers would do without it is another question, which "
+        "<code>unsmooth attribute --total</code> answers. Beside the map stand the largest parts, below it the tokens.",
+        "attribute",
     ),
     Section(
         "spectra", "Spectra", "Eigenvalues of H",

@@ -94,9 +94,18 @@ function headsStops({ x, y }, { model, view }) {
   })));
 }
 
+function partsStops({ x, y }, { model, tokens }) {
+  const { columns, shares } = models[model].parts;
+  return shares[tokens].flatMap((row, layer) => row.map((value, i) => ({
+    x: x(i + 0.5), y: y(layer + 0.5), head: `layer ${layer}, ${columns[i]}`,
+    rows: [{ name: "share of ln HFC/LFC", value: signed(value) }],
+  })));
+}
+
 const STOPS = {
   depth: [depthStops, false], steps: [stepsStops, false], histogram: [histogramStops, false],
   exponents: [exponentsStops, false], agreement: [agreementStops, true], heads: [headsStops, true],
+  parts: [partsStops, true],
 };
 
 // Drawings are many and most are never looked at: one is made walkable when it is first met.

@@ -1,0 +1,135 @@
+"""Direct against total effect: a part is taken out of the forward pass, and the model runs again.
+
+A share is what a part adds where it adds it. Later layers answer to what they are given, so the ratio at the end
+without the part may differ by another amount, or in the other direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unsmooth.analysis.attribution import Attribution, Part, parts_of
+from unsmooth.analysis.attributor import Attributor
+from unsmooth.analysis.explainer import kept_tokens
+from unsmooth.analysis.policies import token_mask
+from unsmooth.errors import OptionError, WeightsError
+from unsmooth.metrics.moments import Moments
+from unsmooth.models import ModelView, capture_attention, hook_points, replace_points
+from unsmooth.models.forward import call, evaluating, lengthened, pictures_follow, to_model
+from unsmooth.theory.divisia import Mask, State
+
+MODES = {
+    "zero": "the part is left out",
+    "mean": "every token gets the part's mean over the tokens of its input",
+}
+
+
+def total_effects(
+    attributor: Attributor, found: Attribution, batches: Iterable[Any], count: int, mode: str = "zero"
+) -> list[dict[str, Any]]:
+    """The strongest parts with their direct shares, and what the end of the stream loses without them.
+
+    One forward pass a part and batch, and one a batch for the end as it is. A normalisation of the stream cannot be
+    taken out: it is passed over, as are heads where a model shows its matrices too late (a note says so).
+    """
+    if mode not in MODES:
+        raise OptionError.unknown("way to remove a part", mode, MODES)
+    policy = next((p for p in found.policies if p != "no-outliers"), "all")
+    if policy not in found.policies:
+        raise OptionError("total effects need a token policy that does not depend on the features: add tokens='all'")
+    frame = found.strongest(None, policy)
+    rows = frame[~frame["kind"].isin(["norm1", "norm2"])].head(count).to_dict("records")
+    parts = parts_of(rows)
+    effects = [Moments() for _ in parts]
+    late: list[str] = []
+    for batch in batches:
+        whole = end_ratio(attributor, batch, policy)
+        for part, moments in zip(parts, effects, strict=True):
+            try:
+                with removed(attributor, part, batch, mode):
+                    moments.update(whole - end_ratio(attributor, batch, policy))
+            except WeightsError as error:
+                late.append(str(error))
+    found.notes.extend(sorted(set(late)))
+    return [
+        {"layer": part.layer, "kind": part.kind, "head": part.head, "part": part.name, "tokens": policy, "mode": mode,
+         "direct": float(row["mean"]), "total": moments.mean, "std": moments.std if moments.count > 1 else None}
+        for part, row, moments in zip(parts, rows, effects, strict=True)
+        if moments.count
+    ]  # fmt: skip
+
+
+def end_ratio(attributor: Attributor, batch: Any, policy: str = "all") -> Float[Tensor, " batch"]:
+    """ln HFC/LFC of every input after the last block."""
+    v = attributor.view
+    inputs = to_model(batch, v.model)
+    kinds, mask, found = attributor.kinds(inputs), kept_tokens(inputs, v), []
+
+    def see(point: str, x: Tensor) -> None:
+        masks = [m for m in (_as_long(mask, x, v, inputs), token_mask(policy, x, kinds)) if m is not None]
+        found.append(State.of(x, torch.stack([m.to(x.device) for m in masks]).all(0) if masks else None).ratio.cpu())
+
+    with evaluating(v.model), hook_points(v, [f"blocks.{len(v.layers) - 1}.post"], see):
+        call(v.model, inputs)
+    return found[0]
+
+
+@contextmanager
+def removed(
+    attributor: Attributor, part: Part, batch: Any, mode: str = "zero", positions: Sequence[int] | None = None
+) -> Iterator[None]:
+    """Forward passes on this batch without a part; with `positions`, without what it writes to those tokens only."""
+    v = attributor.view
+    point = f"blocks.{part.layer}.{'mlp' if part.kind == 'mlp' else 'attn'}"
+    inputs = to_model(batch, v.model)
+    given = kept_tokens(inputs, v)
+    seen: dict[str, Tensor] = {}
+
+    def replace(name: str, x: Tensor) -> Tensor | None:
+        if name != point:
+            seen["pre"] = x
+            return None
+        if part.kind != "mlp" and "attention" not in seen:
+            raise WeightsError(
+                f"{v.family.name} shows its attention matrices after what they made was added: heads and mean paths "
+                "cannot be taken out of its forward pass, MLPs can"
+            )
+        mask = _as_long(given, x, v, inputs)
+        taken = x if part.kind == "mlp" else attributor.written(part, x, seen, mask)
+        left = _mean_of(taken, mask) if mode == "mean" else torch.zeros_like(taken)
+        if positions is None:
+            return x - taken + left
+        new = x.clone()
+        new[:, list(positions)] = (x - taken + left)[:, list(positions)]
+        return new
+
+    points = [point] if part.kind == "mlp" else [f"blocks.{part.layer}.pre", point]
+    if part.kind == "mlp":
+        with replace_points(v, points, replace):
+            yield
+        return
+    with (
+        capture_attention(v, lambda _, a: seen.__setitem__("attention", a), [part.layer]),
+        replace_points(v, points, replace),
+    ):
+        yield
+
+
+def _as_long(mask: Mask, x: Tensor, v: ModelView, inputs: Any) -> Mask:
+    """A mask of text for features that hold a picture's tokens too."""
+    if mask is not None and v.family.pictures is not None and pictures_follow(inputs):
+        return lengthened(mask, x.shape[1], True)
+    return mask
+
+
+def _mean_of(x: Tensor, mask: Mask) -> Tensor:
+    if mask is None:
+        return x.mean(-2, keepdim=True).expand_as(x)
+    kept = mask[..., None].to(x.dtype)
+    return ((x * kept).sum(-2, keepdim=True) / kept.sum(-2, keepdim=True)).expand_as(x)

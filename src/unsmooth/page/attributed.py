@@ -1,0 +1,70 @@
+"""The figure of who changed ln HFC/LFC: parts by layer, the largest of them, and the tokens they are written to."""
+
+from __future__ import annotations
+
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING
+
+from unsmooth.analysis.attribution import NAMES
+from unsmooth.figures.by_part import parts
+from unsmooth.figures.text import signed_text
+from unsmooth.page.controls import segmented, shown_when, toolbar
+from unsmooth.page.data import shared_policies
+from unsmooth.page.parts import Subjects, caption, drawn, in_row, model_panel, policy_choices
+from unsmooth.page.who import attributed, policies_of
+
+if TYPE_CHECKING:
+    from unsmooth.analysis import Attribution
+
+MOST_TOKENS = 6  # rows of the table
+
+
+def who_section(subjects: Subjects) -> str:
+    """Shares of parts by layer and head, the largest of them, and the tokens that they are written to."""
+    found = attributed(subjects)
+    policies = policies_of(subjects, shared_policies(subjects))
+    now = {"tokens": policies[0]}
+    panels = []
+    for index, subject, attribution in found:
+        variants = []
+        for policy in policies:
+            svg = drawn(len(found), partial(parts, attribution, policy), chart="parts", model=index, tokens=policy)
+            body = svg + caption(_note(attribution, policy)) + _token_table(attribution, policy)
+            variants.append(shown_when(now, body, tokens=policy))
+        panels.append(model_panel(index, subject, *variants))
+    chosen = [choice for choice in policy_choices(subjects) if choice[0] in policies]
+    switch = segmented("Tokens", "tokens", chosen, now["tokens"], "who-tokens")
+    return toolbar(switch) + in_row(len(found), "who-charts", panels)
+
+
+def _note(attribution: Attribution, policy: str) -> str:
+    """What the figure adds up to."""
+    shares = attribution.under(policy)
+    return (
+        f"ln HFC/LFC goes from {signed_text(shares.start.mean)} to {signed_text(shares.end.mean)}; the "
+        f"{len(shares.parts)} parts sum to {signed_text(shares.change.mean)}, the change itself. Means over "
+        f"{attribution.inputs} input{'' if attribution.inputs == 1 else 's'}."
+    )
+
+
+def _token_table(attribution: Attribution, policy: str) -> str:
+    """The positions, and of text the tokens, that the most is written to."""
+    rows = [
+        (f"position {row['position']}", row["sum"], f"{row['kind']} of layer {row['layer']}", row["there"])
+        for row in attribution.by_position(policy, MOST_TOKENS).to_dict("records")
+    ]
+    for row in attribution.by_token(policy).head(MOST_TOKENS).to_dict("records"):
+        said = f"id {row['token']}" if row["text"] is None else f"“{row['text'].strip() or repr(row['text'])}”"
+        rows.append((said, row["share"], f"{NAMES[row['kind']]} of layer {row['layer']}", row["there"]))
+    body = "".join(
+        f'<tr><th scope="row">{escape(token)}</th><td class="number">{signed_text(total)}</td><td>{escape(where)}</td>'
+        f'<td class="number">{signed_text(there)}</td></tr>'
+        for token, total, where, there in rows
+    )
+    return (
+        '<table class="numbers"><caption>Tokens that the most is written to: shares in all layers together, and the '
+        "largest of one layer’s kind of part; means over inputs.</caption><thead><tr><th>token</th>"
+        '<th class="number">in all</th><th>most by</th><th class="number">there</th></tr></thead>'
+        f"<tbody>{body}</tbody></table>"
+    )

@@ -1,0 +1,84 @@
+"""Who changed ln HFC/LFC, in words, and what hovering over its figure tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unsmooth.analysis.attribution import KINDS, NAMES, Part, parts_of
+from unsmooth.figures.by_part import part_table
+from unsmooth.page.encode import numbers
+from unsmooth.page.outliers import WITHOUT
+from unsmooth.page.words import named
+
+if TYPE_CHECKING:
+    from unsmooth.analysis import Attribution
+    from unsmooth.analysis.subject import Subject
+
+ALONE = 0.1  # of a part's share: what all others of its layer may have where nothing else happens
+NEARLY_ALL = 0.8  # of a part's share at one position
+
+
+def attributed(subjects: Sequence[Subject]) -> list[tuple[int, Subject, Attribution]]:
+    """The models whose parts are known."""
+    return [(i, subject, subject.attribution) for i, subject in enumerate(subjects) if subject.attribution is not None]
+
+
+def policies_of(subjects: Sequence[Subject], order: Sequence[str]) -> list[str]:
+    """The token policies that all of them were attributed under, in the page's order."""
+    found = [attribution.policies for _, _, attribution in attributed(subjects)]
+    return [policy for policy in order if all(policy in each for each in found)]
+
+
+def who_data(attribution: Attribution | None) -> dict[str, Any] | None:
+    """What hovering over the figure tells."""
+    if attribution is None:
+        return None
+    columns, _ = part_table(attribution)
+    said = {"mean": "mean path", "n 1": NAMES["norm1"], "n 2": NAMES["norm2"]}
+    return {
+        "columns": [f"head {c}" if c.isdigit() else said.get(c, c) for c in columns],
+        "shares": {p: [numbers(row, 4) for row in part_table(attribution, p)[1]] for p in attribution.policies},
+    }
+
+
+def who_found(subject: Subject, policy: str) -> tuple[str, str]:
+    """Two sentences: the strongest parts for the tokens that head the page, and what outliers add where some do."""
+    attribution = subject.attribution
+    if attribution is None or policy not in attribution.policies:
+        return "", ""
+    rows = attribution.frame(policy, full=True)
+    up, down = (_strongest(rows, sign) for sign in (1, -1))
+    clauses = [f"raised most by {up.full_name}" if up else "", f"lowered most by {down.full_name}" if down else ""]
+    said = " and ".join(clause for clause in clauses if clause)
+    first = f"Split exactly into parts, HFC/LFC of {named(subject.name)} is {said}" if said else ""
+    base = next((p for p in attribution.policies if p != WITHOUT), WITHOUT)
+    if policy != WITHOUT or base == WITHOUT:
+        return first, ""
+    return first, _with_outliers(attribution, base)
+
+
+def _with_outliers(attribution: Attribution, policy: str) -> str:
+    """With every token: the strongest part, how much of it one token has, and what else its layer does."""
+    rows = attribution.frame(policy, full=True)
+    (part,) = parts_of(attribution.strongest(1, policy).to_dict("records"))
+    here = rows[rows["layer"] == part.layer]
+    share = float(rows.loc[rows["mean"].abs().idxmax(), "mean"])
+    said = f"Counting every token, it is {'raised' if share > 0 else 'lowered'} most by {part.full_name}"
+    at = attribution.positions[policy][:, part.layer, KINDS.index(part.kind)]
+    if part.kind != "head" and (place := int(np.abs(at).argmax())) is not None and at[place] / share >= NEARLY_ALL:
+        token = "the first token" if place == 0 else f"the token at position {place}"
+        said += f", nearly all of it by what this writes to {token}"
+    if float(here["mean"].abs().sum()) - abs(share) < ALONE * abs(share):
+        said += "; nothing else of note happens in that layer"
+    return said
+
+
+def _strongest(rows: Any, sign: int) -> Part | None:
+    chosen = rows[rows["mean"] * sign > 0]
+    if chosen.empty:
+        return None
+    (part,) = parts_of(chosen.loc[[(chosen["mean"] * sign).idxmax()]].to_dict("records"))
+    return part

@@ -1,0 +1,105 @@
+"""Parts that are taken out are out, of every family, and what the end loses is reported beside the share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from model_cases import CASES, Case, every_case
+from small_models import images, vit
+from torch import Tensor
+
+import unsmooth
+from unsmooth.analysis import Attributor
+from unsmooth.analysis.attribution import Part
+from unsmooth.analysis.removal import end_ratio, removed
+from unsmooth.errors import OptionError
+from unsmooth.models import hook_points
+from unsmooth.models.forward import call
+
+CHOSEN = (
+    "timm-vit",
+    "timm-parallel-scaled",
+    "torch-post-padded",
+    "torch-pre-token-first",
+    "bert",
+    "gpt2",
+    "gemma2",
+    "opt",
+)
+
+
+@every_case([case for case in CASES if case.name in CHOSEN])
+def test_what_is_taken_out_is_not_added(case: Case) -> None:
+    model, batch = case.model(torch.float64), case.inputs(torch.float64)
+    attributor = Attributor(model)
+    v, placement = attributor.view, attributor.view.family.placement
+    ends = {"pre": ("mid", "post"), "post": ("mid", "mlp_sum")}.get(placement, ("pre", "post"))
+    names = {*ends, "attn"}
+    seen: dict[str, Tensor] = {}
+
+    def keep(point: str, x: Tensor) -> None:
+        seen[point.rpartition(".")[2]] = x.clone()
+
+    points = [f"blocks.1.{name}" for name in names]
+    with torch.no_grad(), removed(attributor, Part(1, "mlp"), batch), hook_points(v, points, keep):
+        call(model, batch)
+    added = seen[ends[1]] - seen[ends[0]] - (seen["attn"] if placement.startswith("parallel") else 0)
+    assert float(added.abs().max()) < 1e-9
+    whole, without = (end_ratio(attributor, batch), None)
+    with removed(attributor, Part(0, "head", 1), batch):
+        without = end_ratio(attributor, batch)
+    assert float((whole - without).abs().max()) > 1e-9
+
+
+def test_taking_out_everything_that_attention_adds_leaves_the_stream() -> None:
+    model, batch = vit().double().eval(), images(1)[0].double()
+    attributor, seen = Attributor(model), {}
+    v = attributor.view
+    parts = [Part(1, "mean"), *(Part(1, "head", h) for h in range(3))]
+    with torch.no_grad(), hook_points(v, ["blocks.1.attn"], seen.__setitem__):
+        call(model, batch)
+    total = torch.zeros_like(seen["blocks.1.attn"])
+    whole = seen["blocks.1.attn"].clone()
+    for part in parts:
+        with (
+            torch.no_grad(),
+            removed(attributor, part, batch),
+            hook_points(v, ["blocks.1.pre", "blocks.1.mid"], seen.__setitem__),
+        ):
+            call(model, batch)
+        total += whole - (seen["blocks.1.mid"] - seen["blocks.1.pre"])
+    assert torch.allclose(total, whole, atol=1e-10)
+
+
+def test_the_last_mlp_taken_out_at_one_token_changes_that_token_only() -> None:
+    model, batch = vit().double().eval(), images(1)[0].double()
+    attributor, seen = Attributor(model), []
+    for positions in ([], [3]):
+        with (
+            torch.no_grad(),
+            removed(attributor, Part(2, "mlp"), batch, positions=positions),
+            hook_points(attributor.view, ["blocks.2.post"], lambda _, x: seen.append(x.clone())),
+        ):
+            call(model, batch)
+    moved = (seen[0] - seen[1]).abs().amax((0, 2))
+    assert moved[3] > 1e-6
+    assert float(moved.sum() - moved[3]) < 1e-12
+
+
+def test_direct_and_total_stand_side_by_side() -> None:
+    torch.manual_seed(0)
+    model, data = vit().double().eval(), [x.double() for x in images(2)]
+    found = unsmooth.attribute(model, data, total=3)
+    effects = found.effects()
+    assert len(effects) == 3
+    assert effects["direct"].tolist() == found.strongest(3)["mean"].tolist()
+    last = unsmooth.attribute(model, data, total=99).effects().query("layer == 2 and part == 'MLP'").iloc[0]
+    attributor = Attributor(model)
+    gaps = []
+    for batch in data:
+        whole = end_ratio(attributor, batch)
+        with removed(attributor, Part(2, "mlp"), batch):
+            gaps.append(whole - end_ratio(attributor, batch))
+    assert last["total"] == pytest.approx(float(torch.cat(gaps).mean()))
+    with pytest.raises(OptionError, match="way to remove"):
+        unsmooth.attribute(model, data, total=1, remove="badly")
