@@ -45,7 +45,11 @@ def test_one_forward_per_batch_gives_the_numbers_of_three_walks(kind: str) -> No
         subject = analyse(
             model, data, metrics="paper", tokens="all,no-outliers", explain_inputs=3, example=1, **settings
         )
-    assert sizes == [1, 2, 2, 2]  # one input more beforehand: do weights and matrices belong together?
+    # one input more beforehand: do weights and matrices belong together? And for each of the three inputs that are
+    # attributed, one pass to find outliers and one without them
+    assert sizes == [1, 2, 2, 2, 2, 1, 1, 2]
+    assert subject.attribution is not None
+    assert subject.attribution.inputs == 3
     assert subject.measurement.cells.keys() == measured.cells.keys()
     for cell, moments in measured.cells.items():
         assert close(subject.measurement.cells[cell].mean, moments.mean), cell

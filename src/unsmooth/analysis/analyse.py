@@ -82,7 +82,7 @@ def analyse(
             with ExitStack() as stack:
                 listeners = [measurer, *([stack.enter_context(viewer)] if number == 0 else [])]
                 explained.walk(batch, listeners)
-            attributed.update(batch)
+            attributed.update(batch, explained.possible)
     measurement = measurer.result()
     measurement.notes.extend(explained.notes + attributed.notes)
     return Subject(label, measurement, explained.result(), viewer.result(), attributed.result())
@@ -122,6 +122,11 @@ class _Explained:
                     walk(self._module, part, [explainer])
         return None
 
+    @property
+    def possible(self) -> bool:
+        """Whether the model can be explained, as far as is known."""
+        return self._explainer is not None and self._explainer.batches > 0
+
     def result(self) -> Any:
         """The explanation, None where there is none."""
         return None if self._explainer is None or not self._explainer.batches else self._explainer.result()
@@ -149,11 +154,12 @@ class _Attributed:
         with suppress(WeightsError):  # which is said of the explanation
             self._attributor = Attributor(model, most=most, **settings) if most else None
 
-    def update(self, batch: Any) -> None:
-        """The inputs of a batch that are still wanted."""
+    def update(self, batch: Any, checked: bool) -> None:
+        """The inputs of a batch that are still wanted; `checked` if the explanation found that the weights fit."""
         attributor = self._attributor
         if attributor is None or attributor.inputs >= self._most:
             return
+        attributor.checked |= checked
         parts = _parts(batch, self._most - attributor.inputs) if attributor.view.batch_first else [batch]
         try:
             with attributor:

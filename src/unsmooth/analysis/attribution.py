@@ -354,7 +354,7 @@ def _array(found: Mapping[str, Any]) -> NDArray[np.float32]:
     return np.frombuffer(unpack(found["values"], 4 * math.prod(shape)), "<f4").reshape(shape)
 
 
-def parts_of(rows: Iterable[Mapping[str, Any]]) -> list[Part]:
+def parts_of(rows: Iterable[Mapping[Any, Any]]) -> list[Part]:
     """Rows of a frame as parts.
 
     >>> parts_of([{"layer": 1, "kind": "head", "head": 2.0}, {"layer": 1, "kind": "mlp", "head": None}])

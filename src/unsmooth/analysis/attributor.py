@@ -131,6 +131,7 @@ class Attributor:
         names = dict.fromkeys(name for stage in self._stages for name in stage[:2])
         self._points = (*names, *(("mlp",) if parallel else ()))
         self.inputs = self.batches = 0
+        self.checked = False  # whether weights and matrices reproduce the attention's own output
         self._weights: dict[int, _LayerWeights] = {}
         self._special = SpecialTokens.find(model, special_ids, tokenizer)
         self._tokenizer = model.tokenizer if tokenizer is None and isinstance(model, LoadedModel) else tokenizer
@@ -163,8 +164,9 @@ class Attributor:
 
         Before the first one, one input more: do weights and matrices reproduce the attention's own output?
         """
-        if not self.batches:
+        if not self.checked:
             check_attention(self.view, first_input(to_model(batch, self.view.model), self.view))
+            self.checked = True
         if "no-outliers" in self.policies:
             self._finding = _OutlierSearch(self)
             try:

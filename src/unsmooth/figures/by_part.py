@@ -42,7 +42,10 @@ def parts(attribution: Attribution, tokens: str | None = None, *, name: str = ""
     figure = grid([left, right], across=1 if narrow else 2, bottom=34)
     figure.label = f"who changed ln HFC/LFC in {attribution.about.model.name}: shares by layer and part"
     figure.data = left.data
-    colour_bar(figure, 40, figure.height - 18, True, *range_text(most, below, above))
+    low, high = range_text(most, below, above)
+    colour_bar(
+        figure, 0 if narrow else 40, figure.height - 18, True, low.removeprefix("smooths, ") if narrow else low, high
+    )
     return figure
 
 

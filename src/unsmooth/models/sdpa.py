@@ -38,7 +38,7 @@ def attention_matrix(
 class ShowSdpa(TorchFunctionMode):
     """Inside, the matrix of a layer's one call of the fused function is formed beside it and handed over."""
 
-    def __init__(self, show: Callable[[int, Tensor], None]) -> None:
+    def __init__(self, show: Callable[[int, Tensor], object]) -> None:
         super().__init__()
         self.show = show
         self.layer: int | None = None

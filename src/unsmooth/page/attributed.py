@@ -17,7 +17,7 @@ from unsmooth.page.who import attributed, policies_of
 if TYPE_CHECKING:
     from unsmooth.analysis import Attribution
 
-MOST_TOKENS = 6  # rows of the table
+MOST_TOKENS = 4  # rows of the table
 
 
 def who_section(subjects: Subjects) -> str:
@@ -58,8 +58,9 @@ def _token_table(attribution: Attribution, policy: str) -> str:
         said = f"id {row['token']}" if row["text"] is None else f"“{row['text'].strip() or repr(row['text'])}”"
         rows.append((said, row["share"], f"{NAMES[row['kind']]} of layer {row['layer']}", row["there"]))
     body = "".join(
-        f'<tr><th scope="row">{escape(token)}</th><td class="number">{signed_text(total)}</td><td>{escape(where)}</td>'
-        f'<td class="number">{signed_text(there)}</td></tr>'
+        f'<tr><th scope="row">{escape(token)}</th><td class="number" data-label="in all">{signed_text(total)}</td>'
+        f'<td data-label="most by">{escape(where)}</td>'
+        f'<td class="number" data-label="there">{signed_text(there)}</td></tr>'
         for token, total, where, there in rows
     )
     return (

@@ -63,9 +63,9 @@ def who_found(subject: Subject, policy: str) -> tuple[str, str]:
 def _with_outliers(attribution: Attribution, policy: str) -> str:
     """With every token: the strongest part, how much of it one token has, and what else its layer does."""
     rows = attribution.frame(policy, full=True)
-    (part,) = parts_of(attribution.strongest(1, policy).to_dict("records"))
+    (top,) = attribution.strongest(1, policy).to_dict("records")
+    (part,), share = parts_of([top]), float(top["mean"])
     here = rows[rows["layer"] == part.layer]
-    share = float(rows.loc[rows["mean"].abs().idxmax(), "mean"])
     said = f"Counting every token, it is {'raised' if share > 0 else 'lowered'} most by {part.full_name}"
     at = attribution.positions[policy][:, part.layer, KINDS.index(part.kind)]
     if part.kind != "head" and (place := int(np.abs(at).argmax())) is not None and at[place] / share >= NEARLY_ALL:
