@@ -17,6 +17,7 @@ VERBS = {
     "attribute": "Say which heads, MLPs and norms changed HFC/LFC.",
     "simulate": "Iterate one attention layer: does it smooth or sharpen?",
     "report": "Write one HTML page about one or several models.",
+    "track": "Follow the checkpoints of a training over its steps.",
     "compare": "Compare two runs or two models, with intervals.",
     "check": "Hold a measurement against bounds, for CI.",
     "train": "Train a recipe's model, plain or reparametrised.",

@@ -1,0 +1,100 @@
+"""`unsmooth track FOLDER --data PATH`: how smoothness changes over a training, checkpoint by checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from unsmooth.cli import options
+from unsmooth.cli.progress import interruptible
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.track import Checkpoint
+    from unsmooth.sources import LoadedModel
+
+References = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CHECKPOINT…",
+        help="A folder of checkpoints (checkpoint-500, …), or references one by one: hf:NAME@REVISION, folders.",
+    ),
+]
+Metrics = Annotated[str, typer.Option(help="A preset or metric names, with commas.")]
+Tokens = Annotated[str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers.")]
+Page = Annotated[Path, typer.Option("--out", help="Where the page is written; results lie beside it.")]
+
+
+def command(
+    checkpoints: References,
+    data: options.DataPath,
+    out: Page = Path("track.html"),
+    metrics: Metrics = "paper",
+    tokens: Tokens = "all",
+    samples: options.Samples = 64,
+    batch_size: options.BatchSize = 8,
+    column: options.Column = None,
+    max_length: options.MaxLength = 128,
+    whole_records: options.WholeRecords = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure every checkpoint of a training on the same data; what was measured before is not measured again."""
+    from unsmooth.analysis.track import check_alike, find_checkpoints, tracked
+    from unsmooth.cli.measure import run
+    from unsmooth.page.track import track_page
+    from unsmooth.sources import open_data
+    from unsmooth.sources.files import check_writable, write_result
+
+    check_writable(out)
+    found = find_checkpoints(checkpoints)
+    reading: dict[str, Any] = {"batch_size": batch_size, "limit": samples, "column": column, "max_length": max_length,
+                               "whole_records": whole_records}  # fmt: skip
+    settings = {"data": str(data), "metrics": metrics, "tokens": tokens, "dtype": dtype, **reading}
+    done: list[Checkpoint] = []
+    with interruptible() as stopped:
+        for reference, step in found:
+            if stopped:
+                break
+
+            def measure(loaded: LoadedModel) -> Any:
+                given = open_data(data, loaded, **reading)
+                return run(loaded, given, metrics, tokens, "residual", "error", stopped)
+
+            def load(reference: str = reference) -> LoadedModel:
+                return options.open_model(reference, None, False, None, device, dtype)
+
+            done.append(tracked(reference, step, load, measure, settings, out.with_suffix(".results")))
+    check_alike(done)
+    name = done[0].measurement.about.model.class_name
+    write_result(out, track_page(done, f"{name} over its training", options.command_line()))
+    if as_json:
+        typer.echo(json.dumps([_plain(checkpoint) for checkpoint in done], indent=1))
+    else:
+        Console().print(_table(done))
+        typer.echo(f"written to {out}, results in {out.with_suffix('.results')}")
+    stopped.leave()
+
+
+def _ends(checkpoint: Checkpoint) -> list[tuple[str, str, float, float]]:
+    return [(title, policy, a.mean, b.mean) for title, policy, a, b in checkpoint.measurement._ends()]
+
+
+def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
+    ends = [{"metric": m, "tokens": t, "first": a, "last": b} for m, t, a, b in _ends(checkpoint)]
+    return {"reference": checkpoint.reference, "step": checkpoint.step, "ends": ends, "negative": checkpoint.negative}
+
+
+def _table(done: list[Checkpoint]) -> Table:
+    table = Table(title="First input → last layer, mean over samples", title_justify="left")
+    table.add_column("step", justify="right")
+    for title, policy, *_ in _ends(done[0]):
+        table.add_column(f"{title} ({policy})", justify="right")
+    for checkpoint in done:
+        table.add_row(str(checkpoint.step), *(f"{a:.4g} → {b:.4g}" for *_, a, b in _ends(checkpoint)))
+    return table

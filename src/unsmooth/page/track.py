@@ -1,0 +1,139 @@
+"""A model over its training on one page: curves over steps, and a slider through the checkpoints."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, TypeVar
+
+from unsmooth.figures.axes import line_sample, panel, span
+from unsmooth.figures.by_depth import depth_of, depth_panel, stream
+from unsmooth.figures.drawing import Drawing, grid
+from unsmooth.figures.palette import DASHES, model_colour
+from unsmooth.metrics.registry import metric_named
+from unsmooth.page.build import asset, page_head
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.track import Checkpoint
+
+Item = TypeVar("Item")
+MOST_LAYERS = 5  # curves in a panel
+WIDE = 1072.0
+
+
+def track_page(checkpoints: Sequence[Checkpoint], title: str, command: str | None = None) -> str:
+    """HTML that needs no other file; checkpoints are in the order of their steps."""
+    settings = checkpoints[0].measurement.about.settings
+    script = f"(() => {{\n'use strict';\n{asset('track.js')}\n}})();"
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    first, last = checkpoints[0], checkpoints[-1]
+    data = first.measurement.about.data.reference or "data in memory"
+    about = (
+        f"{len(checkpoints)} checkpoints, steps {first.step} to {last.step}, {first.measurement.samples} samples of "
+        f"{data}. Smoothing is described here, not judged."
+    )
+    menus = _menu("metric", [(m, metric_named(m).title) for m in settings.metrics]) + _menu(
+        "tokens", [(policy, policy) for policy in settings.tokens]
+    )
+    over, depth = [], []
+    for metric in settings.metrics:
+        for policy in settings.tokens:
+            where = f'data-metric="{escape(metric)}" data-tokens="{escape(policy)}"'
+            over.append(f"<div {where}>{over_steps(_by_layer(checkpoints, metric, policy), metric).html()}</div>")
+            for number, checkpoint in enumerate(checkpoints):
+                curves = [stream(c.measurement, metric, policy) for c in (first, checkpoint)]
+                drawing = depth_panel(curves, [depth_of(first.measurement)] * 2, wide=WIDE, tall=300)
+                depth.append(f'<div {where} data-step="{number}">{drawing.html()}</div>')
+    steps = "|".join(str(checkpoint.step) for checkpoint in checkpoints)
+    slider = (
+        f'<div class="toolbar"><div class="field slider"><label for="step">Step</label><input id="step" type="range" '
+        f'min="0" max="{len(checkpoints) - 1}" value="{len(checkpoints) - 1}" data-said="{steps}">'
+        f'<output for="step">{last.step}</output></div></div>'
+    )
+    sections = [
+        ("Over training", "Each curve is the output of one layer; the x-axis is the training step.",
+         f'<div class="toolbar">{menus}</div>{"".join(over)}'),
+        ("Along the depth", f"Solid: the first checkpoint, step {first.step}. Dashed: the one of the slider.",
+         slider + "".join(depth)),
+    ]  # fmt: skip
+    if all(checkpoint.negative for checkpoint in checkpoints):
+        shares = {
+            f"layer {layer}": [(float(c.step), c.negative[layer]) for c in checkpoints]
+            for layer in _chosen(list(first.negative))
+        }
+        sections.append(("Eigenvalues on the sharpening side",
+                         "The share of a layer's head eigenvalues, normalisation folded in, whose real part lies in "
+                         "[−1, 0), over training steps.", steps_panel(shares, "share").html()))  # fmt: skip
+    body = "".join(
+        f'<section><h2><span class="number">{number}</span>{escape(name)}</h2><p class="lede">{escape(said)}</p>'
+        f'<div class="figure">{content}</div></section>'
+        for number, (name, said, content) in enumerate(sections, 1)
+    )
+    rows = "".join(
+        f"<tr><td>{c.step}</td><td>{escape(c.reference)}</td>"
+        f"<td>{escape((c.measurement.about.model.weights or 'not known')[:12])}</td></tr>"
+        for c in checkpoints
+    )
+    made = f"<p>Made by <code>{escape(command)}</code></p>" if command else ""
+    return (
+        f"{page_head(title, allowed)}"
+        f'<header class="masthead"><div class="brand"><b>unsmooth</b> track</div><h1>{escape(title)}</h1>'
+        f'<p class="subject">{escape(about)}</p></header><main>{body}<section><h2>Provenance</h2>{made}<table><thead>'
+        f"<tr><th>step</th><th>checkpoint</th><th>weights</th></tr></thead><tbody>{rows}</tbody></table></section>"
+        f"</main><footer>Made with unsmooth. This page holds its data and makes no request.</footer>"
+        f"<script>{script}</script></body></html>\n"
+    )
+
+
+def over_steps(curves: Mapping[str, Sequence[tuple[float, float]]], metric: str) -> Drawing:
+    """One metric over training steps, a curve for each layer."""
+    return steps_panel(curves, metric_named(metric).title)
+
+
+def steps_panel(curves: Mapping[str, Sequence[tuple[float, float]]], title: str) -> Drawing:
+    """Curves over training steps with a key below them."""
+    xs = [x for curve in curves.values() for x, _ in curve]
+    low, high = min(xs), max(xs)
+    across = (low, high if high > low else low + 1)
+    plot = panel(WIDE, 300, across, span([y for curve in curves.values() for _, y in curve]), title=title)
+    plot.y_axis()
+    plot.x_axis(whole=True)
+    for index, curve in enumerate(curves.values()):
+        line = plot.at(curve)
+        plot.drawing.line(line, model_colour(index), 2, DASHES[index % 6])
+        plot.drawing.dots(line, model_colour(index), 5.5)
+    found = grid([plot.drawing], across=1, bottom=24)
+    for index, name in enumerate(curves):
+        line_sample(found, 60 + 190 * index, found.height - 6, model_colour(index), DASHES[index % 6], name)
+    return found
+
+
+def _by_layer(checkpoints: Sequence[Checkpoint], metric: str, policy: str) -> dict[str, list[tuple[float, float]]]:
+    """Over steps, at the outputs of a few layers from the first to the last."""
+    stops = {stop.point: stop for stop in stream(checkpoints[0].measurement, metric, policy)}
+    ends = [point for point in stops if point.endswith(".post")] or list(stops)
+    values = [{s.point: s.mean for s in stream(c.measurement, metric, policy)} for c in checkpoints]
+    return {
+        point.replace("blocks.", "layer ").replace(".post", ""): [
+            (float(c.step), found[point]) for c, found in zip(checkpoints, values, strict=True)
+        ]
+        for point in _chosen(ends)
+    }
+
+
+def _chosen(items: list[Item]) -> list[Item]:
+    """A few of them, evenly from the first to the last."""
+    if len(items) <= MOST_LAYERS:
+        return items
+    places = sorted({round(i * (len(items) - 1) / (MOST_LAYERS - 1)) for i in range(MOST_LAYERS)})
+    return [items[place] for place in places]
+
+
+def _menu(key: str, choices: Sequence[tuple[str, str]]) -> str:
+    options = "".join(f'<option value="{escape(value)}">{escape(said)}</option>' for value, said in choices)
+    return (
+        f'<div class="field"><label for="{key}">{key.capitalize()}</label>'
+        f'<select id="{key}" autocomplete="off">{options}</select></div>'
+    )
