@@ -122,7 +122,7 @@ def parquet_files(path: Path, names: tuple[str, ...]) -> list[Path]:
 
 
 def _folder_names(split: str) -> tuple[str, ...]:
-    return (split, "val", "validation") if split == "test" else (split,)
+    return (split, "val", "valid", "validation") if split == "test" else (split,)
 
 
 def _canonical(images: ImageSet, where: str) -> ImageSet:
@@ -236,14 +236,16 @@ def hub_rows(name: str, splits: tuple[str, ...], decode: bool = True) -> tuple[A
         import datasets
     except ImportError as error:
         raise MissingExtraError.needed("datasets", "data", "downloading data") from error
-    for number, split in enumerate(splits, 1):
+    errors: list[Exception] = []
+    for split in splits:
         try:
             found = datasets.load_dataset(name, split=split)
             break
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            if number == len(splits):
-                said = f"cannot load {split} of hub:{name} ({error}): check the name, or give a local path"
-                raise DataError(said) from error
+            errors.append(error)
+    else:
+        said = f"cannot load {splits[0]} of hub:{name} ({errors[0]}): check the name, or give a local path"
+        raise DataError(said) from errors[0]
     image, label = image_and_label(found.column_names, Path(name))
     kind = datasets.Image(mode="RGB") if decode else datasets.Image(decode=False)
     return found.cast_column(image, kind), image, label
@@ -251,7 +253,7 @@ def hub_rows(name: str, splits: tuple[str, ...], decode: bool = True) -> tuple[A
 
 def _from_hub(name: str, split: str) -> ImageSet:
     """Such a data set in memory, for example uoft-cs/cifar100."""
-    found, image, label = hub_rows(name, (split,))
+    found, image, label = hub_rows(name, _folder_names(split))
     arrays = [np.asarray(row).transpose(2, 0, 1) for row in found[image]]
     return _stack(arrays, list(found[label]), tuple(getattr(found.features[label], "names", ())))
 

@@ -30,7 +30,7 @@ EXPECTED = (
     "train/ and val/ with one folder per class, parquet (train-*.parquet, validation-*.parquet), "
     "tar shards (*train*.tar, *val*.tar: KEY.jpg and KEY.cls), or hub:NAME"
 )
-HELD_OUT = ("val", "validation", "test")  # `test` last: ImageNet's has no labels
+HELD_OUT = ("val", "valid", "validation", "test")  # `test` last: ImageNet's has no labels
 
 
 class Encoded(ABC):
