@@ -26,6 +26,16 @@ from unsmooth.training.engine.task import Task
 Progress = Callable[[int, int, dict[str, Any]], None]  # units done, units in all, what is known of the last
 
 
+@contextlib.contextmanager
+def _first_alone(rank: int, world: int) -> Iterator[None]:
+    """The first process goes through, then the others."""
+    if rank > 0:
+        torch.distributed.barrier()
+    yield
+    if rank == 0 and world > 1:
+        torch.distributed.barrier()
+
+
 class TrainingError(UnsmoothError):
     """A loss that is not a number."""
 
@@ -48,7 +58,8 @@ def train(
     run.recipe.check(run, world)
     if world > 1 and run.control.reach is not None:
         raise OptionError(f"{run.variant} follows the norms of its own batches: expected one process, got {world}")
-    task = run.recipe.open(run, data, device, rank, world)
+    with _first_alone(rank, world):  # it may fill a cache that the others then read
+        task = run.recipe.open(run, data, device, rank, world)
     trainer = Trainer(task, speed, world)
     state = {**run.state(), "data_hash": task.data_hash}
     with claimed(folder) if rank == 0 else contextlib.nullcontext():  # the first process alone writes
