@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -150,3 +151,36 @@ def test_a_text_step_by_short_cuts_learns_what_autocast_does(variant: str) -> No
     ours = flat(True, lambda: fast.loss(inputs, positions, targets))
     assert distance(ours, exact) < 1.3 * distance(flat(True, theirs), exact)
     assert abs(float(ours[-1] - exact[-1])) < 0.02
+
+
+def test_a_captured_step_adds_up_gradients_as_an_eager_one_does(tmp_path: Path) -> None:
+    """Three steps share an update; random tokens."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from unsmooth.sources.shards import write_shards
+    from unsmooth.training.tasks.text.corpus import Corpus
+    from unsmooth.training.tasks.text.model import build_model as build_text_model
+    from unsmooth.training.tasks.text.recipe import RECIPES
+    from unsmooth.training.tasks.text.task import TextTask
+
+    class Words:
+        pad_token_id, cls_token_id, sep_token_id, mask_token_id = 0, 2, 3, 4
+
+    small = RECIPES["small-text"].override(
+        ["depth=2", "width=64", "heads=2", "inner=64", "batch_size=8", "precision=float32"]
+    )
+    recipe = replace(small, grow=3, chunk=6, every=6, steps=12)
+    ids = np.random.default_rng(0).integers(5, 300, 200 * recipe.length)
+    shards = write_shards([ids], tmp_path / "tokens", length=recipe.length, vocabulary=300, key="random")
+    losses = []
+    for graph in (True, False):
+        model = build_text_model(recipe, 300, Words, 0).cuda()
+        trainer = Trainer(
+            TextTask(recipe, model, Corpus(Words(), shards, shards)), Speed(compile_mode=None, graph=graph)
+        )
+        trainer.together, stream = 3, trainer.task.stream(0)
+        losses.append([float(trainer.run_chunk(next(stream), torch.full((6,), 1e-2), seed=0)) for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert losses[0][2] < losses[0][0]

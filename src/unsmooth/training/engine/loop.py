@@ -170,6 +170,7 @@ def _chunks(run: Run, trainer: Trainer, length: Length, rank: int) -> Iterator[d
     while trainer.done < length.total:
         begun, number = time.monotonic(), trainer.done // task.chunk
         rates = length.rates[trainer.done : min((number + 1) * task.chunk, length.total)]
+        trainer.together = task.together(trainer.done, length.total)
         loss = trainer.run_chunk(rows, rates, seed=1_000_003 * (run.seed + 1_009 * rank) + number)
         rows = next(stream, rows)  # while a GPU is at work; the last one is not used
         row = {task.unit: -(-trainer.done // task.per_unit), "train_loss": float(loss)}

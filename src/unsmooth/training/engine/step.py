@@ -46,12 +46,15 @@ class Trainer:
         how: dict[str, Any] = {"fused": True, "capturable": True} if self.cuda else {"foreach": False}
         self.optimizer = torch.optim.AdamW(groups, lr=self.rate, betas=options.betas, eps=options.eps, **how)
         self.done = 0  # steps of the whole run
+        self.together = 1  # steps that share an update, where the task's batches grow
+        self.share = torch.ones((), device=self.device)  # of one of them
         self.row = torch.zeros(1, dtype=torch.int64, device=self.device)  # step inside the chunk
         self.last = torch.zeros(1, dtype=torch.int64, device=self.device)  # the chunk's last row
         self.loss_sum = torch.zeros((), device=self.device)
         self.rows: Rows = {}
         self.rates = torch.zeros(0)
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._gather: torch.cuda.CUDAGraph | None = None  # a step without update
         self._side: torch.cuda.Stream | None = None  # where a captured step prepares the next batch
         self._batch: Batch | None = None  # what a captured step learns from
         self.half = self.cuda and options.precision == "bf16"
@@ -75,11 +78,14 @@ class Trainer:
         self._load(rows, rates)
         torch.manual_seed(seed)
         self.loss_sum.zero_()
-        for _ in range(len(rates)):
-            if self._graph is not None:
-                self._graph.replay()
+        self.share.fill_(1 / self.together)
+        for step in range(1, len(rates) + 1):
+            update = step % self.together == 0 or step == len(rates)
+            graph = self._graph if update else self._gather
+            if graph is not None:
+                graph.replay()
             else:
-                self._step()
+                self._step(update)
         self.done += len(rates)
         if self.world > 1:  # every process reports the same number, and all stop together when it is NaN
             torch.distributed.all_reduce(self.loss_sum)
@@ -131,11 +137,11 @@ class Trainer:
         with autocast(self.device, self.task.optimisation.precision):
             return self.task.loss(*batch)
 
-    def _step(self) -> None:
-        self._learn(*self._prepared(self.row))
+    def _step(self, update: bool) -> None:
+        self._learn(*self._prepared(self.row), update=update)
         self.row += 1
 
-    def _overlapped_step(self) -> None:
+    def _overlapped_step(self, update: bool = True) -> None:
         """The same, but the next step's batch is prepared meanwhile: small kernels that leave the GPU idle alone."""
         assert self._batch is not None
         assert self._side is not None
@@ -143,7 +149,7 @@ class Trainer:
         self._side.wait_stream(main)
         with torch.cuda.stream(self._side):
             upcoming = self._prepared(torch.minimum(self.row + 1, self.last))  # the last one's is not used
-        self._learn(*self._batch)
+        self._learn(*self._batch, update=update)
         main.wait_stream(self._side)
         self._fill(upcoming)
         self.row += 1
@@ -158,19 +164,26 @@ class Trainer:
         for kept, new in zip(self._batch, batch, strict=True):
             kept.copy_(new)
 
-    def _learn(self, *batch: Tensor) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+    def _learn(self, *batch: Tensor, update: bool = True) -> None:
+        if not self.task.grows:
+            self.optimizer.zero_grad(set_to_none=True)
         with attention_backend(self.speed.attention), self.fast:
             loss = self._loss(*batch)
-            loss.backward()
+            (loss * self.share if self.task.grows else loss).backward()
         self.fast.take_gradients()
+        self.loss_sum += loss.detach()
+        if update:
+            self._update()
+
+    def _update(self) -> None:
         if self.world > 1:
             average_gradients(self.parameters, self.world)
         if self.task.optimisation.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.task.optimisation.clip_norm)
         self._set_rate()
         self.optimizer.step()
-        self.loss_sum += loss.detach()
+        if self.task.grows:
+            self.optimizer.zero_grad(set_to_none=False)  # gradients are added up where they are
 
     def _set_rate(self) -> None:
         if isinstance(self.rate, Tensor):
@@ -192,11 +205,15 @@ class Trainer:
                 self.row.zero_()
                 self._overlapped_step()
         torch.cuda.current_stream().wait_stream(stream)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.task.grows)
         self.row.zero_()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._overlapped_step()
+        if self.task.grows:
+            self._gather = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._gather, pool=self._graph.pool()):
+                self._overlapped_step(update=False)
         with torch.no_grad():
             for tensor, value in zip(kept, before, strict=True):
                 tensor.copy_(value)

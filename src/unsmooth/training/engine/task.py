@@ -59,6 +59,7 @@ class Task(ABC):
     total: int  # steps, where the run has no budget
     chunk: int  # steps
     every: int  # steps between two looks at the model (evaluation, log, checkpoint): a multiple of `chunk`
+    grows: bool = False  # whether steps may share an update (`together`)
     unit: str = "step"  # what people count ("epoch"), and how many steps one is
     per_unit: int = 1
 
@@ -85,6 +86,10 @@ class Task(ABC):
     @abstractmethod
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
         """Write the baked model as a folder that `unsmooth.load_model` reads; returns the hash of its weights."""
+
+    def together(self, done: int, total: int) -> int:
+        """How many steps of the chunk after `done` of `total` share one update, if the task `grows`: they divide it."""
+        return 1
 
     def prepare(self, rows: Rows) -> Batch:
         """From one step's rows, on the device, to what `loss` takes; without gradients, inside the captured step."""

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import unsmooth
 from unsmooth.errors import CheckpointError, DataError, OptionError
 from unsmooth.sources import load_model
-from unsmooth.training import Run, train
+from unsmooth.training import Run, Trainer, train
 from unsmooth.training.engine.journal import read_log
 from unsmooth.training.tasks.text.model import masked_logits
 from unsmooth.training.tasks.text.recipe import TextRecipe
@@ -56,6 +56,33 @@ def test_a_killed_run_goes_on_to_the_same_weights(folder: Path, tiny: TextRecipe
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert again.final == whole.final
     assert [row["train_loss"] for row in again.rows] == [row["train_loss"] for row in whole.rows]
+
+
+def test_a_batch_grows_and_a_killed_run_grows_on(folder: Path, tiny: TextRecipe) -> None:
+    """Updates are those of larger and larger batches, and nothing depends on where the run was interrupted."""
+    run = Run(replace(tiny, grow=3, steps=18, every=3, batch_size=4))
+    assert [run.recipe.together(done, 18) for done in range(0, 18, 3)] == [1, 1, 1, 1, 3, 3]
+    whole = run_tiny(run, folder, "whole")
+    with pytest.raises(Killed):
+        run_tiny(run, folder, "killed", progress=killing(15))
+    again = run_tiny(run, folder, "killed")
+    assert again.final == whole.final
+    one, two = weights(folder / "whole"), weights(folder / "killed")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_steps_that_share_an_update_are_one_larger_batch(folder: Path, tiny: TextRecipe) -> None:
+    """Six sequences at once, and two at a time."""
+    large, small = replace(tiny, batch_size=6, chunk=1, every=1), replace(tiny, batch_size=2, grow=3, chunk=3, every=3)
+    one, many = (Trainer(recipe.open(Run(recipe), folder / "texts", CPU)) for recipe in (large, small))
+    rows = next(one.task.stream(0))
+    many.together = 3
+    loss = one.run_chunk(rows, torch.tensor([1e-2]), seed=0)
+    split = {name: t.view(3, 2, -1) for name, t in rows.items()}
+    assert torch.allclose(many.run_chunk(split, torch.full((3,), 1e-2), seed=0), loss, rtol=1e-5)
+    for a, b in zip(one.model.parameters(), many.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=2e-5)
+    assert all(not p.grad.any() for p in many.parameters if p.grad is not None)
 
 
 def test_a_model_learns_and_is_an_ordinary_folder(folder: Path, tiny: TextRecipe) -> None:

@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from unsmooth.training.tasks.text.task import TextTask
 
 
+GROWN = 0.6  # of the steps, from which on the batch does not grow any more
+
+
 @dataclass(frozen=True)
 class TextRecipe(Recipe):
     """ModernBERT with full attention in every layer, its corpus, masks and optimisation."""
 
     LEAST: ClassVar[Mapping[str, float]] = MappingProxyType(
         dict.fromkeys(("depth", "width", "heads", "inner", "length", "batch_size", "steps", "chunk", "every"), 1)
-        | {"vocabulary": 6, "peak_at": 1e-6}
+        | {"vocabulary": 6, "peak_at": 1e-6, "grow": 1}
     )
-    LATER: ClassVar[frozenset[str]] = frozenset({"documents"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"documents", "grow"})
     SHARES: ClassVar[frozenset[str]] = frozenset({"masked", "dropout", "start", "peak_at"})
 
     # model
@@ -44,6 +47,7 @@ class TextRecipe(Recipe):
     # optimisation
     steps: int = 10_000  # unless a budget is given
     batch_size: int = 512
+    grow: int = 1  # so many steps share an update in the end, fewer until then (`GROWN`): the batch grows
     lr: float = 1e-3
     start: float = 0.25  # the rate begins at this share of its peak,
     peak_at: float = 0.75  # reaches it at this share of the steps, and falls to zero
@@ -87,6 +91,16 @@ class TextRecipe(Recipe):
         if run.fraction != 1 or run.same_steps:
             raise OptionError("a text run has no fraction: give less text, or a budget")
 
+    def together(self, done: int, total: int) -> int:
+        """Steps that share an update, after `done` of `total`: a divisor of the chunk, growing up to `grow`.
+
+        >>> recipe = TextRecipe("some", grow=5, chunk=20, every=20)
+        >>> [recipe.together(done, 1000) for done in (0, 150, 300, 450, 600, 1000)]
+        [1, 2, 2, 4, 5, 5]
+        """
+        wanted = 1 + int((self.grow - 1) * min(1.0, done / (GROWN * total)))
+        return max(count for count in range(1, wanted + 1) if self.chunk % count == 0)
+
     def standard(self) -> TextRecipe:
         """The recipe of this name; for one of one's own, the crammed BERT."""
         return RECIPES.get(self.name, RECIPES["crammed-bert"])
@@ -97,7 +111,7 @@ def crammed_bert() -> TextRecipe:
 
     `unsmooth train crammed-bert --data TEXTS --budget 15m [--variant smoothing-split]`
     It differs from theirs in rotary positions, a transform before the decoder, no norm before layer 0's attention (all
-    ModernBERT's), and a batch that does not grow.
+    ModernBERT's), and a batch that grows only if asked (`--set batch_size=128 --set grow=4`).
     """
     return TextRecipe(name="crammed-bert")
 

@@ -40,6 +40,7 @@ class TextTask(Task):
         self.data_hash = corpus.train.key
         self.mask_id = int(corpus.tokenizer.mask_token_id)  # a number: compiled code reads it
         self.total, self.chunk, self.every = recipe.steps, recipe.chunk, recipe.every
+        self.grows = recipe.grow > 1
         self.order = Order(len(corpus.train), seed)
         self._short: FastEncoder | None = None  # how a GPU computes the loss
         self.optimisation = Optimisation(
@@ -88,6 +89,10 @@ class TextTask(Task):
         wanted = half and speed.attention is None and speed.shortcuts != ()
         self._short = FastEncoder(self.model, speed) if wanted and fits(self.model) else None
         return self._short or FastPath()
+
+    def together(self, done: int, total: int) -> int:
+        """As the recipe says."""
+        return self.recipe.together(done, total)
 
     def rates(self, total: int) -> Float32[Tensor, step]:
         """A triangle over all steps."""
