@@ -22,11 +22,26 @@ def test_there_are_five() -> None:
     assert len(NOTEBOOKS) == 5
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def small_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models of the zoo's names that take no time."""
     pytest.importorskip("timm")
+    from unsmooth.sources.load_timm import create
+    from unsmooth.sources.trained import save_trained
+
+    folder = tmp_path_factory.mktemp("zoo")
+    arguments = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 10}
+    config = {"name": "vit_tiny_patch16_224", "arguments": arguments, "mean": [0.5] * 3, "std": [0.5] * 3}
+    for variant in ("plain", "sharpening", "smoothing"):
+        save_trained(create("vit_tiny_patch16_224", arguments), folder / f"cifar100-{variant}", config)
+    return folder
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_code_runs(path: Path, small_zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(small_zoo))
     monkeypatch.setenv("UNSMOOTH_LIGHT", "1")
     names: dict[str, object] = {"__name__": "notebook"}
     for cell in cells(path, "code"):

@@ -43,10 +43,47 @@ def test_formulas_are_mathml_and_code_is_left_alone(site: Path) -> None:
     assert not re.search(r"\$\\", page)
 
 
+def test_every_public_name_has_an_example_on_the_api_page(site: Path) -> None:
+    import unsmooth
+
+    page = (site / "api" / "index.html").read_text(encoding="utf-8")
+    heading = re.compile(r'<h3 id="[\w.]*?(\w+)" class="doc doc-heading">')
+    starts = [(found.start(), found[1]) for found in heading.finditer(page)]
+    ends = [start for start, _ in starts[1:]] + [len(page)]
+    shown = {name for (start, name), end in zip(starts, ends, strict=True) if "Example, from" in page[start:end]}
+    themselves = {name for name in unsmooth.__all__ if ">>>" in (getattr(unsmooth, name).__doc__ or "")}
+    assert set(unsmooth.__all__) - shown - themselves == set()
+    assert themselves <= {name for _, name in starts}
+
+
+def test_the_gallery_opens_whole_pages_that_are_there(site: Path) -> None:
+    page = (site / "gallery" / "index.html").read_text(encoding="utf-8")
+    named = re.findall(r'<iframe[^>]*data-src="([^"]+)"', page)
+    assert len(named) >= 6
+    for name in named:
+        assert (site / "gallery" / name).read_text(encoding="utf-8").startswith("<!doctype html>")
+        assert f'href="{name}"' in page
+
+
+def test_the_changelog_is_a_page_and_the_search_knows_the_words(site: Path) -> None:
+    import json
+
+    assert "0.2.0" in (site / "changelog" / "index.html").read_text(encoding="utf-8")
+    entries = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    for word, page in (
+        ("effective rank", "concepts/"),
+        ("accelerate launch", "several-gpus/"),
+        ("register_metric", "api/"),
+    ):
+        assert any(
+            word in entry["text"] + entry["title"] and entry["location"].startswith(page) for entry in entries
+        ), word
+
+
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
-        loaded = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"?(https?://[^\"> ]+)", page.read_text())
-        assert [address for address in loaded if "canonical" not in address] == [], page
+        tags = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"?https?://[^>]+", page.read_text())
+        assert [tag for tag in tags if 'rel="canonical"' not in tag] == [], page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
