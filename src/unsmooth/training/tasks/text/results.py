@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,9 @@ def write_results(
 
     `superglue` is the folder of its tasks, and `minutes` is what they may take.
     """
+    gc.collect()  # what training held on the device
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     record = TrainingRecord.load(folder)
     recipe = TextRecipe.from_dict(record.recipe)
     target.mkdir(parents=True, exist_ok=True)
