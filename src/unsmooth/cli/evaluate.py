@@ -26,7 +26,14 @@ TrainedModel = Annotated[
         metavar="MODEL", help="zoo:NAME, or the folder of a model that `train` wrote; with --superglue also hf:NAME."
     ),
 ]
-DataPath = Annotated[str | None, typer.Option("--data", help="The images it was trained on; the test split is used.")]
+DataPath = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="An image model: the images it was trained on; the test split is used. A masked language model: "
+        "texts it has not seen, or `bundled`.",
+    ),
+]
 SuperGlueFolder = Annotated[
     str | None, typer.Option("--superglue", help="Fine-tune a text encoder on the SuperGLUE tasks in this folder.")
 ]
@@ -72,7 +79,8 @@ def command(
 ) -> None:
     """Scores on held-out data.
 
-    An image model (--data): accuracy, expected calibration error and the three smoothing metrics on the test set.
+    An image model (--data): accuracy, expected calibration error and the three smoothing metrics on the test set. A
+    masked language model (--data): loss and share of hidden tokens guessed.
     A text encoder (--superglue): the official metrics of seven tasks after fine-tuning; with --out, interrupted work
     goes on.
     """
@@ -80,9 +88,7 @@ def command(
     from unsmooth.training import evaluate_trained
 
     if (data is None) == (superglue is None):
-        raise OptionError(
-            "expected --data PATH for an image model or --superglue PATH for a text encoder, and not both"
-        )
+        raise OptionError("expected --data PATH, or --superglue PATH to fine-tune a text encoder, and not both")
     if out is not None:
         check_writable(out)
     if superglue is not None:
@@ -97,6 +103,11 @@ def command(
     if (tasks, seeds, epochs, minutes) != (None, None, None, None):
         raise OptionError("--tasks, --seeds, --epochs and --minutes need --superglue PATH: give it, or leave them out")
     assert data is not None
+    if _is_text(model):
+        if corruptions:
+            raise OptionError(f"{model} reads text: --corruptions are those of pictures, leave it out")
+        _masked(model, data, samples, seed, options.device_named(device), out, as_json)
+        return
     found = evaluate_trained(
         model,
         data,
@@ -115,6 +126,36 @@ def command(
         typer.echo(json.dumps(found.to_json(), indent=1))
     else:
         show(found, Console())
+
+
+def _is_text(model: str) -> bool:
+    """Whether text is what this model takes: a folder of `train`'s, or any Hugging Face one (images have no verb)."""
+    from unsmooth.errors import UnsmoothError
+    from unsmooth.sources.trained import is_text, trained_folder
+
+    try:
+        return model.startswith("hf:") or is_text(trained_folder(model))
+    except UnsmoothError:
+        return False
+
+
+def _masked(
+    model: str, data: str, samples: int | None, seed: int, device: torch.device, out: Path | None, as_json: bool
+) -> None:
+    """Held-out loss of a masked language model."""
+    from unsmooth.sources import load_model
+    from unsmooth.training.tasks.text.evaluation import evaluate_masked
+
+    found = evaluate_masked(load_model(model, device=device), data, samples=samples, seed=seed)
+    if out is not None:
+        found.save(out)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+        return
+    typer.echo(
+        f"{found.model}, {found.sequences} sequences of {found.length} tokens of {found.data}: loss {found.loss:.3f} "
+        f"nats a hidden token, {100 * found.accuracy:.2f} % guessed right"
+    )
 
 
 def fine_tuned(

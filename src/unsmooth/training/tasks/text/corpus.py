@@ -143,7 +143,7 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
         if (shards.key, shards.length) != (key, length):
             raise CheckpointError(f"{place} holds tokens of something else: delete it, and they are made anew")
         return shards
-    ids = _encode(found.read(split), tokenizer)
+    ids = encoded(found.read(split), tokenizer)
     try:
         return write_shards(ids, place, length=length, vocabulary=len(tokenizer), key=key)
     except DataError as error:
@@ -155,7 +155,7 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
         ) from error
 
 
-def _encode(documents: Iterable[str], tokenizer: Any, together: int = 64) -> Iterator[NDArray[np.int64]]:
+def encoded(documents: Iterable[str], tokenizer: Any, together: int = 64) -> Iterator[NDArray[np.int64]]:
     """Ids of the documents, a separator behind each."""
     fast = tokenizer.backend_tokenizer
     documents = iter(documents)
