@@ -144,7 +144,3 @@ _OLMO2 = LLAMA.like(
 )
 # one norm, without weights, for the embedding and for the end
 _NANOCHAT = LLAMA.like("hf-nanochat", hf("NanoChatModel"), embed=out("norm", 1, of=2), final_norm=out("norm", 2, of=2))
-FAMILIES: tuple[Family, ...] = (
-    GPT2, _GPT_NEO, _OPT, _OPT_POST, _XGLM, LLAMA, _QWEN, _NEMOTRON, _OLMO, _GRANITE, _APERTUS, _LLAMA4, _GPT_OSS,
-    _DEEPSEEK, _BITNET, _GLM4, _OLMO2, _NANOCHAT,
-)  # fmt: skip

@@ -35,5 +35,3 @@ _CTRL = Family(
 )
 # Two softmaxes are subtracted and the difference normalised: neither one matrix nor a sum of A X W_V W_proj. Measured.
 _DIFF_LLAMA = replace(LLAMA, name="hf-diffllama", classes=hf("DiffLlamaModel"), attention=None)
-
-FAMILIES: tuple[Family, ...] = (_OPENAI_GPT, _CTRL, _DIFF_LLAMA)

@@ -70,11 +70,3 @@ _UMT5_ENCODER = _T5_ENCODER.like(
     hf("UMT5Stack"),
     attention={"maps": replace(eager_maps("layer.0.SelfAttention"), call_with={"output_attentions": True})},
 )
-
-FAMILIES: tuple[Family, ...] = (
-    WHISPER_ENCODER,
-    _MBART_ENCODER,
-    _BART_ENCODER,
-    _T5_ENCODER,
-    _UMT5_ENCODER,
-)

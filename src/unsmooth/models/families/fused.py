@@ -77,5 +77,3 @@ _MPT = Family(
     causal=True,
     eval_only=("mlp",),
 )
-
-FAMILIES: tuple[Family, ...] = (_PHI3, _PERSIMMON, _GPT_BIGCODE, _BLOOM, _MPT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unsmooth.models.families.decoders import LLAMA
-from unsmooth.models.family import Family, hf, pre_norm
+from unsmooth.models.family import hf, pre_norm
 from unsmooth.models.taps import into, out
 
 _SCALED = out("embed_tokens", needs="embed_scale")
@@ -35,5 +35,3 @@ _VAULT_GEMMA = _GEMMA.like(
     hf("VaultGemmaModel"),
     points={"mid": into("pre_feedforward_layernorm"), "norm2": out("pre_feedforward_layernorm")},
 )
-
-FAMILIES: tuple[Family, ...] = (_GEMMA, _GEMMA2, _T5GEMMA_ENCODER, _VAULT_GEMMA)

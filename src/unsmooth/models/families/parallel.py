@@ -146,18 +146,3 @@ _FALCON_ALIBI = _FALCON_SEQUENTIAL.like(
     when={"config.parallel_attn": False, "config.alibi": True},
     attention={"maps": Maps(out("self_attention", item=1))},
 )
-
-FAMILIES: tuple[Family, ...] = (
-    _NEOX,
-    _NEOX_SEQUENTIAL,
-    _GPTJ,
-    _CODEGEN,
-    _PHI,
-    _COHERE,
-    _STABLELM,
-    _STABLELM_PARALLEL,
-    _FALCON,
-    _FALCON_TWO_NORMS,
-    _FALCON_SEQUENTIAL,
-    _FALCON_ALIBI,
-)

@@ -43,5 +43,3 @@ _WAVLM_STABLE = _WAV2VEC2_STABLE.like("hf-wavlm-stable", hf("WavLMEncoderStableL
 _SEW_D = DEBERTA_V2.like("hf-sew-d", hf("SEWDEncoder"), embed=())
 
 _MOONSHINE = LLAMA.like("hf-moonshine-encoder", hf("MoonshineEncoder"), embed=(), final_norm=out("layer_norm"))
-
-FAMILIES: tuple[Family, ...] = (_WAV2VEC2, _WAV2VEC2_STABLE, _WAVLM, _WAVLM_STABLE, _SEW_D, _MOONSHINE)

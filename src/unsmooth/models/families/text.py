@@ -162,21 +162,3 @@ _MODERNBERT_DECODER = _MODERNBERT.like(
     attention={"value": Slot("attn.v_proj"), "maps": eager_maps("attn")},
     causal=True,
 )
-
-FAMILIES: tuple[Family, ...] = (
-    BERT,
-    _ROBERTA,
-    _ELECTRA,
-    _ROFORMER,
-    _LAYOUTLMV3,
-    _REMBERT,
-    _TAPAS,
-    _BIG_BIRD,
-    DEBERTA_V2,
-    _DEBERTA,
-    _DISTILBERT,
-    _ALBERT,
-    _MPNET,
-    _MODERNBERT,
-    _MODERNBERT_DECODER,
-)

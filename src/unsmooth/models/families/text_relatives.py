@@ -53,5 +53,3 @@ _NOMIC = Family(
         maps=eager_maps("self_attn"),
     ),
 )
-
-FAMILIES: tuple[Family, ...] = (_ESM, _XLM_ROBERTA_XL, _ROBERTA_PRE, _MEGATRON_BERT, _NOMIC)

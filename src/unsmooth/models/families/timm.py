@@ -98,16 +98,3 @@ _TIMM_CAIT = replace(
     attention=replace(_TIMM_ATTENTION, sink="attn.proj_w"),
     prefix=(),
 )
-
-FAMILIES: tuple[Family, ...] = (
-    _TIMM_VIT,
-    _TIMM_PARALLEL,
-    _TIMM_RESPOST,
-    _TIMM_EVA,
-    _TIMM_EVA_POSTNORM,
-    _TIMM_BEIT,
-    _TIMM_RELPOS,
-    _TIMM_RELPOS_RESPOST,
-    _TIMM_NAFLEX,
-    _TIMM_CAIT,
-)

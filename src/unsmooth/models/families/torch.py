@@ -57,5 +57,3 @@ _TORCH_POST = _TORCH_PRE.like(
     points=post_norm("dropout1", "norm1", "dropout2", "norm2"),
     attention={"norm": (), "post_norm": "norm1"},
 )
-
-FAMILIES: tuple[Family, ...] = (_TORCHVISION_VIT, _TORCH_PRE, _TORCH_POST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unsmooth.models.families.vision import HF_BEIT, HF_CLIP_VISION, HF_DINOV2, HF_VIT
-from unsmooth.models.family import Family, Maps, Slot, eager_maps, hf, pre_norm
+from unsmooth.models.family import Maps, Slot, eager_maps, hf, pre_norm
 from unsmooth.models.taps import into, out
 
 _DPT = HF_VIT.like("hf-dpt", hf("DPTModel"), embed=out("embeddings.dropout"))  # a hybrid's embedding has none
@@ -63,16 +63,4 @@ _AIMV2 = HF_CLIP_VISION.like(
 )
 _OWLVIT = HF_CLIP_VISION.like(
     "hf-owlvit-vision", hf("OwlViTVisionTransformer Owlv2VisionTransformer"), embed=out("pre_layernorm")
-)
-
-FAMILIES: tuple[Family, ...] = (
-    _DPT,
-    _YOLOS,
-    _VILT,
-    _DATA2VEC_VISION,
-    _DATA2VEC_VISION_FUSED,
-    _INTERNVL,
-    _VJEPA2,
-    _AIMV2,
-    _OWLVIT,
 )

@@ -111,17 +111,3 @@ _HF_CLIP_TEXT = HF_CLIP_VISION.like(
 _HF_SIGLIP_TEXT = _HF_CLIP_TEXT.like(
     "hf-siglip-text", hf("SiglipTextModel SiglipTextTransformer Siglip2TextModel Siglip2TextTransformer"), causal=False
 )
-
-FAMILIES: tuple[Family, ...] = (
-    HF_VIT,
-    _HF_DEIT,
-    _HF_IJEPA,
-    HF_BEIT,
-    HF_DINOV2,
-    _HF_DINOV2_REGISTERS,
-    _HF_DINOV3,
-    HF_CLIP_VISION,
-    _HF_CLIP_TEXT,
-    _HF_SIGLIP_VISION,
-    _HF_SIGLIP_TEXT,
-)
