@@ -21,7 +21,8 @@ def executed(found: dict[str, Any], folder: str) -> dict[str, Any]:
     import nbformat
     from nbclient import NotebookClient
 
-    run = nbformat.from_dict({**found, "cells": [c for c in found["cells"] if not c["source"].startswith("%pip")]})
+    kept = [cell for cell in found["cells"] if not "".join(cell["source"]).startswith("%pip")]
+    run = nbformat.from_dict({**found, "cells": kept})
     NotebookClient(run, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     ran = {cell["id"]: cell for cell in run.cells}
     for cell in found["cells"]:

@@ -15,7 +15,8 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 def cells(path: Path, kind: str) -> list[dict[str, Any]]:
     """The cells of one kind."""
-    return [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == kind]
+    found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [{**cell, "source": "".join(cell["source"])} for cell in found if cell["cell_type"] == kind]
 
 
 def test_there_are_five() -> None:
