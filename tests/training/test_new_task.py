@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.training import Run, Trainer, TrainingRecord, tasks, train
 from unsmooth.training.engine.checkpoint import CURRENT, read_checkpoint
 from unsmooth.training.engine.journal import read_log
+from unsmooth.training.engine.loop import Keeper
 
 QUIET: dict[str, Any] = {"device": "cpu", "tensorboard": False}
 
@@ -156,3 +158,22 @@ def test_the_command_line_trains_whatever_the_registry_holds(
     assert done.exit_code == 0, done.output
     assert "step 20/20: loss" in done.output
     assert "toy-smoothing-seed0: test loss" in done.output
+
+
+def test_checkpoints_that_take_long_are_written_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of eight seconds is worth it again after 160; those of a small model always are."""
+    now = [0.0]
+    monkeypatch.setattr("unsmooth.training.engine.loop.time.monotonic", lambda: now[0])
+    for seconds, expected in ((8.0, [True, False, False, True, False]), (0.5, [True] * 5)):
+
+        def save(*_: object, seconds: float = seconds) -> None:
+            now[0] += seconds
+
+        monkeypatch.setattr("unsmooth.training.engine.loop.save_checkpoint", save)
+        keeper, due = Keeper(tmp_path), []
+        for _ in range(5):
+            due.append(keeper.due())
+            if due[-1]:
+                keeper.save(cast(Trainer, SimpleNamespace(model=None, optimizer=None)), {})
+            now[0] += 60
+        assert due == expected

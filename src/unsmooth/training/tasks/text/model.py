@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +63,26 @@ def masked_logits(
     return logits
 
 
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """A run says itself what it does."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def save_model(model: Any, tokenizer: Any, folder: Path, about: dict[str, Any]) -> str:
     """A Hugging Face folder in float16, with its tokenizer; returns the hash of the weights."""
     draft = folder / "model.part"
     shutil.rmtree(draft, ignore_errors=True)
-    copy.deepcopy(model).to("cpu", torch.float16).save_pretrained(draft)
+    with _without_bars():
+        copy.deepcopy(model).to("cpu", torch.float16).save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     digest = file_hash(draft / "model.safetensors")
     assert digest is not None
