@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unsmooth.analysis import Subject
 
 FALLBACK = "timm:vit_tiny_patch16_224"
+SAMPLES = 16  # at most: passages give more windows than pictures
 # Shown first, in this order, when their names say what they are.
 VARIANTS = ("plain", "sharpening", "smoothing")
 Out = Annotated[Path, typer.Option(help="Where the page is written.")]
@@ -46,7 +47,8 @@ def command(out: Out = Path("demo.html"), models: Models = 3, text: OnText = Fal
         subjects = []
         for name, reference in zip(page_names(chosen or ["random ViT-Ti"], None), chosen or [FALLBACK], strict=True):
             loaded = load_model(reference, random_init=not chosen)
-            subjects.append(analyse(loaded, open_data("bundled", loaded), name, explain_inputs=3, track=track))
+            data = open_data("bundled", loaded, limit=SAMPLES)
+            subjects.append(analyse(loaded, data, name, explain_inputs=3, track=track))
         said = "unsmooth demo" + (" --text" if text else "")
         title = headline([s.name for s in subjects], "masked language model" if text else "ViT")
         write_result(out, build_report(subjects, title=title, command=said))
