@@ -12,10 +12,12 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT
 
 from unsmooth.errors import CheckpointError, DataError, UnknownModelError
 from unsmooth.sources import LoadedModel
-from unsmooth.training.tasks.superglue.classifier import classifier, encode
+from unsmooth.training.tasks.superglue.classifier import Instead, classifier, encode
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
 from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
-from unsmooth.training.tasks.superglue.finetune import FineTuneTask, FineTuning, Split
+from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuneTask, FineTuning, Split
+from unsmooth.training.tasks.text.model import build_model
+from unsmooth.training.tasks.text.recipe import RECIPES
 from unsmooth.training.tasks.text.tokenizer import train_tokenizer
 
 HOW = FineTuning(lr=3e-3, batch_size=8, epochs=8, length=16, precision="float32")
@@ -96,6 +98,41 @@ def test_interrupted_work_goes_on_and_scores_stay_the_same(folder: Path, loaded:
     assert again.scores == evaluate_superglue(loaded, folder, tasks, **options).scores
     with pytest.raises(CheckpointError, match="another model or other settings"):
         evaluate_superglue(loaded, folder, tasks, how=HOW, seeds=2, out=out, device="cpu")
+
+
+def splits(folder: Path, loaded: LoadedModel, length: int = 16) -> list[Split]:
+    return [
+        Split.of(read_examples(folder, TASKS["RTE"], split), loaded.tokenizer, length) for split in ("train", "val")
+    ]
+
+
+def test_a_seed_scores_the_same_after_another_one(folder: Path, loaded: LoadedModel) -> None:
+    """What is compiled and captured stays; the model, its head and the optimiser start anew."""
+    how = FineTuning(lr=3e-4, batch_size=8, epochs=2, length=16, precision="float32")
+    tuner = FineTuner(loaded.model, TASKS["RTE"], *splits(folder, loaded), how, torch.device("cpu"))
+    first, other, again = (tuner.run(seed) for seed in (0, 1, 0))
+    assert first == again
+    assert first["loss"] != other["loss"]
+    assert tuner.milliseconds > 0
+    fresh = FineTuner(loaded.model, TASKS["RTE"], *splits(folder, loaded), how, torch.device("cpu"))
+    assert fresh.run(1) == other
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks at it
+@pytest.mark.parametrize("length", [24, 160])  # one tile, and longer
+def test_kernels_fine_tune_as_hugging_face_does(folder: Path, tokenizer: Any, length: int) -> None:
+    """Captured, with our kernels, in bfloat16, beside the encoder as it is in float32."""
+    recipe = RECIPES["small-text"].override(["depth=2", "width=64", "heads=2", "inner=64"])
+    model = LoadedModel(build_model(recipe, len(tokenizer), tokenizer, 0).eval(), "tiny", "text", tokenizer=tokenizer)
+    found = []
+    for precision in ("bf16", "float32"):
+        how = FineTuning(lr=1e-3, batch_size=8, epochs=6, length=length, precision=precision)
+        tuner = FineTuner(model.model, TASKS["RTE"], *splits(folder, model, length), how, torch.device("cuda"))
+        assert isinstance(tuner.trainer.fast, Instead) == (precision == "bf16")
+        found.append([tuner.run(seed) for seed in (0, 1, 0)])
+        assert found[-1][0]["loss"] == pytest.approx(found[-1][2]["loss"], rel=1e-2)
+    assert [run["loss"] for run in found[0]] == pytest.approx([run["loss"] for run in found[1]], rel=0.3, abs=0.05)
 
 
 def test_the_model_itself_is_not_changed(folder: Path, loaded: LoadedModel) -> None:
