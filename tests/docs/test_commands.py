@@ -54,7 +54,7 @@ def test_the_command_line_takes_what_the_page_prints(page: str, command: str) ->
 def test_commands_are_found_and_a_wrong_one_would_be_seen() -> None:
     assert len([page for page, _ in FOUND if page == "README"]) >= 10
     assert len(FOUND) >= 25
-    for wrong in ("unsmooth measur zoo:x --data bundled", "unsmooth measure zoo:x --samples-of 3", "unsmooth measure"):
+    for wrong in ("unsmooth measur zoo:x --data bundled", "unsmooth measure zoo:x --samples-of 3", "unsmooth explain"):
         assert not parsed(wrong)
 
 
