@@ -13,6 +13,7 @@ HFC/LFC (their distance from their mean, against the mean's own size), by cosine
     unsmooth.compare(m, other)                         # difference by difference, with intervals
 
     unsmooth.reparametrize(model, "sharpening")        # eigenvalues that cannot smooth; unsmooth.bake undoes the form
+    unsmooth.edit(model, high=0.0)                     # or move those of a trained model; .undo() takes it back
     with unsmooth.watch(model, probe, log=print): ...  # the same numbers while a model trains
 
 A model is any of timm, Hugging Face or torch that a family describes (`register_family` adds one); batches are tensors
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
         measure_features,
     )
     from unsmooth.callbacks import Bound, SmoothingAlarm, watch
-    from unsmooth.control import ControlMonitor, apply_fix, bake, parameter_groups, reparametrize
+    from unsmooth.control import ControlMonitor, Edit, apply_fix, bake, edit, parameter_groups, reparametrize
     from unsmooth.errors import UnsmoothError
     from unsmooth.metrics import (
         Metric,
@@ -71,6 +72,7 @@ __all__ = [
     "Attribution",
     "Bound",
     "ControlMonitor",
+    "Edit",
     "Explanation",
     "Family",
     "Measurement",
@@ -88,6 +90,7 @@ __all__ = [
     "dirichlet",
     "dominance",
     "dong2021",
+    "edit",
     "effective_rank",
     "explain",
     "hfc_lfc_ratio",

@@ -2,6 +2,7 @@
 
 from unsmooth.control.apply import control_of, reparametrize
 from unsmooth.control.baking import bake
+from unsmooth.control.edit import Edit, edit
 from unsmooth.control.fit import Fit
 from unsmooth.control.groups import parameter_groups
 from unsmooth.control.monitor import ControlMonitor, ControlReading
@@ -14,12 +15,14 @@ __all__ = [
     "PEERS",
     "ControlMonitor",
     "ControlReading",
+    "Edit",
     "Fit",
     "SpectralControl",
     "Variant",
     "apply_fix",
     "bake",
     "control_of",
+    "edit",
     "parameter_groups",
     "reparametrize",
     "spectral_penalty",

@@ -109,6 +109,21 @@ def write_weights(layer: LayerView, w_v: Float[Tensor, "head dim key"], w_proj: 
     _write(layer, row.proj, w_proj.flatten(0, 1).t())
 
 
+@torch.no_grad()
+def write_projection(
+    layer: LayerView, w_proj: Float[Tensor, "head key dim"], before: list[tuple[Tensor, Tensor]]
+) -> nn.Module:
+    """Put W_proj of every query head back into its own parameter; `before` gets that parameter and a copy of it."""
+    slot, owner, name = _found(layer, layer.attention_row.proj)
+    weight = getattr(owner, name)
+    if parametrize.is_parametrized(owner, name):
+        raise WeightsError(f"{layer.name}: its projection is parametrised: `bake` the model first")
+    before.append((weight, weight.detach().clone()))
+    rows_first = weight.data.t() if slot.transposed else weight.data
+    rows_of(layer, slot, len(rows_first)).write(rows_first, w_proj.flatten(0, 1).t())
+    return owner
+
+
 def slot_of(block: nn.Module, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.Module, str] | None:
     """The first slot that this block has, the module that holds its weight, and the weight's name."""
     for slot in (slots,) if isinstance(slots, Slot) else slots:

@@ -1,0 +1,273 @@
+"""`edit`: move the eigenvalues of a trained model's H without training, by the smallest change, and undo it exactly.
+
+Only W_proj changes. With Q an orthonormal basis of W_V's columns, `W = W_V W_proj` has the non-zero eigenvalues of
+`S = Qᵀ W Q`, a matrix of the head's own size. In a real Schur form `S = U T Uᵀ` the eigenvalues stand on T's diagonal
+(pairs in blocks of two), so moving the diagonal alone moves them exactly, and `‖ΔH‖_F = ‖Δλ‖₂` where they are shifted
+or bounded: along eigenvectors the change would be larger by up to their condition number. Constants stay as they are
+(b_proj takes up what changes of b_v W_proj).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.control.layers import attention_layers
+from unsmooth.control.select import Layers, select_layers
+from unsmooth.errors import OptionError, WeightsError
+from unsmooth.models import LayerView
+from unsmooth.models.weights import HeadWeights, write_projection
+from unsmooth.theory.folding import centre_and_scale
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WHOLE = -1  # the "head" of a row that is about Σ_h H_h
+
+
+@dataclass(repr=False)
+class Edit:
+    """What an edit changed: one row per layer and head (head −1: Σ_h H_h), and the way back."""
+
+    rows: list[dict[str, Any]]
+    what: str
+    _before: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    undone: bool = False
+
+    def frame(self) -> pd.DataFrame:
+        """Norm of the change of H, and the spectrum before and after, for every matrix that was edited."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Every weight bit for bit as it was before."""
+        if self.undone:
+            raise OptionError("this edit is undone already")
+        for parameter, value in self._before:
+            parameter.copy_(value)
+        self.undone = True
+
+    def __repr__(self) -> str:
+        moved = [row["change"] / row["size"] for row in self.rows if row["size"]]
+        share = f", ‖ΔH‖ up to {max(moved):.1%} of ‖H‖" if moved else ""
+        return f"Edit of {len(self.rows)} matrices H: {self.what}{share}{' (undone)' if self.undone else ''}"
+
+
+@torch.no_grad()
+def edit(
+    model: nn.Module,
+    *,
+    scale: float | None = None,
+    flip: bool = False,
+    shift: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    head_scale: float | None = None,
+    layers: Layers = "all",
+    heads: Sequence[int] | None = None,
+    of: str = "head",
+    folded: bool = True,
+    strength: float = 1.0,
+) -> Edit:
+    """Change the eigenvalues of H in chosen layers or heads, in place, into plain weights; `.undo()` takes it back.
+
+    Args:
+        model: any model that can be controlled; grouped queries too.
+        scale: λ becomes scale · λ.
+        flip: λ becomes −λ.
+        shift: λ becomes λ + shift.
+        low: real parts below it are moved up to it; with `high`, both bounds hold.
+        high: real parts above it are moved down to it: `high=0` leaves no eigenvalue that smooths.
+        head_scale: multiplies a head whole, constants included: 0 removes it.
+        layers: as in `reparametrize`: "all", indices, or a pattern.
+        heads: which heads; all by default.
+        of: `head` edits every head's H_h, `layer` their sum.
+        folded: edit H as it acts, with the norm's weight and centring and LayerScale folded in; False: bare weights.
+        strength: how far to go, from 0 (nowhere) to 1.
+
+    >>> from unsmooth.models import view
+    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+    <torch...>
+    >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+    >>> done = edit(encoder, high=0.0)
+    >>> bool((done.frame()["max_after"] < 1e-6).all())
+    True
+    >>> done.undo()
+    """
+    act, what = _action(scale, flip, shift, low, high, head_scale)
+    if of not in ("head", "layer"):
+        raise OptionError.unknown("of", of, ("head", "layer"))
+    if not 0 <= strength <= 1:
+        raise OptionError(f"strength {strength}: expected a number from 0 (nothing changes) to 1")
+    found = attention_layers(model)
+    chosen = select_layers(layers, list(found))
+    done = Edit([], what)
+    for index, layer in enumerate(found.values()):
+        if index in chosen:
+            _edit_layer(layer, act, heads, of, folded, strength, done)
+    return done
+
+
+Act = Callable[[Tensor], Tensor] | None  # of a block of a Schur form; None scales a head whole
+
+
+def _action(
+    scale: float | None, flip: bool, shift: float | None, low: float | None, high: float | None,
+    head_scale: float | None,
+) -> tuple[tuple[Act, float], str]:  # fmt: skip
+    bounded = low is not None or high is not None
+    asked = [scale is not None, flip, shift is not None, bounded, head_scale is not None]
+    if sum(asked) != 1:
+        raise OptionError("expected one of scale, flip, shift, low and high (together), head_scale; "
+                          f"got {sum(asked)} of them")  # fmt: skip
+    if head_scale is not None:
+        return (None, float(head_scale)), f"heads times {head_scale:g}"
+    if bounded:
+        least, most = (-torch.inf if low is None else low), (torch.inf if high is None else high)
+        if least > most:
+            raise OptionError(f"low {low} is above high {high}")
+
+        def bound(block: Tensor) -> Tensor:
+            real = block.diagonal().mean()
+            return (real.clamp(least, most) - real) * torch.eye(len(block), dtype=block.dtype)
+
+        return (bound, 1.0), f"real parts into [{least:g}, {most:g}]"
+    if shift is not None:
+        return (lambda block: shift * torch.eye(len(block), dtype=block.dtype), 1.0), f"λ + {shift:g}"
+    factor = -1.0 if flip else float(scale or 0.0)
+    return (lambda block: (factor - 1) * block, 1.0), "−λ" if flip else f"{factor:g} λ"
+
+
+def _edit_layer(
+    layer: LayerView, action: tuple[Act, float], heads: Sequence[int] | None, of: str, folded: bool, strength: float,
+    done: Edit,
+) -> None:  # fmt: skip
+    weights = layer.weights()
+    count = len(weights.w_v)
+    picked = list(range(count)) if heads is None else sorted({int(h) for h in heads})
+    if not picked or not all(0 <= h < count for h in picked):
+        raise OptionError(f"heads {list(heads or [])}: {layer.name} has heads 0 to {count - 1}")
+    act, factor = action
+    before = weights.w_proj.detach().to("cpu", torch.float64, copy=True)
+    after, scale = before.clone(), _out_scale(layer, weights, folded)
+    w_v = _acting_values(weights, folded)
+    if act is None:
+        after[picked] *= 1 + strength * (factor - 1)
+    elif of == "head":
+        for h in picked:
+            after[h] += strength * _change(w_v[h], before[h] * scale, act) / scale
+    else:
+        wide, tall = w_v[picked].transpose(0, 1).flatten(1), before[picked].flatten(0, 1)
+        after[picked] += (strength * _change(wide, tall * scale, act) / scale).unflatten(0, (len(picked), -1))
+    groups = [[h] for h in picked] if of == "head" else [picked]
+    for group in groups:
+        values = w_v[group].transpose(0, 1).flatten(1)
+        old, new = ((p[group].flatten(0, 1) * scale) for p in (before, after))
+        done.rows.append(_row(layer.index, group[0] if of == "head" else WHOLE, values, old, new))
+    owner = write_projection(layer, after.to(weights.w_proj), done._before)
+    if act is not None and weights.b_v is not None:
+        moved = torch.einsum("hk,hkd->d", weights.b_v.detach().double().cpu(), before - after)
+        bias = getattr(owner, "bias", None)
+        if bias is None:
+            raise WeightsError(
+                f"{layer.name}: its values have a bias and its projection has none to take up the change"
+            )
+        done._before.append((bias, bias.detach().clone()))
+        bias.add_(moved.to(bias))
+
+
+def _acting_values(weights: HeadWeights, folded: bool) -> Float[Tensor, "head dim key"]:
+    w_v = weights.w_v.detach().double().cpu()
+    if not folded or weights.norm is None:
+        return w_v
+    norm = weights.norm
+    weight = None if norm.weight is None else norm.weight.detach().double().cpu()
+    return centre_and_scale(type(norm)(norm.kind, weight, None, norm.eps), w_v)
+
+
+def _out_scale(layer: LayerView, weights: HeadWeights, folded: bool) -> Tensor:
+    if not folded or (weights.out_scale is None and weights.out_norm is None):
+        return torch.ones((), dtype=torch.float64)
+    if weights.out_norm is not None or not bool((weights.out_scale != 0).all()):  # type: ignore[union-attr]
+        raise WeightsError(
+            f"{layer.name}: a norm on the attention's output, or a LayerScale of 0, stands between W_proj and the "
+            "stream: edit the bare weights (folded=False)"
+        )
+    return weights.out_scale.detach().double().cpu()  # type: ignore[union-attr]
+
+
+def _change(w_v: Float[Tensor, "dim key"], w_proj: Float[Tensor, "key dim"], act: Any) -> Float[Tensor, "key dim"]:
+    """ΔW_proj that moves the non-zero eigenvalues of `W_V W_proj` as `act` says, with the smallest ‖W_V ΔW_proj‖."""
+    u, size, v = torch.linalg.svd(w_v, full_matrices=False)
+    rank = int((size > size.max() * w_v.shape[0] * torch.finfo(torch.float64).eps).sum())
+    q, size, v = u[:, :rank], size[:rank], v[:rank]
+    inner = (size[:, None] * v) @ w_proj @ q
+    basis, blocks = schur_basis(inner)
+    t, moved = basis.mT @ inner @ basis, torch.zeros_like(inner)
+    for start, end in blocks:
+        moved[start:end, start:end] = act(t[start:end, start:end])
+    return (v.mT / size) @ (basis @ moved @ basis.mT) @ q.mT
+
+
+def schur_basis(s: Float[Tensor, "size size"]) -> tuple[Float[Tensor, "size size"], list[tuple[int, int]]]:
+    """An orthogonal U with `Uᵀ S U` block upper triangular, and its blocks: of one, or of two for a complex pair.
+
+    From the eigenvectors where they are independent enough, else one eigenvector at a time.
+
+    >>> s = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
+    >>> u, blocks = schur_basis(s)
+    >>> float((u.mT @ s @ u).tril(-1).abs().max()) < 1e-12, blocks
+    (True, [(0, 1), (1, 2)])
+    """
+    columns, blocks = _real_basis(s)
+    u = torch.linalg.qr(torch.stack(columns, -1)).Q
+    if _below(u.mT @ s @ u, blocks) <= 1e-12 * len(s) * float(torch.linalg.matrix_norm(s)):
+        return u, blocks
+    u, blocks, start = torch.eye(len(s), dtype=s.dtype), [], 0
+    while start < len(s):
+        rest = (u.mT @ s @ u)[start:, start:]
+        columns, found = _real_basis(rest)
+        size = found[0][1]
+        left = torch.linalg.qr(torch.stack(columns[:size], -1), mode="complete").Q
+        u = u @ torch.block_diag(torch.eye(start, dtype=s.dtype), left)
+        blocks.append((start, start + size))
+        start += size
+    return u, blocks
+
+
+def _real_basis(s: Tensor) -> tuple[list[Tensor], list[tuple[int, int]]]:
+    """Real vectors that span the eigenvectors' spaces one after the other, and how many each has."""
+    values, vectors = torch.linalg.eig(s)
+    columns: list[Tensor] = []
+    blocks: list[tuple[int, int]] = []
+    for value, vector in zip(values.tolist(), vectors.mT, strict=True):
+        if value.imag < 0:  # its conjugate stands for both
+            continue
+        parts = [vector.real] if value.imag == 0 else [vector.real, vector.imag]
+        blocks.append((len(columns), len(columns) + len(parts)))
+        columns += parts
+    return columns, blocks
+
+
+def _below(t: Tensor, blocks: list[tuple[int, int]]) -> float:
+    """The largest entry below the diagonal blocks, which should be 0."""
+    return max((float(t[end:, start:end].abs().max()) for start, end in blocks if end < len(t)), default=0.0)
+
+
+def _row(layer: int, head: int, w_v: Tensor, old: Tensor, new: Tensor) -> dict[str, Any]:
+    before, after = (torch.linalg.eigvals(p @ w_v).real for p in (old, new))
+    return {
+        "layer": layer, "head": head,
+        "size": float(torch.linalg.matrix_norm(w_v @ old)),
+        "change": float(torch.linalg.matrix_norm(w_v @ (new - old))),
+        "min_before": float(before.min()), "max_before": float(before.max()),
+        "min_after": float(after.min()), "max_after": float(after.max()),
+        "negative_before": float((before < 0).double().mean()), "negative_after": float((after < 0).double().mean()),
+    }  # fmt: skip

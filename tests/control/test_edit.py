@@ -1,0 +1,132 @@
+"""Edits of H move its eigenvalues as asked, by the smallest change, and are undone bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from model_cases import CASES, Case, every_case
+from torch import nn
+
+import unsmooth
+from unsmooth.control.edit import schur_basis
+from unsmooth.errors import OptionError, WeightsError
+from unsmooth.models import view
+from unsmooth.models.forward import call
+
+CHOSEN = ("timm-vit", "timm-deit3", "bert", "gpt2", "llama", "torch-post", "falcon-40b")
+
+
+def spectra(model: nn.Module) -> torch.Tensor:
+    """Eigenvalues of every head's folded H, sorted."""
+    from unsmooth.analysis.folding import cast_weights, fold_weights
+
+    folded = [fold_weights(cast_weights(layer.weights(), torch.float64)) for layer in view(model).layers]
+    return torch.stack([torch.linalg.eigvals(f.w_proj @ f.w_v) for f in folded])
+
+
+@every_case([case for case in CASES if case.name in CHOSEN])
+def test_real_parts_are_bounded_and_undone(case: Case) -> None:
+    model, batch = case.model(torch.float64), case.inputs(torch.float64)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        call(model, batch)
+    done = unsmooth.edit(model, high=0.0)
+    # many eigenvalues meet at 0, where one is known to about the root of rounding only
+    assert float(spectra(model).real.max()) < 1e-6
+    frame = done.frame()
+    assert len(frame) == case.layers * view(model).layers[0].heads
+    assert (frame["max_after"] < 1e-6).all()
+    changed = [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])]
+    assert changed
+    done.undo()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with pytest.raises(OptionError, match="undone already"):
+        done.undo()
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [({"scale": 0.5}, lambda v: 0.5 * v), ({"flip": True}, lambda v: -v), ({"shift": -0.3}, lambda v: v - 0.3),
+     ({"scale": 0.0, "strength": 0.25}, lambda v: 0.75 * v)],
+)  # fmt: skip
+def test_eigenvalues_are_scaled_flipped_and_shifted(asked: dict[str, float], expected: object) -> None:
+    model = next(case for case in CASES if case.name == "timm-vit").model(torch.float64)
+    wanted = expected(spectra(model))  # type: ignore[operator]
+    unsmooth.edit(model, **asked)  # type: ignore[arg-type]
+    found = spectra(model)
+    gaps = (found[..., :, None] - wanted[..., None, :]).abs().amin(-1)
+    assert float(gaps.max()) < 1e-8
+
+
+def test_a_shift_costs_exactly_what_the_eigenvalues_move_and_less_than_along_eigenvectors() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).double()
+    w = view(encoder).layers[0].weights()
+    values, vectors = torch.linalg.eig((w.w_proj @ w.w_v).detach())
+    moved = values.real.clamp(max=0.1) - values.real
+    rows = unsmooth.edit(encoder, high=0.1).frame()
+    for h in range(2):
+        assert rows["change"][h] == pytest.approx(float(moved[h].norm()), rel=1e-9)
+        naive = (vectors[h] * moved[h]) @ torch.linalg.inv(vectors[h])
+        along = w.w_v[h].detach() @ naive.real @ torch.linalg.pinv(w.w_v[h].detach())
+        assert rows["change"][h] <= float(along.norm()) * (1 + 1e-9)
+
+
+def test_the_sum_of_heads_can_be_edited_and_a_head_removed() -> None:
+    case = next(case for case in CASES if case.name == "timm-vit")
+    model, batch = case.model(torch.float64), case.inputs(torch.float64)
+    unsmooth.edit(model, high=-0.1, of="layer", layers=[1], folded=False)
+    w = view(model).layers[1].weights()
+    total = (w.w_v @ w.w_proj).sum(0).detach()
+    # half of the 32 eigenvalues meet at −0.1, where rounding moves each by a high root of itself
+    assert float(torch.linalg.eigvals(total).real.max()) < -0.09
+    done = unsmooth.edit(model, head_scale=0.0, layers=[0], heads=[2])
+    assert len(done.rows) == 1
+    assert not view(model).layers[0].weights().w_proj[2].any()
+    found = unsmooth.attribute(model, [batch]).frame(full=True)
+    assert float(found.query("layer == 0 and head == 2")["mean"].iloc[0]) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["random", "defective", "symmetric", "zero"])
+def test_a_schur_basis_is_orthogonal_and_triangular(kind: str) -> None:
+    torch.manual_seed(0)
+    s = torch.randn(9, 9, dtype=torch.float64)
+    s = {"random": s, "symmetric": s + s.mT, "zero": 0 * s, "defective": torch.diag(torch.ones(8, dtype=s.dtype), 1)}[
+        kind
+    ]
+    turn = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64)).Q
+    s = turn @ s @ turn.mT
+    u, blocks = schur_basis(s)
+    t = u.mT @ s @ u
+    for start, end in blocks:
+        t[start:end, start:end] = 0
+    assert float(t.tril().abs().max()) < 1e-10
+    assert torch.allclose(u.mT @ u, torch.eye(9, dtype=s.dtype), atol=1e-12)
+    assert [start for start, _ in blocks[1:]] == [end for _, end in blocks[:-1]]
+
+
+def test_constants_stay_when_eigenvalues_move() -> None:
+    """What attention gives to tokens that are all alike depends on ΣH and the constant: without W_V, on it alone."""
+    case = next(case for case in CASES if case.name == "timm-vit")
+    model = case.model(torch.float64)
+    w = view(model).layers[0].weights()
+    before = torch.einsum("hk,hkd->d", w.b_v, w.w_proj) + w.b_proj  # type: ignore[operator]
+    unsmooth.edit(model, shift=0.2)
+    w = view(model).layers[0].weights()
+    after = torch.einsum("hk,hkd->d", w.b_v, w.w_proj) + w.b_proj  # type: ignore[operator]
+    assert torch.allclose(before, after, atol=1e-12)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    model = next(case for case in CASES if case.name == "timm-vit").model()
+    for asked, said in (
+        ({}, "expected one of scale"), ({"scale": 1.0, "flip": True}, "got 2"),
+        ({"low": 1.0, "high": 0.0}, "above high"),
+        ({"flip": True, "heads": [9]}, "has heads 0 to 3"), ({"flip": True, "strength": 2.0}, "from 0"),
+        ({"flip": True, "of": "lunch"}, "of"),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=said):
+            unsmooth.edit(model, **asked)  # type: ignore[arg-type]
+    respost = next(case for case in CASES if case.name == "timm-respost").model()
+    with pytest.raises(WeightsError, match="folded=False"):
+        unsmooth.edit(respost, flip=True)
