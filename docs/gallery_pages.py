@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -105,8 +106,8 @@ def load(name: str) -> Subject:
 
 
 def shown() -> list[str]:
-    """The models that have results, in the order of the list."""
-    return [name for name in MODELS if (RESULTS / f"{name}.json.gz").exists()]
+    """The models of the list, or those that UNSMOOTH_GALLERY names, for a quick build."""
+    return os.environ.get("UNSMOOTH_GALLERY", " ".join(MODELS)).split()
 
 
 def row(name: str) -> str:
