@@ -334,3 +334,22 @@ def test_other_draws_of_the_images_are_not_mixed_in(tmp_path: Path) -> None:
     result = find_item("poster-table2").run(Context(runs=tmp_path))
     assert "31.00 ± 1.41 (n=2)" in [row[2] for row in result.tables[0].rows]
     assert any(note.startswith("1 records of other draws of the images (--subset)") for note in result.notes)
+
+
+def test_draws_of_the_images_have_means_of_their_own_and_a_spread_over_draws(tmp_path: Path) -> None:
+    values = {0: (0.30, 0.34), 1: (0.40, 0.42), 2: (0.50,)}
+    write(
+        tmp_path,
+        *(
+            record(variant, seed, 0.1, accuracy + gain * (draw + 1), run=f"{variant}{draw}{seed}", subset=draw)
+            for variant, gain in (("plain", 0.0), ("sharpening", 0.01))
+            for draw, group in values.items()
+            for seed, accuracy in enumerate(group)
+        ),
+    )
+    table = find_item("poster-table2").run(Context(runs=tmp_path)).tables[1]
+    plain, sharpening = (row[2:] for row in table.rows)
+    assert plain[0] == "32.00 (n=2), 41.00 (n=2), 50.00 (n=1)"
+    assert plain[1] == "41.00 ± 9.00 (draws=3)"
+    assert plain[2] is None
+    assert str(sharpening[2]).startswith("+2.00 (-0.48 to +4.48)")  # 1, 2 and 3 points: three draws, not five seeds
