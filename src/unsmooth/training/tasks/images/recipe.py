@@ -198,7 +198,7 @@ def tiny_imagenet() -> ImageRecipe:
     is of Lee et al. (2021, arXiv 2112.13492; code SPT_LSA_ViT), who publish 57.1 % for a ViT of width 192 in 100 epochs
     on these images: learning rate 1e-3, 10 epochs of warm-up, half of the batches mixed. Their batch is 128; here 512,
     which fills a GPU. The resized crop keeps at least 0.25 of an image that has 64 px (DeiT: 0.08 of one with 224), and
-    no image is repeated in a batch: that costs two thirds of the images of an epoch. On one H200 a sharpening step takes
+    no image is repeated in a batch: that costs two thirds of the images of an epoch. A sharpening step on an H200 takes
     17.8 ms: six minutes for 100 epochs. No run of it has come to its end: its accuracy here is not known.
     """
     return ImageRecipe(
