@@ -123,7 +123,7 @@ def test_an_empty_batch_is_refused() -> None:
 
 
 def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(UnknownModelError, match="expected a torch module, got str"):
+    with pytest.raises(UnknownModelError, match="expected a torch module, got str: load it first"):
         unsmooth.measure("timm:vit", images())  # type: ignore[arg-type]
 
 

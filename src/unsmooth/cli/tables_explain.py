@@ -157,7 +157,7 @@ def footnotes(explanation: Explanation) -> RenderableType:
         f"{counted(explanation.inputs, 'input')}; means over inputs" + (INTERVALS if explanation.inputs > 1 else "")
     )
     if weak := _no_better_than_guessing(explanation):
-        lines.append(f"right no more often than always guessing the more frequent sign: {', '.join(weak)}")
+        lines.append(f"not clearly right more often than always guessing the more frequent sign: {'; '.join(weak)}")
     if over := explanation.overshooting():
         lines.append(
             f"note: {len(over)} layers overshoot (s·λ down to {min(over.values()):.2g}, below −2): repeated, they turn "
@@ -174,9 +174,9 @@ def footnotes(explanation: Explanation) -> RenderableType:
 
 
 def _no_better_than_guessing(explanation: Explanation) -> list[str]:
-    """Predictors of the step whose share of right signs the majority class reaches as well."""
-    frame = explanation.predictions()
-    frame = frame[(frame["measured"] == "measured_ratio") & (frame["accuracy"] <= frame["majority"])]
+    """Predictors of the step whose lead over the majority class has an interval that holds 0, or none."""
+    frame = explanation.predictions(full=True)
+    frame = frame[(frame["measured"] == "measured_ratio") & ~(frame["lead_low"] > 0)]
     return [_NAMES.get(name, name) for name in frame["predictor"]]
 
 

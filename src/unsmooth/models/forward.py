@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
@@ -158,7 +159,7 @@ def to_model(batch: Any, model: nn.Module) -> Any:
         return (to_model(batch[0], model),)
     raise UnsmoothError(
         "a batch must be a tensor, a dict of keyword inputs, or a tuple that starts with the input; "
-        f"got {type(batch).__name__}"
+        f"got {type(batch).__name__}" + (": give torch.from_numpy(x)" if isinstance(batch, np.ndarray) else "")
     )
 
 

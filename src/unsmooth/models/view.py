@@ -135,6 +135,8 @@ def view(model: nn.Module) -> ModelView:
     """
     if not isinstance(model, nn.Module):
         hint = "; it holds one: give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
+        if isinstance(model, str):
+            hint = ": load it first, as unsmooth.load_model('hf:NAME').model"
         raise UnknownModelError(f"expected a torch module, got {type(model).__name__}{hint}")
     refuse_compiled(model)
     _, backbone, family = match(model)
