@@ -1,0 +1,70 @@
+"""`unsmooth attribute` as a person types it, and the sentences that a report makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import images, vit
+from torch import Tensor, nn
+
+import unsmooth
+from unsmooth.analysis import Subject
+from unsmooth.page.who import who_found
+
+
+def test_it_prints_tables_and_writes_a_file(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    out = tmp_path / "a.json"
+    asked = ("--data", "bundled", "--samples", 2, "--spectrum", "--total", 2, "--top", 3, "--out", out)
+    said = cli("attribute", *tiny, *asked).stdout
+    for words in (
+        "a change of",
+        "others",
+        "By layer",
+        "Tokens that carry the most",
+        "Direct and total effect",
+        "λ < 0",
+    ):
+        assert words in said
+    found = unsmooth.load(out)
+    assert isinstance(found, unsmooth.Attribution)
+    assert len(found.effects()) == 2
+    assert found.about.command is not None
+    plain = json.loads(cli("attribute", *tiny, "--data", "bundled", "--samples", 1, "--json").stdout)
+    assert plain["schema"] == "unsmooth.attribution/1"
+
+
+def test_what_it_cannot_do_is_said_before_the_work(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    assert "way to remove" in cli("attribute", *tiny, "--data", "bundled", "--remove", "badly", code=1).stderr
+    assert "token policy" in cli("attribute", *tiny, "--data", "bundled", "--tokens", "lunch", code=1).stderr
+    assert str(tmp_path) in cli("attribute", *tiny, "--data", "bundled", "--out", tmp_path, code=1).stderr
+
+
+def test_the_part_that_writes_an_outlier_is_named_with_its_token_and_that_nothing_else_happens_there() -> None:
+    torch.manual_seed(0)
+    model, data = vit(class_token=False, global_pool="avg").eval(), images(1, 3)
+
+    def explode(module: nn.Module, args: object, output: Tensor) -> Tensor:
+        output = output.clone()
+        output[:, 0] += 300 * torch.linspace(-1, 1, 24)
+        return output
+
+    model.blocks[1].mlp.register_forward_hook(explode)
+    with torch.no_grad():
+        model.blocks[1].attn.proj.weight *= 0.01
+        model.blocks[1].attn.proj.bias.zero_()
+    found = unsmooth.attribute(model, data, ("all", "no-outliers"))
+    subject = Subject("mine", unsmooth.measure(model, data, "hfc_lfc", ("all", "no-outliers")), attribution=found)
+    first, second = who_found(subject, "no-outliers")
+    assert first.startswith("Split exactly into parts, HFC/LFC of <b>mine</b> is ")
+    assert second == (
+        "Counting every token, it is raised most by the MLP of layer 1, nearly all of it by what this writes to the "
+        "first token; nothing else of note happens in that layer"
+    )
+    assert who_found(subject, "all")[1] == ""
+    assert who_found(Subject("mine", subject.measurement), "all") == ("", "")
