@@ -41,6 +41,7 @@ def said(subject: Subject) -> str:
     ([-0.3 + 0j, 0.2, 0.1, 0.1], "Most eigenvalues of H with normalisation folded in are positive, the smoothing"),
     ([-0.3 + 0j, -0.2, 0.1, 0.1], "lie on both sides of zero in about equal parts"),
     ([0.3 + 0j, 0.2, 0.1, 0.1], "All eigenvalues of H with normalisation folded in are positive"),
+    ([-0.3 + 0j] * 30 + [0.0], "folded in are negative, the sharpening side (zeros apart)"),
     ([0.3 + 0j, 0.2, 0.0, 0.0], "are positive, the smoothing side (zeros, of which there are many, apart)"),
 ])  # fmt: skip
 def test_the_side_of_zero_is_that_of_most_eigenvalues(values: list[complex], words: str) -> None:

@@ -39,6 +39,8 @@ def _eigenvalues(explanation: Explanation) -> list[Said]:
         text = f"{how_many(1 - sharp, 'eigenvalue')} of {whose} are positive, the smoothing side"
     if nothing >= MANY_ZEROS:
         text += " (zeros, of which there are many, apart)"
+    elif nothing and sharp in (0, 1):  # "all" must not count the one that centring makes 0
+        text += " (zeros apart)"
     return [(text, "histograms", {"folding": "folded" if folded else "raw", "of": "layer"})]
 
 
