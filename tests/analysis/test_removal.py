@@ -6,7 +6,7 @@ import pytest
 import torch
 from model_cases import CASES, Case, every_case
 from small_models import images, vit
-from torch import Tensor
+from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Attributor
@@ -103,3 +103,19 @@ def test_direct_and_total_stand_side_by_side() -> None:
     assert last["total"] == pytest.approx(float(torch.cat(gaps).mean()))
     with pytest.raises(OptionError, match="way to remove"):
         unsmooth.attribute(model, data, total=1, remove="badly")
+
+
+def test_what_an_mlp_writes_to_one_token_is_taken_out_alone_as_well() -> None:
+    torch.manual_seed(0)
+    model, data = vit().double().eval(), [x.double() for x in images(1)]
+
+    def explode(module: nn.Module, args: object, output: Tensor) -> Tensor:
+        output = output.clone()
+        output[:, 4] += 300 * torch.linspace(-1, 1, 24, dtype=torch.float64)
+        return output
+
+    model.blocks[2].mlp.register_forward_hook(explode)
+    whole, alone = unsmooth.attribute(model, data, total=1).totals
+    assert (whole["layer"], whole["part"], alone["part"]) == (2, "MLP", "MLP at position 4")
+    assert alone["direct"] == pytest.approx(whole["direct"], rel=0.2)
+    assert alone["total"] == pytest.approx(whole["total"], rel=0.2)  # of the last MLP, and one token has it all

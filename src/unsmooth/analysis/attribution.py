@@ -50,6 +50,7 @@ DEFINITIONS = {
     "out and the model runs again: later layers answer, so the two may differ, also in sign",
     "position": "what is written to the token at that position (padding not counted); sums over positions are shares",
 }
+NEARLY_ALL = 0.8  # of a part's share at one position: it writes to one token
 STRONGEST = 64  # tokens of the vocabulary that are kept
 
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.analysis.attribution import Attribution, Part, parts_of
+from unsmooth.analysis.attribution import KINDS, NEARLY_ALL, Attribution, Part, parts_of
 from unsmooth.analysis.attributor import Attributor
 from unsmooth.analysis.explainer import kept_tokens
 from unsmooth.analysis.policies import token_mask
@@ -45,24 +46,39 @@ def total_effects(
         raise OptionError("total effects need a token policy that does not depend on the features: add tokens='all'")
     frame = found.strongest(None, policy)
     rows = frame[~frame["kind"].isin(["norm1", "norm2"])].head(count).to_dict("records")
-    parts = parts_of(rows)
-    effects = [Moments() for _ in parts]
+    asked = [asked for part, row in zip(parts_of(rows), rows, strict=True)
+             for asked in ((part, float(row["mean"]), None), *_at_one_token(found, part, policy))]  # fmt: skip
+    effects = [Moments() for _ in asked]
     late: list[str] = []
     for batch in batches:
         whole = end_ratio(attributor, batch, policy)
-        for part, moments in zip(parts, effects, strict=True):
+        padded = kept_tokens(to_model(batch, attributor.view.model), attributor.view) is not None
+        for (part, _, place), moments in zip(asked, effects, strict=True):
+            if place is not None and padded:
+                continue  # positions count tokens, not padding
             try:
-                with removed(attributor, part, batch, mode):
+                with removed(attributor, part, batch, mode, None if place is None else [place]):
                     moments.update(whole - end_ratio(attributor, batch, policy))
             except WeightsError as error:
                 late.append(str(error))
     found.notes.extend(sorted(set(late)))
     return [
-        {"layer": part.layer, "kind": part.kind, "head": part.head, "part": part.name, "tokens": policy, "mode": mode,
-         "direct": float(row["mean"]), "total": moments.mean, "std": moments.std if moments.count > 1 else None}
-        for part, row, moments in zip(parts, rows, effects, strict=True)
+        {"layer": part.layer, "kind": part.kind, "head": part.head, "position": place, "tokens": policy, "mode": mode,
+         "part": part.name if place is None else f"{part.name} at position {place}",
+         "direct": direct, "total": moments.mean, "std": moments.std if moments.count > 1 else None}
+        for (part, direct, place), moments in zip(asked, effects, strict=True)
         if moments.count
     ]  # fmt: skip
+
+
+def _at_one_token(found: Attribution, part: Part, policy: str) -> Iterator[tuple[Part, float, int]]:
+    """Where one token has nearly all of an MLP's share (it writes an outlier), also what it writes there alone."""
+    if part.kind != "mlp":
+        return
+    shares = found.positions[policy][:, part.layer, KINDS.index(part.kind)].astype(float)
+    place = int(np.abs(shares).argmax())
+    if len(shares) > 1 and shares[place] / shares.sum() >= NEARLY_ALL:
+        yield part, float(shares[place]), place
 
 
 def end_ratio(attributor: Attributor, batch: Any, policy: str = "all") -> Float[Tensor, " batch"]:

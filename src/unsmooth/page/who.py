@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unsmooth.analysis.attribution import KINDS, NAMES, Part, parts_of
+from unsmooth.analysis.attribution import KINDS, NAMES, NEARLY_ALL, Part, parts_of
 from unsmooth.figures.by_part import part_table
 from unsmooth.page.encode import numbers
 from unsmooth.page.outliers import WITHOUT
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
 
 ALONE = 0.1  # of a part's share: what all others of its layer may have where nothing else happens
-NEARLY_ALL = 0.8  # of a part's share at one position
 
 
 def attributed(subjects: Sequence[Subject]) -> list[tuple[int, Subject, Attribution]]:
@@ -68,7 +67,8 @@ def _with_outliers(attribution: Attribution, policy: str) -> str:
     here = rows[rows["layer"] == part.layer]
     said = f"Counting every token, it is {'raised' if share > 0 else 'lowered'} most by {part.full_name}"
     at = attribution.positions[policy][:, part.layer, KINDS.index(part.kind)]
-    if part.kind != "head" and (place := int(np.abs(at).argmax())) is not None and at[place] / share >= NEARLY_ALL:
+    place = int(np.abs(at).argmax())
+    if part.kind != "head" and at[place] / share >= NEARLY_ALL:
         token = "the first token" if place == 0 else f"the token at position {place}"
         said += f", nearly all of it by what this writes to {token}"
     if float(here["mean"].abs().sum()) - abs(share) < ALONE * abs(share):
