@@ -93,9 +93,14 @@ class AttentionRow:
     nonlinear: tuple[str, ...] = ()  # modules or attributes that, when present, make it no longer this sum
 
 
+def of(library: str, names: str) -> tuple[str, ...]:
+    """Classes of a library, given with spaces between them."""
+    return tuple(f"{library}.{name}" for name in names.split())
+
+
 def hf(names: str) -> tuple[str, ...]:
-    """Classes of Hugging Face's library, with spaces between them."""
-    return tuple(f"transformers.{name}" for name in names.split())
+    """Classes of Hugging Face's library."""
+    return of("transformers", names)
 
 
 def pre_norm(norm1: str, attn: str | Taps, norm2: str, mlp: str | Taps) -> dict[str, Taps]:

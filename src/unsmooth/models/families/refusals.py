@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unsmooth.models.family import Refusal
+from unsmooth.models.family import Refusal, of
 
 REFUSED: tuple[Refusal, ...] = (
     Refusal(
@@ -15,78 +15,39 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         (
-            "timm.CoaT",
-            "timm.DaVit",
-            "timm.EdgeNeXt",
-            "timm.EfficientFormer",
-            "timm.EfficientFormerV2",
-            "timm.EfficientVitMsra",
-            "timm.FastVit",
-            "timm.GlobalContextVit",
-            "timm.Hiera",
-            "timm.HieraDet",
-            "timm.Levit",
-            "timm.MaxxVit",
-            "timm.MetaFormer",
-            "timm.MultiScaleVit",
-            "timm.Nest",
-            "timm.NextViT",
-            "timm.PoolingVisionTransformer",
-            "timm.PyramidVisionTransformerV2",
-            "timm.SwinTransformer",
-            "timm.SwinTransformerV2",
-            "timm.SwinTransformerV2Cr",
-            "timm.TinyVit",
-            "timm.Twins",
-            "timm.VOLO",
-            "timm.Visformer",
-            "torchvision.MViT",
-            "torchvision.SwinTransformer",
-            "transformers.CanineModel",
-            "transformers.ClapAudioModel",
-            "transformers.CvtModel",
-            "transformers.DonutSwinModel",
-            "transformers.FunnelBaseModel",
-            "transformers.FunnelModel",
-            "transformers.GroupViTModel",
-            "transformers.GroupViTVisionModel",
-            "transformers.HieraModel",
-            "transformers.LevitModel",
-            "transformers.PvtModel",
-            "transformers.PvtV2Model",
-            "transformers.SegformerModel",
-            "transformers.Swinv2Model",
-            "transformers.SwinModel",
+            *of(
+                "timm",
+                "CoaT DaVit EdgeNeXt EfficientFormer EfficientFormerV2 EfficientVitMsra FastVit GlobalContextVit "
+                "Hiera HieraDet Levit MaxxVit MetaFormer MultiScaleVit Nest NextViT PoolingVisionTransformer "
+                "PyramidVisionTransformerV2 SwinTransformer SwinTransformerV2 SwinTransformerV2Cr TinyVit Twins VOLO "
+                "Visformer",
+            ),
+            *of("torchvision", "MViT SwinTransformer"),
+            *of(
+                "transformers",
+                "CanineModel ClapAudioModel CvtModel DonutSwinModel FunnelBaseModel FunnelModel GroupViTModel "
+                "GroupViTVisionModel HieraModel LevitModel PvtModel PvtV2Model SegformerModel Swinv2Model SwinModel",
+            ),
         ),
         "merges tokens between its stages, so their number and the width change with depth and no one stream of tokens "
         "runs through all layers: take a model that keeps its tokens, as ViT does",
     ),
     Refusal(
         (
-            "timm.MlpMixer",
-            "transformers.FNetModel",
-            "transformers.FalconMambaModel",
-            "transformers.Mamba2Model",
-            "transformers.MambaModel",
-            "transformers.PoolFormerModel",
-            "transformers.RwkvModel",
-            "transformers.xLSTMModel",
+            *of("timm", "MlpMixer"),
+            *of(
+                "transformers", "FNetModel FalconMambaModel Mamba2Model MambaModel PoolFormerModel RwkvModel xLSTMModel"
+            ),
         ),
         "mixes its tokens without attention, so it has neither A nor W_V: take a Transformer",
     ),
     Refusal(
         (
-            "transformers.BambaModel",
-            "transformers.FalconH1Model",
-            "transformers.GraniteMoeHybridModel",
-            "transformers.JambaModel",
-            "transformers.Lfm2Model",
-            "transformers.MiniMaxModel",
-            "transformers.NemotronHModel",
-            "transformers.Qwen3NextModel",
-            "transformers.RecurrentGemmaModel",
-            "transformers.Zamba2Model",
-            "transformers.ZambaModel",
+            *of(
+                "transformers",
+                "BambaModel FalconH1Model GraniteMoeHybridModel JambaModel Lfm2Model MiniMaxModel NemotronHModel "
+                "Qwen3NextModel RecurrentGemmaModel Zamba2Model ZambaModel",
+            ),
         ),
         "mixes its tokens by a recurrence or a convolution in some layers or beside its attention, so its layers are "
         "not one kind of block with attention: take a Transformer",
@@ -98,26 +59,19 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         (
-            "transformers.BigBirdPegasusModel",
-            "transformers.LEDModel",
-            "transformers.LongT5EncoderModel",
-            "transformers.LongT5Model",
-            "transformers.LongformerModel",
-            "transformers.PegasusXModel",
-            "transformers.ReformerModel",
+            *of(
+                "transformers",
+                "BigBirdPegasusModel LEDModel LongT5EncoderModel LongT5Model LongformerModel PegasusXModel "
+                "ReformerModel",
+            ),
         ),
         "attends within windows, blocks or buckets of tokens and keeps only those parts of its matrix, so A over all "
         "tokens cannot be shown: take a model with full attention",
     ),
     Refusal(
         (
-            "timm.CrossVit",
-            "timm.TNT",
-            "transformers.BridgeTowerModel",
-            "transformers.LiltModel",
-            "transformers.LukeModel",
-            "transformers.LxmertModel",
-            "transformers.XLNetModel",
+            *of("timm", "CrossVit TNT"),
+            *of("transformers", "BridgeTowerModel LiltModel LukeModel LxmertModel XLNetModel"),
         ),
         "carries two streams of tokens (words beside entities, layout, pictures or words to predict; large patches "
         "beside small ones), so a layer has no one input and output",
@@ -155,12 +109,7 @@ REFUSED: tuple[Refusal, ...] = (
         "the BERT that it is made after",
     ),
     Refusal(
-        (
-            "transformers.FastSpeech2ConformerModel",
-            "transformers.ParakeetEncoder",
-            "transformers.Wav2Vec2BertModel",
-            "transformers.Wav2Vec2ConformerModel",
-        ),
+        of("transformers", "FastSpeech2ConformerModel ParakeetEncoder Wav2Vec2BertModel Wav2Vec2ConformerModel"),
         "is a Conformer: a layer has two halved MLPs and a convolution beside its attention, so pre + attn = mid and "
         "mid + mlp = post do not hold",
     ),
@@ -171,10 +120,8 @@ REFUSED: tuple[Refusal, ...] = (
     ),
     Refusal(
         (
-            "timm.VisionTransformerSAM",
-            "transformers.SamModel",
-            "transformers.SamVisionModel",
-            "transformers.VitDetModel",
+            *of("timm", "VisionTransformerSAM"),
+            *of("transformers", "SamModel SamVisionModel VitDetModel"),
         ),
         "keeps its tokens on a grid and attends within windows in most layers, so A over all tokens does not exist",
     ),
