@@ -70,6 +70,9 @@ def command(
                 return options.open_model(reference, None, False, None, device, dtype)
 
             done.append(tracked(reference, step, load, measure, settings, out.with_suffix(".results")))
+    if not done:  # stopped before the first was finished
+        stopped.leave()
+        return
     check_alike(done)
     name = done[0].measurement.about.model.class_name
     write_result(out, track_page(done, f"{name} over its training", options.command_line()))
