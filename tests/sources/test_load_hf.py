@@ -143,6 +143,13 @@ def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
         load_model(f"hf:{tmp_path}")
 
 
+def test_architectures_that_are_no_list_are_refused(bert: Path) -> None:
+    config = json.loads((bert / "config.json").read_text()) | {"architectures": 7}
+    (bert / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="expected architectures as a list of names, got 7"):
+        load_model(f"hf:{bert}")
+
+
 def test_a_configuration_that_names_no_class_gives_the_backbone(tmp_path: Path) -> None:
     hf("Bert", **TEXT)().config.save_pretrained(tmp_path)  # type: ignore[operator, union-attr]
     config = json.loads((tmp_path / "config.json").read_text())

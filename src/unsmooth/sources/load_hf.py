@@ -131,7 +131,10 @@ def _classes(transformers: Any, config: Any, whole: bool) -> list[Any]:
     """The class that wrote the weights, then the bare backbone; of a CLIP or SigLIP pair, the vision tower."""
     if config.model_type in _VISION_TOWERS and not whole:
         return [getattr(transformers, _VISION_TOWERS[config.model_type])]
-    named = (getattr(transformers, str(architecture), None) for architecture in config.architectures or ())
+    architectures = config.architectures or ()
+    if not isinstance(architectures, list | tuple):
+        raise CheckpointError(f"config.json: expected architectures as a list of names, got {architectures!r}: mend it")
+    named = (getattr(transformers, str(architecture), None) for architecture in architectures)
     models = [make for make in named if isinstance(make, type) and issubclass(make, transformers.PreTrainedModel)]
     return [*models, transformers.AutoModel]
 
