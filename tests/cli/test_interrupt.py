@@ -28,7 +28,7 @@ raise RuntimeError("half loaded")
 def test_ctrl_c_while_libraries_load_ends_quietly(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(SLOW)
     process = subprocess.Popen(
-        [sys.executable, "-m", "unsmooth.cli", "measure", "--help"],
+        [sys.executable, "-m", "unsmooth.cli", "measure", "zoo:any", "--data", "bundled"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SOURCE)])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -20,6 +20,8 @@ def main() -> None:
 
     from unsmooth.cli.app import app
 
+    if sys.argv[1:] and not {"--help", "--version"} & {*sys.argv}:  # which answer at once
+        import torch  # noqa: F401
     signal.signal(signal.SIGINT, before)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {visible(str(message))}\n"
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is half done is cleared away
