@@ -1,9 +1,10 @@
-"""`edit`: move the eigenvalues of a trained model's H without training, by the smallest change, and undo it exactly.
+"""`edit`: move the eigenvalues of a trained model's H without training, by a small change, and undo it exactly.
 
 Only W_proj changes. With Q an orthonormal basis of W_V's columns, `W = W_V W_proj` has the non-zero eigenvalues of
 `S = Qᵀ W Q`, a matrix of the head's own size. In a real Schur form `S = U T Uᵀ` the eigenvalues stand on T's diagonal
 (pairs in blocks of two), so moving the diagonal alone moves them exactly, and `‖ΔH‖_F = ‖Δλ‖₂` where they are shifted
-or bounded: along eigenvectors the change would be larger by up to their condition number. Constants stay as they are
+or bounded: the smallest change there is where S is symmetric (Hoffman and Wielandt), and in general a small one: along
+eigenvectors it would be larger by up to their condition number. Constants stay as they are
 (b_proj takes up what changes of b_v W_proj).
 """
 
@@ -204,7 +205,7 @@ def _out_scale(layer: LayerView, weights: HeadWeights, folded: bool) -> Tensor:
 
 
 def _change(w_v: Float[Tensor, "dim key"], w_proj: Float[Tensor, "key dim"], act: Any) -> Float[Tensor, "key dim"]:
-    """ΔW_proj that moves the non-zero eigenvalues of `W_V W_proj` as `act` says, with the smallest ‖W_V ΔW_proj‖."""
+    """ΔW_proj that moves the non-zero eigenvalues of `W_V W_proj` as `act` says, on the diagonal of a Schur form."""
     u, size, v = torch.linalg.svd(w_v, full_matrices=False)
     rank = int((size > size.max() * w_v.shape[0] * torch.finfo(torch.float64).eps).sum())
     q, size, v = u[:, :rank], size[:rank], v[:rank]
