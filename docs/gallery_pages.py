@@ -82,8 +82,10 @@ def save(name: str, subject: Subject) -> Path:
     """The three results in one small file."""
     assert subject.explanation is not None
     assert subject.tokens is not None
+    kept = subject.measurement.per_sample
+    per_sample = {} if kept is None else {"per_sample": kept.ordered(subject.measurement.cells).to_json()}
     parts = {
-        "measurement": subject.measurement.to_json(),
+        "measurement": subject.measurement.to_json() | per_sample,  # what the page's tests over samples need
         "explanation": subject.explanation.to_json(),
         "tokens": thinned(subject.tokens).to_json(),
     }
