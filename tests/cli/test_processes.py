@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import free_port, run_twice
 
 import unsmooth
 from unsmooth.cli.app import app
 
 transformers = pytest.importorskip("transformers")
-COMMANDS = """
-import sys
-from unsmooth.cli.app import app
-for words in sys.argv[1].split(";"):
-    app(words.split(), standalone_mode=False)
-"""
 
 
 def started(folder: Path, commands: list[str], size: int) -> None:
-    """The commands one after the other in each of `size` processes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    workers = []
-    for rank in range(size):
-        own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": ""}
-        command = [sys.executable, "-c", COMMANDS, ";".join(commands)]
-        workers.append(subprocess.Popen(command, env=own, cwd=folder, stderr=subprocess.PIPE, text=True))
-    for worker in workers:
-        _, said = worker.communicate(timeout=600)
-        assert worker.returncode == 0, said
+    """The commands one after the other in each of `size` processes; the first error of one ends all."""
+    run_twice(_commands, free_port(), folder, commands, size, processes=size)
+
+
+def _commands(rank: int, port: str, folder: Path, commands: list[str], size: int) -> None:
+    launched = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {key: str(value) for key, value in launched.items()} | {"CUDA_VISIBLE_DEVICES": ""}
+    torch.set_num_threads(1)
+    os.chdir(folder)
+    for words in commands:
+        app(words.split(), standalone_mode=False)
 
 
 def test_two_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +44,7 @@ def test_two_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest
     assert two.about.data == one.about.data
     for cell, moments in one.cells.items():
         assert two.cells[cell].count == moments.count
-        assert two.cells[cell].mean == pytest.approx(moments.mean, rel=1e-9)
+        assert two.cells[cell].mean == pytest.approx(moments.mean, rel=1e-5)  # float32 in other batches
     assert one.per_sample is not None
     assert two.per_sample is not None
     assert sorted(one.per_sample.keys) == sorted(two.per_sample.keys)
@@ -63,5 +53,5 @@ def test_two_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest
         rows, others = (getattr(e, frame)() for e in (one, two))
         assert rows["input"].tolist() == others["input"].tolist()
         assert rows["layer"].tolist() == others["layer"].tolist()
-    assert two.frame()["exponent"].tolist() == pytest.approx(one.frame()["exponent"].tolist(), rel=1e-6)
+    assert two.frame()["exponent"].tolist() == pytest.approx(one.frame()["exponent"].tolist(), rel=1e-4, abs=1e-5)
     assert two.about.data == one.about.data

@@ -231,5 +231,5 @@ def test_accelerate(tmp_path: Path) -> None:
     model = accelerate.disk_offload(llama(), tmp_path, execution_device=torch.device("cpu"))
     found = unsmooth.measure(model, [IDS])
     assert {c: m.mean for c, m in found.cells.items()} == {c: m.mean for c, m in expected.cells.items()}
-    with pytest.raises(WeightsError, match="is on the meta device, without values"):
-        unsmooth.explain(model, [IDS])
+    explained, offloaded = (unsmooth.explain(each, [IDS]).frame()["exponent"] for each in (llama(), model))
+    assert offloaded.tolist() == pytest.approx(explained.tolist(), rel=1e-6)
