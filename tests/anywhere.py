@@ -18,10 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NUMERICAL = ("tests/metrics", "tests/theory", "tests/analysis", "tests/control", "tests/test_doctests.py")
 ONE = {"OMP_NUM_THREADS": "1"}
+PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}  # more threads than cores must not spin
 ROWS: dict[str, dict[str, str]] = {
     "threads=1": ONE,
-    "threads=2": {"OMP_NUM_THREADS": "2"},
-    "threads=5": {"OMP_NUM_THREADS": "5"},
+    "threads=2": {"OMP_NUM_THREADS": "2", **PATIENT},
+    "threads=5": {"OMP_NUM_THREADS": "5", **PATIENT},
     "aten=default": {**ONE, "ATEN_CPU_CAPABILITY": "default"},
     "aten=avx2": {**ONE, "ATEN_CPU_CAPABILITY": "avx2"},
     "mkl=compatible": {**ONE, "MKL_CBWR": "COMPATIBLE"},
@@ -33,7 +34,18 @@ ROWS: dict[str, dict[str, str]] = {
 def run(name: str, arguments: list[str]) -> tuple[int, str]:
     """One row: pytest's exit code and its last line; failures are printed."""
     environment = {k: v for k, v in os.environ.items() if k not in {key for row in ROWS.values() for key in row}}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *(arguments or NUMERICAL)]
+    workers = max(1, (os.cpu_count() or 1) // int(ROWS[name]["OMP_NUM_THREADS"]))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        str(workers),
+        "--dist",
+        "worksteal",
+        *(arguments or NUMERICAL),
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environment | ROWS[name], capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         if re.match(r"(FAILED|ERROR)", line):
