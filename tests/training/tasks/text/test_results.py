@@ -100,7 +100,9 @@ def test_one_command_leaves_everything_but_the_weights(
 
 
 def test_a_time_that_is_short_takes_seeds_then_tasks(folder: Path, tiny: TextRecipe, tasks: Path) -> None:
-    done = live(folder, tiny, "--superglue", str(tasks), "--superglue-budget", "0.001s")
+    done = live(
+        folder, tiny, "--superglue", str(tasks), "--superglue-budget", "0.000001s"
+    )  # over before the first task is read
     assert done.exit_code == 0, done.output
     scores = SuperGlue.load(folder / "results" / "small-text-plain" / "superglue.json")
     assert scores.scores == {}
