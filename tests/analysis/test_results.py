@@ -115,6 +115,14 @@ def test_what_a_result_says_of_itself_cannot_be_changed_by_accident() -> None:
         about.model.layers = 3  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("make", [unsmooth.measure, unsmooth.explain, unsmooth.attribute])
+def test_two_results_are_one_only_where_they_are_the_same_object(make: Any) -> None:
+    one, two = (make(vit(), [images()]) for _ in range(2))
+    assert one == one
+    assert one != two
+    assert len({one, two}) == 2
+
+
 def test_merging_adds_up_the_batches() -> None:
     model, data = vit(), images(3)
     whole, parts = unsmooth.measure(model, data), [unsmooth.measure(model, data[:1]), unsmooth.measure(model, data[1:])]

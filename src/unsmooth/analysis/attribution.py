@@ -196,7 +196,7 @@ class TokenSums:
         return rows
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)  # two results are compared by `compare`; == asks whether they are one object
 class Attribution:
     """Shares of all parts by token policy, and of the tokens that they are written to.
 

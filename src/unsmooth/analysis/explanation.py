@@ -70,7 +70,7 @@ class ExplainSettings:
     tokens: tuple[str, ...] = (ALL_TOKENS,)
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)  # two results are compared by `compare`; == asks whether they are one object
 class Explanation:
     """Rows per layer and input, per head and input, per layer and head (weights only), and the eigenvalues of H."""
 

@@ -59,7 +59,7 @@ class MeasureSettings:
     points: tuple[str, ...]
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)  # two results are compared by `compare`; == asks whether they are one object
 class Measurement:
     """Means over samples at every point, with their definitions and their origin.
 
