@@ -40,6 +40,12 @@ def test_json_is_all_that_is_printed(cli: Callable[..., Any]) -> None:
     assert {c["point"] for c in found["cells"]} == {"embed", "blocks.0.attn", "blocks.1.attn"}
 
 
+def test_more_samples_than_a_machine_counts_are_all_there_are(cli: Callable[..., Any]) -> None:
+    huge = str(10**30)
+    shown = cli("measure", *TINY, "--data", "bundled", "--samples", huge, "--batch-size", huge).stdout
+    assert "\n8 samples;" in shown
+
+
 def test_one_sample_has_no_deviation_and_the_tables_show_none(cli: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "run.json"
     shown = cli("measure", *TINY, "--data", "bundled", "--limit", "1", "--out", out).stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def open_data(
             samples = lambda: cut(records.texts(source), loaded, max_length)  # noqa: E731
 
     def make() -> Iterator[Batch]:
-        stream = itertools.islice(samples(), limit)
+        stream = itertools.islice(samples(), None if limit is None else min(limit, sys.maxsize))
         first = next(stream, None)
         if first is None:
             window = f"a window of {max_length} tokens (or whole_records)" if total is None else "one record"
@@ -106,7 +107,7 @@ def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterato
 
 def _collate(samples: Iterable[Any], batch_size: int, loaded: LoadedModel) -> Iterator[Batch]:
     samples = iter(samples)
-    while chunk := list(itertools.islice(samples, batch_size)):
+    while chunk := list(itertools.islice(samples, min(batch_size, sys.maxsize))):
         if isinstance(chunk[0], Tensor):
             yield torch.stack(chunk)
         else:
