@@ -1,10 +1,10 @@
 """ViT-S at 224 px: the step alone, fed from JPEG files, and a loop like timm's train.py on the same files, in one run.
 
     python -m benchmarks.train_imagenet                    # CPU: 32 px, 2 layers, to see that it works
-    python -m benchmarks.train_imagenet --device cuda      # the recipe imagenet, 2,048 files of 500 × 375; 120 s
+    python -m benchmarks.train_imagenet --device cuda      # the recipe imagenet, 2,048 files of 500 × 375; 100 s
 
-Also how many images a second the workers alone decode, and how many torchvision decodes on the GPU: what limits
-training is the smaller of them and the step. Targets on one H200 (16 cores): ≥ 8,000 images/s of the step alone, ≥ 2×
+Also how many images a second the workers alone decode, how many torchvision decodes on the GPU, and how long a batch's
+augmentation takes: what limits training is the slower of decoding and the step. Each line is printed when it is known. Targets on one H200 (16 cores): ≥ 8,000 images/s of the step alone, ≥ 2×
 the other loop.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.clock import header, synchronize
+from benchmarks.clock import header, synchronize, take_turns
 from unsmooth.control import parameter_groups
 from unsmooth.training import Speed, Trainer
 from unsmooth.training.engine.step import autocast
@@ -54,22 +54,32 @@ def write_pictures(folder: Path, count: int, size: tuple[int, int]) -> None:
     print(f"files of {np.mean([len(b) for b in blobs]) / 1e3:.0f} kB", flush=True)
 
 
-def ours(recipe: ImageRecipe, folder: Path, device: torch.device, chunks: int) -> tuple[float, float]:
-    """Images a second of the step alone (the same images again and again) and fed; the first chunk compiles."""
+def ours(recipe: ImageRecipe, folder: Path, device: torch.device, chunks: int) -> Iterator[float]:
+    """Images a second of the step alone (the same images again and again), then fed; the first chunk compiles."""
     images, test = open_encoded(folder, "train"), open_encoded(folder, "test")
     task = StreamTask(recipe, build_model(recipe, 0).to(device), images, test)
     trainer, stream = Trainer(task, Speed()), task.stream(0)
     rows, rates = next(stream), task.rates(10_000)[: task.chunk]
+    start = time.perf_counter()
     float(trainer.run_chunk(rows, rates, seed=0))
-    found = []
+    print(f"compiled in {time.perf_counter() - start:.0f} s", flush=True)
     for alone in (True, False):
         start = time.perf_counter()
         for number in range(chunks):
             loss = trainer.run_chunk(rows, rates, seed=number)
             rows = rows if alone else next(stream)
             float(loss)
-        found.append(chunks * task.chunk * recipe.batch_size / (time.perf_counter() - start))
-    return found[0], found[1]
+        yield chunks * task.chunk * recipe.batch_size / (time.perf_counter() - start)
+
+
+def augmented(recipe: ImageRecipe, folder: Path, device: torch.device, rounds: int = 10) -> float:
+    """Milliseconds that preparing one decoded batch takes with the device to itself."""
+    images, test = open_encoded(folder, "train"), open_encoded(folder, "test")
+    task = StreamTask(recipe, build_model(recipe, 0).to(device), images, test, workers=0)
+    part = task.steps[0]
+    rows = {name: t.to(device) for name, t in part.items() if name != "unreadable"}
+    prepare = torch.compile(task.prepare, dynamic=False, fullgraph=True) if device.type == "cuda" else task.prepare
+    return 1e3 * take_turns({"prepare": lambda: prepare(rows)}, rounds, device)["prepare"]
 
 
 def decoded(recipe: ImageRecipe, folder: Path, device: torch.device, steps: int) -> float:
@@ -146,14 +156,18 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_pictures(folder, 2048 if cuda else 64, (500, 375) if cuda else (100, 75))
-        alone, fed = ours(recipe, folder, device, options.chunks)
-        print(f"step alone: {alone:,.0f} images/s; fed from JPEG files: {fed:,.0f}", flush=True)
+        rates = ours(recipe, folder, device, options.chunks)
+        alone = next(rates)
+        print(f"step alone: {alone:,.0f} images/s, {1e3 * recipe.batch_size / alone:.2f} ms a step", flush=True)
+        fed = next(rates)
+        print(f"fed from JPEG files: {fed:,.0f} images/s", flush=True)
         print(f"workers alone: {decoded(recipe, folder, device, 2 * max(1, workers)):,.0f} images/s", flush=True)
         if cuda:
             try:
                 print(f"decoding on the GPU alone: {decoded_on_gpu(folder, device):,.0f} images/s", flush=True)
             except (RuntimeError, ImportError) as error:
                 print(f"decoding on the GPU: not here ({error})", flush=True)
+        print(f"augmentation alone: {augmented(recipe, folder, device):.2f} ms a step", flush=True)
         steps = timm_loop(recipe, folder, device, workers)
         next(steps)
         start = time.perf_counter()

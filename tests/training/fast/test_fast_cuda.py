@@ -13,7 +13,7 @@ from torch import Tensor
 from unsmooth.control import Variant
 from unsmooth.training import Speed, Trainer
 from unsmooth.training.fast.shortcuts import Shortcuts
-from unsmooth.training.tasks.images import ImageRecipe, ImageSet, ImageTask, build_model
+from unsmooth.training.tasks.images import RECIPES, ImageRecipe, ImageSet, ImageTask, build_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -22,14 +22,20 @@ def distance(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("tokens", [5, 64, 65, 257])
-def test_the_kernels_are_as_exact_as_pytorchs(tokens: int) -> None:
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("tokens", [5, 64, 65, 197, 257])
+def test_the_kernels_are_as_exact_as_pytorchs(tokens: int, low: bool) -> None:
+    """Also where all scores of a query are far below zero (`low`): softmax is blind to that, exponentials are not."""
     from torch.nn.functional import scaled_dot_product_attention
 
     from unsmooth.training.fast.attention import attention
 
     torch.manual_seed(0)
-    packed = torch.randn(4, tokens, 3 * 3 * 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    packed = torch.randn(4, tokens, 3 * 3 * 64, device="cuda", dtype=torch.bfloat16)
+    if low:  # scores near −128, where 2^(0 − their log₂-sum) is infinite
+        packed[..., : 3 * 64] += 4
+        packed[..., 3 * 64 : 6 * 64] -= 4
+    packed.requires_grad_()
     weight = torch.randn(4, tokens, 3 * 64, device="cuda", dtype=torch.bfloat16)
 
     def theirs(x: Tensor) -> Tensor:
@@ -115,6 +121,31 @@ def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, fused: bo
     for ours, theirs in zip(found[1], expected[1], strict=True):
         if theirs is not None:
             assert float((ours - theirs).norm()) <= 0.05 * float(theirs.norm()) + 1e-6
+
+
+@pytest.mark.parametrize("variant", ["plain", "sharpening"])
+def test_biases_of_keys_that_have_drifted_far_leave_gradients_as_they_are(variant: str) -> None:
+    """Softmax does not see them, so nothing holds them: all scores may become very low. 65 tokens, no whole tiles."""
+    recipe = RECIPES["tiny-imagenet"].override(["depth=2", "width=128", "heads=2", "batch_size=8", "drop_path=0"])
+    model = Variant.parse(variant).apply(build_model(recipe, 0)).cuda().train()
+    with torch.no_grad():
+        for block in model.blocks:  # type: ignore[union-attr]
+            block.attn.qkv.bias[:128] += 5
+            block.attn.qkv.bias[128:256] -= 5
+    images = torch.randn(8, 3, 64, 64, device="cuda")
+    learned = [p for p in model.parameters() if p.requires_grad]
+
+    def flat(half: bool) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            loss = model(images).float().logsumexp(-1).sum()
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, learned)])
+
+    exact, theirs = flat(half=False), flat(half=True)
+    short = Shortcuts(model, class_token=True, tiled=True, fused=True)
+    assert short.fused
+    with short:
+        ours = flat(half=True)
+    assert distance(ours, exact) < 1.3 * distance(theirs, exact)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks at it
