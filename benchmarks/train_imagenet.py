@@ -4,8 +4,8 @@
     python -m benchmarks.train_imagenet --device cuda      # the recipe imagenet, 2,048 files of 500 × 375; 100 s
 
 Also how many images a second the workers alone decode, how many torchvision decodes on the GPU, and how long a batch's
-augmentation takes: what limits training is the slower of decoding and the step. Each line is printed when it is known. Targets on one H200 (16 cores): ≥ 8,000 images/s of the step alone, ≥ 2×
-the other loop.
+augmentation takes: what limits training is the slower of decoding and the step. Each line is printed when it is known.
+Targets on one H200 (16 cores): ≥ 8,000 images/s of the step alone, ≥ 2× the other loop.
 """
 
 from __future__ import annotations
