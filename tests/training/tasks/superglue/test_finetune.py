@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model
 
 from unsmooth.errors import CheckpointError, DataError, UnknownModelError
@@ -144,8 +145,11 @@ def test_the_model_itself_is_not_changed(folder: Path, loaded: LoadedModel) -> N
 def test_padding_changes_no_logit(loaded: LoadedModel, folder: Path) -> None:
     examples = read_examples(folder, TASKS["COPA"], "val")[:4]
     model = classifier(loaded.model, TASKS["COPA"], 0).eval()
+    ids, mask = encode(examples, loaded.tokenizer, 128)
+    assert ids.shape[-1] == -(-int(mask.sum(-1).max()) // 16) * 16 < 128  # no wider than the longest, in sixteens
+    padding = loaded.tokenizer.pad_token_id
     with torch.no_grad():
-        short, long = (model(*encode(examples, loaded.tokenizer, length)) for length in (60, 100))
+        short, long = model(ids, mask), model(F.pad(ids, (0, 40), value=padding), F.pad(mask, (0, 40)))
     assert torch.allclose(short, long, atol=1e-5)
     assert short.shape == (4, 2)
 

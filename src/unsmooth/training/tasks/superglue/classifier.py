@@ -16,6 +16,7 @@ from unsmooth.training.fast.encoder import FastEncoder
 from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
 
 HEAD, DROPOUT = 1024, 0.1  # the crammed BERT's
+TOGETHER = 16  # tokens, as tensor cores like them
 
 
 class PairClassifier(nn.Module):
@@ -78,16 +79,17 @@ def classifier(model: nn.Module, task: SuperGlueTask, seed: int) -> PairClassifi
 def encode(
     examples: Sequence[Example], tokenizer: Any, length: int
 ) -> tuple[Int64[Tensor, "row choice token"], Bool[Tensor, "row choice token"]]:
-    """Ids and mask of all pairs, cut to `length` (the longer text first) and padded to it: one shape for all."""
+    """Ids and mask of all pairs, cut to `length` (longer text first) and padded to the longest: one shape for all."""
     pairs = [pair for example in examples for pair in example.choices]
     found = tokenizer(
         [a for a, _ in pairs],
         [b for _, b in pairs],
         truncation="longest_first",
         max_length=length,
-        padding="max_length",
+        padding="longest",
+        pad_to_multiple_of=None if length % TOGETHER else TOGETHER,
         return_tensors="pt",
         return_token_type_ids=False,
     )
-    shape = (len(examples), -1, length)
+    shape = (len(examples), -1, found["input_ids"].shape[-1])
     return found["input_ids"].view(shape), found["attention_mask"].bool().view(shape)
