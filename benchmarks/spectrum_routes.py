@@ -2,7 +2,7 @@
 
     python -m benchmarks.spectrum_routes [--device cuda] [--sides 512 1024 2048 4096]
 
-The effective rank follows from log det(I + G/t) at about twenty shifts t (metrics/entropy.py), so a Cholesky factor
+The effective rank follows from log det(I + G/t) at about twenty shifts t (metrics/determinants.py), so that a factor
 twenty times faster than `eigvalsh` is where that route begins to win.
 """
 
