@@ -94,7 +94,7 @@ def test_a_family_that_cannot_be_explained_is_measured_and_says_why(monkeypatch:
     def refuse(*_: object) -> None:
         raise WeightsError("no separable weights")
 
-    monkeypatch.setattr("unsmooth.analysis.explainer.check_attention", refuse)
+    monkeypatch.setattr("unsmooth.analysis.attention_listener.check_attention", refuse)
     subject = analyse(tiny(0), images(2))
     assert subject.explanation is None
     assert "not explained: no separable weights" in build_report([subject])

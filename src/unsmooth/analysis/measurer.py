@@ -6,11 +6,10 @@ import math
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import product
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,7 @@ from unsmooth.analysis.policies import (
     resolve_policies,
 )
 from unsmooth.analysis.special import SpecialTokens
-from unsmooth.analysis.walk import require_hooks, walk
+from unsmooth.analysis.walk import Hooked, Seen, walk
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator, MaskOf
@@ -43,7 +42,7 @@ from unsmooth.metrics.moments import MomentsTable
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.metrics.second_moment import SecondMoment
 from unsmooth.models import hook_points, select_points, split_point, view
-from unsmooth.models.forward import call, each_batch, evaluating
+from unsmooth.models.forward import call, each_batch
 from unsmooth.models.storage import home
 from unsmooth.sources.loaded import LoadedModel
 
@@ -96,7 +95,7 @@ def measure(
     return measurer.result()
 
 
-class Measurer:
+class Measurer(Hooked):
     """`measure`, batch by batch: enter, `update` with each batch, leave, take the `result`."""
 
     def __init__(
@@ -151,25 +150,14 @@ class Measurer:
         self._size = 0  # of the batch
         self._began = 0.0
         self._masks: dict[str, MaskOf | None] = {}
-        self._stack: ExitStack | None = None
         self._listening = False  # to the forward passes of `update`, no others
         self._kinds = TokenKinds()
         self._same_as: dict[str, str] = {}
         self._previous: Seen | None = None
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(evaluating(self.view.model))
-            stack.enter_context(hook_points(self.view, self.points, self._on_point))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._previous = None
-        hooks, self._stack = require_hooks(self, self._stack), None
-        hooks.__exit__(kind, error, trace)
+    def hooks(self) -> Iterable[AbstractContextManager[Any]]:
+        """On every point that is measured."""
+        yield hook_points(self.view, self.points, self._on_point)
 
     def update(self, batch: Any) -> None:
         """One forward pass, and its samples added to every accumulator (all of them, or none)."""
@@ -177,7 +165,7 @@ class Measurer:
 
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
-        require_hooks(self, self._stack)
+        self.require_hooks()
         v = self.view
         self._kinds = TokenKinds.of_batch(
             inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures
@@ -341,23 +329,3 @@ class Measurer:
             changes=dict(READINGS),
         )
         return MeasureSettings(names, self.policies, self.points), definitions
-
-
-class Seen(NamedTuple):
-    """A tensor as it was at a point. The reference keeps its memory from being reused."""
-
-    point: str
-    x: Tensor
-    version: int | None
-
-    @classmethod
-    def now(cls, point: str, x: Tensor) -> Seen:
-        """Of this moment; tensors of inference mode do not count what is written to them."""
-        return cls(point, x, None if x.is_inference() else x._version)
-
-    def is_still(self, x: Tensor) -> bool:
-        """Whether `x` is the same memory, and nothing was added to it in place since."""
-        same = x is self.x or (
-            x.data_ptr() == self.x.data_ptr() and x.shape == self.x.shape and x.stride() == self.x.stride()
-        )
-        return same and self.version is not None and x._version == self.version

@@ -15,14 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.analysis.attribution import KINDS, NEARLY_ALL, Attribution, Part, parts_of
+from unsmooth.analysis.attention_listener import counted
+from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.attributor import Attributor
-from unsmooth.analysis.explainer import kept_tokens
 from unsmooth.analysis.policies import token_mask
+from unsmooth.analysis.shares import KINDS, NEARLY_ALL, Part, parts_of
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.metrics.moments import Moments
-from unsmooth.models import ModelView, capture_attention, hook_points, replace_points
-from unsmooth.models.forward import call, evaluating, lengthened, pictures_follow, to_model
+from unsmooth.models import capture_attention, hook_points, replace_points
+from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.theory.divisia import Mask, State
 
 MODES = {
@@ -52,7 +53,7 @@ def total_effects(
     late: list[str] = []
     for batch in batches:
         whole = end_ratio(attributor, batch, policy)
-        padded = kept_tokens(to_model(batch, attributor.view.model), attributor.view) is not None
+        padded = attributor.tokens_of(to_model(batch, attributor.view.model)).mask is not None
         for (part, _, place), moments in zip(asked, effects, strict=True):
             if place is not None and padded:
                 continue  # positions count tokens, not padding
@@ -85,13 +86,13 @@ def end_ratio(attributor: Attributor, batch: Any, policy: str = "all") -> Float[
     """ln HFC/LFC of every input after the last block."""
     v = attributor.view
     inputs = to_model(batch, v.model)
-    kinds, mask, found = attributor.kinds(inputs), kept_tokens(inputs, v), []
+    tokens, last, found = attributor.tokens_of(inputs), len(v.layers) - 1, []
 
     def see(point: str, x: Tensor) -> None:
-        masks = [m for m in (_as_long(mask, x, v, inputs), token_mask(policy, x, kinds)) if m is not None]
-        found.append(State.of(x, torch.stack([m.to(x.device) for m in masks]).all(0) if masks else None).ratio.cpu())
+        kept = counted(policy, [tokens.kept(x, last), token_mask(policy, x, tokens.kinds)], x, last)
+        found.append(State.of(x, kept).ratio.cpu())
 
-    with evaluating(v.model), hook_points(v, [f"blocks.{len(v.layers) - 1}.post"], see):
+    with evaluating(v.model), hook_points(v, [f"blocks.{last}.post"], see):
         call(v.model, inputs)
     return found[0]
 
@@ -103,8 +104,7 @@ def removed(
     """Forward passes on this batch without a part; with `positions`, without what it writes to those tokens only."""
     v = attributor.view
     point = f"blocks.{part.layer}.{'mlp' if part.kind == 'mlp' else 'attn'}"
-    inputs = to_model(batch, v.model)
-    given = kept_tokens(inputs, v)
+    tokens = attributor.tokens_of(to_model(batch, v.model))
     seen: dict[str, Tensor] = {}
 
     def replace(name: str, x: Tensor) -> Tensor | None:
@@ -116,7 +116,7 @@ def removed(
                 f"{v.family.name} shows its attention matrices after what they made was added: heads and mean paths "
                 "cannot be taken out of its forward pass, MLPs can"
             )
-        mask = _as_long(given, x, v, inputs)
+        mask = tokens.kept(x, part.layer)
         taken = x if part.kind == "mlp" else attributor.written(part, x, seen, mask)
         left = _mean_of(taken, mask) if mode == "mean" else torch.zeros_like(taken)
         if positions is None:
@@ -135,13 +135,6 @@ def removed(
         replace_points(v, points, replace),
     ):
         yield
-
-
-def _as_long(mask: Mask, x: Tensor, v: ModelView, inputs: Any) -> Mask:
-    """A mask of text for features that hold a picture's tokens too."""
-    if mask is not None and v.family.pictures is not None and pictures_follow(inputs):
-        return lengthened(mask, x.shape[1], True)
-    return mask
 
 
 def _mean_of(x: Tensor, mask: Mask) -> Tensor:

@@ -7,12 +7,11 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
-from unsmooth.analysis.walk import walk
+from unsmooth.analysis.walk import Hooked, walk
 from unsmooth.errors import CheckpointError, FeatureError
 from unsmooth.models import hook_points, view
-from unsmooth.models.forward import evaluating, padding_of
+from unsmooth.models.forward import padding_of
 from unsmooth.sources.files import write_result
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.sources.plain import from_plain, to_plain
@@ -122,7 +121,7 @@ class _File:
     picture: str | None = None
 
 
-class TokenViewer:
+class TokenViewer(Hooked):
     """Listens to one forward pass: enter, `update` with a batch, leave, take the `result`."""
 
     def __init__(
@@ -138,19 +137,10 @@ class TokenViewer:
         self._kept: Tensor | None = None
         self._listening = False
         self._found: TokenView | None = None
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(evaluating(self.view.model))
-            stack.enter_context(hook_points(self.view, self.points, self._on_point))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def hooks(self) -> Iterable[AbstractContextManager[Any]]:
+        """On the stream between blocks."""
+        yield hook_points(self.view, self.points, self._on_point)
 
     def update(self, batch: Any) -> None:
         """One forward pass."""
@@ -158,6 +148,7 @@ class TokenViewer:
 
     def before(self, inputs: Any) -> None:
         """Which tokens of the example are no padding."""
+        self.require_hooks()
         self._listening = True
         padding = padding_of(inputs, self.view.prefix_tokens, self.view.model)
         self._kept = None if padding is None else ~padding[min(self.example, len(padding) - 1)]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
 
-from torch import nn
+from torch import Tensor, nn
 
 from unsmooth.errors import UnsmoothError
-from unsmooth.models.forward import call, to_model
+from unsmooth.models import ModelView
+from unsmooth.models.forward import call, evaluating, to_model
 
 
 class Listener(Protocol):
-    """What a forward pass can be shared by: Measurer, Explainer, TokenViewer. Their hooks are there meanwhile."""
+    """What a forward pass can be shared by; its hooks are there meanwhile."""
 
     def before(self, inputs: Any) -> None:
         """The model is about to run on these inputs."""
@@ -40,9 +42,58 @@ def walk(model: nn.Module, batch: Any, listeners: Sequence[Listener]) -> None:
         raise
 
 
-def require_hooks(listener: Listener, hooks: ExitStack | None) -> ExitStack:
-    """The hooks of a listener that was entered; an error outside its `with`, where a forward pass would be missed."""
-    if hooks is None:
-        name = type(listener).__name__
-        raise UnsmoothError(f"{name} listens inside its `with` only: with {name}(model) as m: m.update(batch)")
-    return hooks
+class Hooked:
+    """A listener whose hooks are in the model inside its `with`, and the model evaluates meanwhile."""
+
+    view: ModelView
+    _stack: ExitStack | None = None
+
+    def hooks(self) -> Iterable[AbstractContextManager[Any]]:
+        """What listens, not yet entered."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Forget what a forward pass left that did not come to its end."""
+        raise NotImplementedError
+
+    def require_hooks(self) -> ExitStack:
+        """Those of a listener that was entered; an error outside its `with`, where a forward pass would be missed."""
+        if self._stack is None:
+            name = type(self).__name__
+            raise UnsmoothError(f"{name} listens inside its `with` only: with {name}(model) as m: m.update(batch)")
+        return self._stack
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(evaluating(self.view.model))
+            for hook in self.hooks():
+                stack.enter_context(hook)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abandon()
+        hooks, self._stack = self.require_hooks(), None
+        hooks.__exit__(kind, error, trace)
+
+
+class Seen(NamedTuple):
+    """A tensor as it was at a point. The reference keeps its memory from being reused."""
+
+    point: str
+    x: Tensor
+    version: int | None
+
+    @classmethod
+    def now(cls, point: str, x: Tensor) -> Seen:
+        """Of this moment; tensors of inference mode do not count what is written to them."""
+        return cls(point, x, None if x.is_inference() else x._version)
+
+    def is_still(self, x: Tensor) -> bool:
+        """Whether `x` is the same memory, and nothing was added to it in place since."""
+        same = x is self.x or (
+            x.data_ptr() == self.x.data_ptr() and x.shape == self.x.shape and x.stride() == self.x.stride()
+        )
+        return same and self.version is not None and x._version == self.version

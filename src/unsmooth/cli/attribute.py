@@ -188,6 +188,6 @@ def named_kind(kind: str) -> str:
     >>> named_kind("mlp")
     'MLP'
     """
-    from unsmooth.analysis.attribution import NAMES
+    from unsmooth.analysis.shares import NAMES
 
     return NAMES[kind]

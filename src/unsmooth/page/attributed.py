@@ -6,7 +6,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
-from unsmooth.analysis.attribution import NAMES
+from unsmooth.analysis.shares import NAMES
 from unsmooth.figures.by_part import parts
 from unsmooth.figures.text import signed_text
 from unsmooth.page.controls import segmented, shown_when, toolbar

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unsmooth.analysis.attribution import KINDS, NAMES, NEARLY_ALL, Part, parts_of
+from unsmooth.analysis.shares import KINDS, NAMES, NEARLY_ALL, Part, parts_of
 from unsmooth.figures.by_part import part_table
 from unsmooth.page.encode import numbers
 from unsmooth.page.outliers import WITHOUT

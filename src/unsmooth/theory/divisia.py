@@ -18,6 +18,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from unsmooth.theory.folding import Folded, output_statistics, statistics
+from unsmooth.theory.stochastic import widened
+
 Mask = Bool[Tensor, "batch token"] | None
 
 
@@ -136,3 +139,25 @@ def spectral_side(
     values, vectors = torch.linalg.eig((w_proj.double() @ w_v.double()).cpu())
     chosen = vectors * (values.real < 0)[:, None, :]
     return torch.linalg.solve(vectors.mT, chosen.mT).mT.real
+
+
+def heads_on_deviations(
+    folded: Folded, x: Float[Tensor, "batch token dim"], a: Float[Tensor, "batch head token token"], kept: Mask
+) -> Float[Tensor, "batch head token key"]:
+    """`A_h (Z − 1z̄) W_V^h` of every head; constants (norm bias, b_v) cancel in the deviations."""
+    dtype = folded.w_v.dtype
+    heads, dim, key = folded.w_v.shape
+    x, a = x.to(dtype), widened(a, kept).to(dtype)
+    if kept is not None:
+        x = torch.where(kept[..., None], x, 0)
+        a = torch.where(kept[:, None, :, None], a, 0)
+    d = statistics(folded.norm, x)
+    values = (x * d[..., None]) @ folded.w_v.transpose(0, 1).reshape(dim, heads * key)
+    if kept is None:
+        values = values - values.mean(-2, keepdim=True)
+    else:
+        mean = (values * kept[..., None]).sum(-2, keepdim=True) / kept.sum(-1)[:, None, None]
+        values = (values - mean) * kept[..., None]
+    mixed = a @ values.unflatten(-1, (heads, key)).transpose(1, 2)
+    d_out = output_statistics(x, a, folded, d)
+    return mixed if d_out is None else mixed * d_out[:, None, :, None]

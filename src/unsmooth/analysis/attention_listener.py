@@ -1,0 +1,156 @@
+"""What explaining and attributing share: they listen to the stream and to every attention matrix of a few inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, Settings, module_of
+from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies
+from unsmooth.analysis.special import SpecialTokens
+from unsmooth.analysis.walk import Hooked, walk
+from unsmooth.errors import FeatureError, WeightsError
+from unsmooth.models import ModelView, check_attention, view
+from unsmooth.models.forward import lengthened, padding_of, pictures_follow, to_model
+from unsmooth.models.taps import candidates
+from unsmooth.sources.loaded import LoadedModel
+from unsmooth.theory.divisia import Mask
+
+
+@dataclass(frozen=True)
+class BatchTokens:
+    """Which positions of a batch hold tokens (padding is left out under every policy), and of what kind they are."""
+
+    kinds: TokenKinds
+    mask: Mask = None  # None: no padding
+    pictures: bool = False  # the tokens of a picture follow those of the text
+
+    def kept(self, x: Float[Tensor, "batch token dim"], index: int) -> Mask:
+        """The mask of a layer's features: of their length, on their device."""
+        if self.mask is None:
+            return None
+        mask = self.mask.to(x.device)  # layers may be spread over devices
+        mask = lengthened(mask, x.shape[1], True) if self.pictures else mask
+        if mask.shape != x.shape[:2]:
+            raise FeatureError(
+                f"the inputs describe {tuple(mask.shape)} (batch, token) positions but blocks.{index}.pre has "
+                f"{tuple(x.shape[:2])}: padding cannot be told apart; give inputs of one length, without a mask"
+            )
+        return mask
+
+
+def counted(
+    policy: str, masks: Iterable[Mask], x: Float[Tensor, "batch token dim"], index: int
+) -> Bool[Tensor, "batch token"] | None:
+    """The tokens that every mask keeps, two at least; None: all of them."""
+    given = [mask.to(x.device) for mask in masks if mask is not None]
+    found = torch.stack(given).all(0) if given else None
+    if (x.shape[1] if found is None else int(found.sum(-1).min())) < 2:
+        raise FeatureError(
+            f"token policy {policy!r} leaves fewer than two tokens of an input at blocks.{index}.pre: there is no "
+            "high-frequency part; use tokens='all', or longer inputs"
+        )
+    return found
+
+
+class AttentionListener(Hooked):
+    """Enter, `update` with each batch, leave, take the `result`.
+
+    With `most`, only so many inputs count, whatever the batches hold beside them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | LoadedModel,
+        tokens: str | Sequence[str],
+        special_ids: Iterable[int] | None,
+        tokenizer: Any,
+        most: int | None,
+        origin: Origin | None,
+    ) -> None:
+        self.view = view(module_of(model))
+        self.origin = origin or Origin.of(model)
+        self.policies = resolve_policies(tokens)
+        self.most = most
+        self.inputs = self.batches = 0
+        self.checked = False  # whether weights and matrices reproduce the attention's own output
+        self._special = SpecialTokens.find(model, special_ids, tokenizer)
+        _check_rows_sum(self.view)
+
+    def update(self, batch: Any) -> None:
+        """One forward pass, all of whose inputs are taken in, or none.
+
+        Before the first one, one input more: do weights and matrices reproduce the attention's own output?
+        """
+        self.check(batch)
+        try:
+            self.listen(batch)
+        except FeatureError as error:
+            raise FeatureError(f"{error} (batch {self.batches})") from None
+
+    def listen(self, batch: Any) -> None:
+        """The forward pass."""
+        walk(self.view.model, batch, [self])
+
+    def check(self, batch: Any) -> None:
+        """Before the first batch: WeightsError unless weights and matrices reproduce the attention's own output."""
+        if not self.checked:
+            check_attention(self.view, _first_input(to_model(batch, self.view.model), self.view))
+            self.checked = True
+
+    def left(self) -> int | None:
+        """How many inputs are still wanted; None for all."""
+        return None if self.most is None else self.most - self.inputs
+
+    def tokens_of(self, inputs: Any) -> BatchTokens:
+        """What is known about the positions of the inputs that are wanted."""
+        v = self.view
+        kinds = TokenKinds.of_batch(
+            inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures
+        )
+        if "content" in self.policies and kinds.text:
+            self._special.check(kinds, v.causal)
+        padding = padding_of(inputs, v.prefix_tokens, v.model)
+        mask = None if padding is None or not bool(padding.any()) else ~padding[: self.left()]
+        return BatchTokens(kinds.first(self.left()), mask, v.family.pictures is not None and pictures_follow(inputs))
+
+    def about(self, settings: Settings, columns: Mapping[str, str]) -> About[Settings]:
+        """The stamp on a result that is made now."""
+        definitions = Definitions(columns=dict(columns), tokens={p: POLICIES[p] for p in self.policies})
+        counts = DataFacts(batches=self.batches, inputs=self.inputs)
+        return About.of(self.view, settings, definitions, counts, self.origin)
+
+    def before(self, inputs: Any) -> None:
+        """Look at the inputs of the forward pass that comes now."""
+        raise NotImplementedError
+
+    def after(self, batch: Any, inputs: Any) -> None:
+        """Take in what the forward pass left."""
+        raise NotImplementedError
+
+
+def _check_rows_sum(v: ModelView) -> None:
+    """Before any forward pass: no part of the attention goes to a sink, and no map across heads follows the softmax."""
+    for layer in v.layers:
+        if layer.sink:
+            why = " or ".join(candidates(layer.attention_row.sink))
+            raise WeightsError(
+                f"{layer.name} of {v.family.name}: attention rows must sum to 1 (A·1 = 1), and here they do not "
+                f"because of {why}: this model can be measured, not explained"
+            )
+
+
+def _first_input(batch: Any, v: ModelView) -> Any:
+    """The first input of a batch, as a batch; all of it for torch's encoder, whose first axis may be another."""
+    if v.family.batch_first:
+        return batch
+    if isinstance(batch, tuple):
+        return (_first_input(batch[0], v),)
+    if isinstance(batch, Mapping):
+        return {name: x[:1] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
+    return batch[:1] if batch.dim() else batch
