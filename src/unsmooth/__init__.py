@@ -13,6 +13,7 @@ HFC/LFC (their distance from their mean, against the mean's own size), by cosine
     unsmooth.compare(m, other)                         # difference by difference, with intervals
 
     unsmooth.reparametrize(model, "sharpening")        # eigenvalues that cannot smooth; unsmooth.bake undoes the form
+    unsmooth.adapt(model, "sharpening", rank=8)        # fine-tuning that can only sharpen, from where it is
     unsmooth.edit(model, high=0.0)                     # or move those of a trained model; .undo() takes it back
     with unsmooth.watch(model, probe, log=print): ...  # the same numbers while a model trains
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         measure_features,
     )
     from unsmooth.callbacks import Bound, SmoothingAlarm, watch
-    from unsmooth.control import ControlMonitor, Edit, apply_fix, bake, edit, parameter_groups, reparametrize
+    from unsmooth.control import ControlMonitor, Edit, adapt, apply_fix, bake, edit, parameter_groups, reparametrize
     from unsmooth.errors import UnsmoothError
     from unsmooth.metrics import (
         Metric,
@@ -82,6 +83,7 @@ __all__ = [
     "Panel",
     "SmoothingAlarm",
     "UnsmoothError",
+    "adapt",
     "apply_fix",
     "attribute",
     "bake",

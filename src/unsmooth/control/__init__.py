@@ -1,5 +1,6 @@
 """What to do: give H eigenvalues of a chosen sign, train, and turn it back into plain weights."""
 
+from unsmooth.control.adapter import Adapter, adapt, adapter_of
 from unsmooth.control.apply import control_of, reparametrize
 from unsmooth.control.baking import bake
 from unsmooth.control.edit import Edit, edit
@@ -13,12 +14,15 @@ from unsmooth.control.variant import Variant
 
 __all__ = [
     "PEERS",
+    "Adapter",
     "ControlMonitor",
     "ControlReading",
     "Edit",
     "Fit",
     "SpectralControl",
     "Variant",
+    "adapt",
+    "adapter_of",
     "apply_fix",
     "bake",
     "control_of",

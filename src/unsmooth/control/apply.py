@@ -14,8 +14,8 @@ from unsmooth.control.forms import FORMS, get_form
 from unsmooth.control.layers import Controllable, attention_layers, controllable, refuse_tied
 from unsmooth.control.norm_scale import watch_norms
 from unsmooth.control.select import Layers, Mode, select_layers, select_modes
-from unsmooth.control.slots import supplied, supply
-from unsmooth.control.spectral import ATTRIBUTE, CHECKPOINTING, SpectralControl
+from unsmooth.control.slots import Supplied, driven, supply
+from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import view
 
@@ -154,15 +154,8 @@ def _attach(model: nn.Module, control: SpectralControl, picked: list[Controllabl
     for index, layer in enumerate(picked):
         supply(control, index, 0, layer.value)
         supply(control, index, 1, layer.proj)
-    control.checkpointing = tuple(
-        part for part in model.modules() if any(hasattr(part, name) for name in CHECKPOINTING)
-    )
-    # The transformer, not what is around it, has the parameters: its `parameters()`, its copies, its checkpoint.
     owner = view(model).backbone
-    owner.add_module(ATTRIBUTE, control)
-    picked[0].block.register_forward_pre_hook(control.fill)
-    picked[-1].block.register_forward_hook(control.clear)
-    owner.register_forward_hook(control.clear, always_call=True)  # a pass that fails must not leave weights behind
+    control.attach(model, owner, ATTRIBUTE, [layer.block for layer in picked])
     owner.register_load_state_dict_pre_hook(load_before)
 
 
@@ -171,7 +164,7 @@ def load_before(model: nn.Module, state: dict[str, Any], prefix: str, *rest: Any
 
     Of a plain fused weight the free rows are taken; controlled rows are left to Θ and ψ.
     """
-    for path, _, name, part in supplied(model):
+    for path, _, name, part in driven(model, Supplied):
         key = f"{prefix}{path}.{name}"
         if key in state:
             free = part.rest(state.pop(key))

@@ -9,10 +9,13 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from unsmooth.control.adapter import ATTRIBUTE as ADAPTER
+from unsmooth.control.adapter import adapters_of, load_before_adapter
 from unsmooth.control.apply import control_of, controls_of, load_before, unwrap
 from unsmooth.control.norm_scale import NormScale
-from unsmooth.control.slots import supplied
-from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
+from unsmooth.control.once import ComputedOnce
+from unsmooth.control.slots import Added, Supplied, driven
+from unsmooth.control.spectral import ATTRIBUTE
 from unsmooth.models.storage import GATHER, refuse_sharded
 
 M = TypeVar("M", bound=nn.Module)
@@ -20,25 +23,28 @@ M = TypeVar("M", bound=nn.Module)
 
 @torch.no_grad()
 def bake(model: M, *, copy: bool = False) -> M:
-    """Write the controlled weights into plain parameters, in place or in a `copy`; returns the plain model.
+    """Write controlled or adapted weights into plain parameters, in place or in a `copy`; returns the plain model.
 
     Every class is the library's own again, so the model saves and loads like one that was never controlled; weights
     that were frozen are frozen again. A singular Θ is an error with the layer's name.
     """
     plain = unwrap(model)
-    control = control_of(plain)
+    control: ComputedOnce = adapters_of(plain)[0][1] if adapters_of(plain) else control_of(plain)
     refuse_sharded(plain, f"baking needs whole weights; {GATHER} (reparametrised alike), and bake that one")
     control.check()
     control.clear(plain, (), None)  # of a pass that ended early: changes of `parameter.data` leave no trace in versions
     if copy:
         plain = copying.deepcopy(plain)
-    for _, module, name, part in list(supplied(plain)):
-        weight = nn.Parameter(getattr(module, name).detach().clone().contiguous(), part.trained)
+    for _, module, name, part in [*driven(plain, Supplied), *driven(plain, Added)]:
+        original = module.parametrizations[name].original  # type: ignore[index, union-attr]
+        trained = part.trained if isinstance(part, Supplied) else original.requires_grad
+        weight = nn.Parameter(getattr(module, name).detach().clone().contiguous(), trained)
         _have_own_class(module)
         parametrize.remove_parametrizations(module, name, leave_parametrized=False)
         _restore(module, name, weight)
-    for owner, control in controls_of(plain):
-        delattr(owner, ATTRIBUTE)
+    every: list[tuple[nn.Module, ComputedOnce]] = [*controls_of(plain), *adapters_of(plain)]
+    for owner, control in every:
+        delattr(owner, ATTRIBUTE if hasattr(owner, ATTRIBUTE) else ADAPTER)
         for module in plain.modules():
             _forget(module, control)
     return plain  # type: ignore[return-value]
@@ -61,7 +67,7 @@ def _restore(module: nn.Module, name: str, weight: nn.Parameter) -> None:
     module._parameters.update(others)
 
 
-def _forget(module: nn.Module, control: SpectralControl) -> None:
+def _forget(module: nn.Module, control: ComputedOnce) -> None:
     """Take the control's hooks away."""
     dictionaries: tuple[Any, ...] = (
         module._forward_pre_hooks,
@@ -72,6 +78,6 @@ def _forget(module: nn.Module, control: SpectralControl) -> None:
         for key, hook in list(hooks.items()):
             owner = getattr(hook, "__self__", None)
             ours = owner is control or (isinstance(owner, NormScale) and owner.control is control)
-            if ours or getattr(hook, "hook", None) is load_before:
+            if ours or getattr(hook, "hook", None) in (load_before, load_before_adapter):
                 del hooks[key]
                 module._forward_hooks_always_called.pop(key, None)

@@ -85,8 +85,8 @@ BOUNDS: dict[str, Bound] = {
     "clip": Bound("clip", 1.0, lambda p, s: s * (s * p).clamp(0.0, 1.0), _from_clip, _outside),
     # Footnote 1: ±|ψ|, the unbounded half line.
     "abs": Bound("abs", None, lambda p, s: s * p.abs(), _from_abs, _never),
-    # Ours: |ψ| for small ψ, smoothly below 1; gradients everywhere, unlike a clip.
-    "tanh": Bound("tanh", 1.0, lambda p, s: s * p.tanh().abs(), _from_tanh, _never),
+    # Ours: |ψ| for small ψ, smoothly below 1; gradients everywhere, unlike a clip, and at 0 too, unlike abs().
+    "tanh": Bound("tanh", 1.0, lambda p, s: s * torch.where(p < 0, -1.0, 1.0) * p.tanh(), _from_tanh, _never),
     # The poster: ±ψ².
     "square": Bound("square", None, lambda p, s: s * p.square(), _from_square, _never),
     # Ours: no constraint at all, to be used with `spectral_penalty`.

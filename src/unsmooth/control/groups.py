@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from unsmooth.control.spectral import SpectralControl
+from unsmooth.control.once import ComputedOnce
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bool = False) -> list[dict[str, Any]]:
@@ -17,7 +17,7 @@ def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bo
     weights in its place did. Biases, norm weights and what the model lists in `no_weight_decay()` do not, unless
     `decay_vectors`. Works for plain models too.
     """
-    eigenvalues = {id(module.psi) for module in model.modules() if isinstance(module, SpectralControl)}
+    eigenvalues = {id(module.psi) for module in model.modules() if isinstance(module, ComputedOnce)}
     names = set() if decay_vectors else set(_exempt(model))
     decay: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []

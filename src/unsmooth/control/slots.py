@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from unsmooth.control.once import ComputedOnce
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import tolerance
@@ -97,10 +99,43 @@ def supply(control: SpectralControl, layer: int, which: int, place: Place) -> No
     part.attached = True
 
 
-def supplied(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Supplied]]:
-    """Path, module, tensor name and `Supplied` of every controlled tensor of the model."""
+class Added(nn.Module):
+    """Adds what an adapter computes to its rows; the weight itself stays the parameter it was."""
+
+    def __init__(self, adapter: ComputedOnce, layer: int, place: Place) -> None:
+        super().__init__()
+        self._adapter = (adapter,)  # in a tuple: the model owns it
+        self.layer, self.rows, self.transposed = layer, place.rows, place.transposed
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The whole tensor, in its module's own orientation."""
+        return self._changed(whole(weight), 1.0)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """The weight that becomes this one when the update is added."""
+        return self._changed(weight, -1.0)
+
+    def _changed(self, weight: Tensor, sign: float) -> Tensor:
+        rows = weight.mT if self.transposed else weight
+        own = self.rows.read(rows)
+        update = self._adapter[0].read(self.layer, 0).mT.to(torch.promote_types(rows.dtype, torch.float32))
+        own = torch.add(own, update, alpha=sign).to(rows.dtype)
+        full = own if len(own) == len(rows) else self.rows.join(own, self.rows.rest(rows))
+        return full.mT if self.transposed else full
+
+
+def add(adapter: ComputedOnce, layer: int, place: Place) -> None:
+    """Let `adapter` add to these rows from now on."""
+    parametrize.register_parametrization(place.module, place.name, Added(adapter, layer, place))
+
+
+P = TypeVar("P", bound=nn.Module)
+
+
+def driven(model: nn.Module, kind: type[P]) -> Iterator[tuple[str, nn.Module, str, P]]:
+    """Path, module, tensor name and parametrisation of this kind, for every tensor of the model that has one."""
     for path, module in model.named_modules():
         for name, parts in getattr(module, "parametrizations", {}).items():
             for part in parts:
-                if isinstance(part, Supplied):
+                if isinstance(part, kind):
                     yield path, module, name, part

@@ -1,22 +1,9 @@
-"""The module that holds Θ and ψ of all controlled layers and turns them into weights in one batched call.
-
-Why not one `torch.nn.utils.parametrize` module per weight: a Θ drives two weights of different modules,
-and a factorisation per weight would cost layers × 2 sequences of small kernels instead of one. So Θ and ψ live
-stacked in `SpectralControl`, a hook before the first controlled block computes every layer's weights at once, and
-thin `parametrize` modules (slots.py) read them: class changes, `is_parametrized`, copies and Dynamo behave
-as with any parametrisation. `parametrize.cached()` cannot do this: it caches weight by weight, and keeps its
-values until the user leaves the context. Ours live from the first to the last controlled block of one forward
-pass; a read outside computes that layer alone, and what a pass that ended early left behind is used only while Θ
-and ψ are what they were: weights are never stale.
-
-Why hooks on blocks: Dynamo runs a compiled model's own hooks outside the graph, and those of its parts inside.
-"""
+"""The module that holds Θ and ψ of all controlled layers and turns them into weights in one batched call (once.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -28,28 +15,23 @@ from unsmooth.control.factor import dependent, orthogonal
 from unsmooth.control.fit import Fit, distances
 from unsmooth.control.fit_grouped import nearest
 from unsmooth.control.forms import FORMS, get_form
+from unsmooth.control.once import ComputedOnce
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models.storage import refuse_sharded, whole
 
 #: The attribute of the model under which its `SpectralControl` is registered.
 ATTRIBUTE = "spectral_control"
 
-#: Attributes that say whether a module runs its blocks again in the backward pass: timm's, and Hugging Face's.
-CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
-
 Pair = tuple[Float[Tensor, "*layer dim value"], Float[Tensor, "*layer feature dim"]]
 
 
-class SpectralControl(nn.Module):
+class SpectralControl(ComputedOnce):
     """Stacked Θ (layer, d, d) and ψ (layer, d) of the controlled layers, and the weights they stand for.
 
     With `kv_heads` value heads of `key` features (where W_V is not d×d): Θ (layer, d, kv_heads·key),
     ψ (layer, heads·key), and for form `eigen`, where Θ is tall, Φ (layer, heads·key, d).
 
     The parametrisation runs in float32 (float64 if the parameters are) with autocast off.
-
-    `batched = False` makes every block compute its own weights, as blocks that run again in the backward pass must.
-    timm's and Hugging Face's gradient checkpointing is noticed; `torch.utils.checkpoint` called by hand is not.
     """
 
     sign: Tensor
@@ -72,8 +54,8 @@ class SpectralControl(nn.Module):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__()
-        self.names, self.modes, self.heads, self.dim = tuple(names), tuple(modes), tuple(heads), dim
+        super().__init__(names)
+        self.modes, self.heads, self.dim = tuple(modes), tuple(heads), dim
         self.form = get_form(form)
         self.bound = get_bound(bound or (self.form.bound if reach is None else "tanh"))
         self.reach = reach
@@ -97,11 +79,6 @@ class SpectralControl(nn.Module):
         self.register_buffer("recipe", torch.tensor(recipe, device=device, dtype=dtype))
         #: Relative errors of `from_weights`, per layer; None after any other initialisation.
         self.fit: tuple[Fit, ...] | None = None
-        self.batched = True
-        #: Modules that may run blocks again in the backward pass; a tuple, so that they are not registered here.
-        self.checkpointing: tuple[nn.Module, ...] = ()
-        self._weights: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
-        self._made_from: tuple[tuple[int, int], ...] = ()
 
     def reset(self, std: float = 0.1, generator: torch.Generator | None = None) -> None:
         """Appendix A: He-normal Θ (variance 2/d) and ψ ~ N(0, std²); Φ like ψ times Θ."""
@@ -189,47 +166,11 @@ class SpectralControl(nn.Module):
         """`weights()` of all layers."""
         return self.weights()
 
-    def fill(self, block: nn.Module, args: Any) -> None:
-        """Hook before the first controlled block: compute all weights for this forward pass."""
-        if not self.batched or any(_recomputes(module) for module in self.checkpointing):
-            self._weights = None
-            return
-        w_v, w_proj = self.weights()
-        # Free on a CPU; on a GPU it would synchronise every step, so `ControlMonitor.check` does it there.
-        if self.theta.device.type == "cpu" and not torch.compiler.is_compiling():
-            finite = bool(torch.isfinite(w_v.sum() + w_proj.sum()))
-            if not finite or (self.form.name == "eigen" and w_v.abs().max() * torch.finfo(w_v.dtype).eps > 1):
-                self.check()
-        # Unbound: the gradient of a weight picked by index would be a stack of zeros, for every layer.
-        self._weights = w_v.unbind(), w_proj.unbind()
-        if not torch.compiler.is_compiling():
-            self._made_from = self._state()
-
-    def clear(self, block: nn.Module, args: Any, output: Any) -> None:
-        """Hook after the last controlled block: forget them."""
-        self._weights = None
-
-    def read(self, layer: int, which: int) -> Float[Tensor, "in out"]:
-        """W_V (`which` = 0) or W_proj (1) of one layer: this pass's, or computed now."""
-        weights = self._weights  # once: another thread's pass may end meanwhile
-        if weights is None or self._outdated(weights):
-            return self.weights(layer)[which]
-        return weights[which][layer]
-
-    def _outdated(self, weights: tuple[Sequence[Tensor], Sequence[Tensor]]) -> bool:
-        """Left by a pass that ended early, or made without gradients (in a re-entrant checkpoint) but needed with."""
-        if torch.compiler.is_compiling():
-            return False
-        learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
-        return self._made_from != self._state() or (learns and not weights[1][0].requires_grad)
-
-    def _state(self) -> tuple[tuple[int, int], ...]:
-        """Changes with every in-place change of Θ, ψ or Φ, and when other tensors take their place."""
-        return tuple((id(p), 0 if p.is_inference() else p._version) for p in self.parameters())
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies: without the weights of a pass that ended early."""
-        return {**self.__dict__, "_weights": None}
+    def suspicious(self, weights: tuple[Tensor, ...]) -> bool:
+        """Whether weights are not finite, or those of form `eigen` so large that they are noise."""
+        return super().suspicious(weights) or (
+            self.form.name == "eigen" and bool(weights[0].abs().max() * torch.finfo(weights[0].dtype).eps > 1)
+        )
 
     @torch.no_grad()
     def check(self) -> None:
@@ -251,9 +192,6 @@ class SpectralControl(nn.Module):
                 "columns; re-initialise these layers (`reset`), lower the learning rate, or use form 'split'"
             )
 
-    def _named(self, marked: Tensor) -> str:
-        return ", ".join(name for name, hit in zip(self.names, marked.tolist(), strict=True) if hit)
-
     def extra_repr(self) -> str:
         """Shown by `print(model)`."""
         counts = {mode: self.modes.count(mode) for mode in dict.fromkeys(self.modes)}
@@ -261,7 +199,3 @@ class SpectralControl(nn.Module):
         groups = f", {self.kv_heads} value heads of {self.key}" if self.kv_heads else ""
         reach = "" if self.reach is None else f", reach={self.reach:g} / s"
         return f"form={self.form.name}, bound={self.bound.name}{reach}, dim={self.dim}{groups}, layers: {which}"
-
-
-def _recomputes(module: nn.Module) -> bool:
-    return any(getattr(module, name, False) for name in CHECKPOINTING)

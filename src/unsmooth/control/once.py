@@ -1,0 +1,117 @@
+"""Weights of all layers in one batched call per forward pass.
+
+Why not one `torch.nn.utils.parametrize` module per weight: a factorisation per weight would cost layers × 2 sequences
+of small kernels instead of one, and a Θ drives two weights of different modules. So the parameters of all layers live
+stacked in one module, a hook before the first controlled block computes every layer's weights at once, and thin
+`parametrize` modules (slots.py) read them: class changes, `is_parametrized`, copies and Dynamo behave as with any
+parametrisation. `parametrize.cached()` cannot do this: it caches weight by weight, and keeps its values until the user
+leaves the context. Ours live from the first to the last controlled block of one forward pass; a read outside computes
+that layer alone, and what a pass that ended early left behind is used only while its sources are what they were:
+weights are never stale.
+
+Why hooks on blocks: Dynamo runs a compiled model's own hooks outside the graph, and those of its parts inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+#: Attributes that say whether a module runs its blocks again in the backward pass: timm's, and Hugging Face's.
+CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
+
+
+class ComputedOnce(nn.Module):
+    """Computes `weights()` of all layers before the first controlled block, and forgets them after the last.
+
+    `batched = False` makes every block compute its own weights, as blocks that run again in the backward pass must.
+    timm's and Hugging Face's gradient checkpointing is noticed; `torch.utils.checkpoint` called by hand is not.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        self.batched = True
+        #: Modules that may run blocks again in the backward pass; a tuple, so that they are not registered here.
+        self.checkpointing: tuple[nn.Module, ...] = ()
+        self._weights: tuple[Sequence[Tensor], ...] | None = None
+        self._made_from: tuple[tuple[int, int], ...] = ()
+
+    def weights(self, layer: int | None = None) -> tuple[Tensor, ...]:
+        """Every kind of weight, of all layers in one call (layer first), or of one layer."""
+        raise NotImplementedError
+
+    def sources(self) -> Iterable[Tensor]:
+        """The parameters that the weights are made of."""
+        return self.parameters()
+
+    def check(self) -> None:
+        """Raise `WeightsError` with the layers' names where the parameters stand for no weights (synchronises)."""
+        raise NotImplementedError
+
+    def suspicious(self, weights: tuple[Tensor, ...]) -> bool:
+        """Whether `check` should have a look; asked on a CPU only, where it is free."""
+        return not bool(torch.isfinite(sum(weight.sum() for weight in weights)))  # type: ignore[arg-type]
+
+    def fill(self, block: nn.Module, args: Any) -> None:
+        """Hook before the first controlled block: compute all weights for this forward pass."""
+        if not self.batched or any(_recomputes(module) for module in self.checkpointing):
+            self._weights = None
+            return
+        weights = self.weights()
+        # On a GPU it would synchronise every step, so `ControlMonitor.check` does it there.
+        if weights[0].device.type == "cpu" and not torch.compiler.is_compiling() and self.suspicious(weights):
+            self.check()
+        # Unbound: the gradient of a weight picked by index would be a stack of zeros, for every layer.
+        self._weights = tuple(weight.unbind() for weight in weights)
+        if not torch.compiler.is_compiling():
+            self._made_from = self._state()
+
+    def clear(self, block: nn.Module, args: Any, output: Any) -> None:
+        """Hook after the last controlled block: forget them."""
+        self._weights = None
+
+    def read(self, layer: int, which: int) -> Tensor:
+        """One kind of weight of one layer: this pass's, or computed now."""
+        weights = self._weights  # once: another thread's pass may end meanwhile
+        if weights is None or self._outdated(weights):
+            return self.weights(layer)[which]
+        return weights[which][layer]
+
+    def _outdated(self, weights: tuple[Sequence[Tensor], ...]) -> bool:
+        """Left by a pass that ended early, or made without gradients (in a re-entrant checkpoint) but needed with."""
+        if torch.compiler.is_compiling():
+            return False
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.sources())
+        return self._made_from != self._state() or (learns and not weights[-1][0].requires_grad)
+
+    def _state(self) -> tuple[tuple[int, int], ...]:
+        """Changes with every in-place change of a source, and when other tensors take their place."""
+        return tuple((id(p), 0 if p.is_inference() else p._version) for p in self.sources())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: without the weights of a pass that ended early."""
+        return {**self.__dict__, "_weights": None}
+
+    def attach(self, model: nn.Module, owner: nn.Module, attribute: str, blocks: Sequence[nn.Module]) -> None:
+        """Become a part of `owner` (the transformer inside the model) that acts from the first to the last block."""
+        self.checkpointing = tuple(
+            part for part in model.modules() if any(hasattr(part, name) for name in CHECKPOINTING)
+        )
+        # The transformer, not what is around it, has the parameters: its `parameters()`, its copies, its checkpoint.
+        owner.add_module(attribute, self)
+        blocks[0].register_forward_pre_hook(self.fill)
+        blocks[-1].register_forward_hook(self.clear)
+        owner.register_forward_hook(self.clear, always_call=True)  # a pass that fails must not leave weights behind
+
+    def _named(self, marked: Tensor) -> str:
+        return ", ".join(name for name, hit in zip(self.names, marked.tolist(), strict=True) if hit)
+
+
+def _recomputes(module: nn.Module) -> bool:
+    return any(getattr(module, name, False) for name in CHECKPOINTING)
