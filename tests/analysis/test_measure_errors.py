@@ -15,7 +15,6 @@ from torch import nn
 import unsmooth
 from unsmooth.analysis import Explainer, Measurer
 from unsmooth.errors import (
-    CompiledModelError,
     DataError,
     FeatureError,
     OptionError,
@@ -31,15 +30,17 @@ def test_a_model_no_row_matches() -> None:
         unsmooth.measure(nn.Sequential(nn.Linear(3, 3)), images())
 
 
-def test_a_module_compiled_in_place_is_refused_and_a_wrapper_is_seen_through() -> None:
+def test_a_compiled_model_is_seen_through_and_said_to_be_compiled() -> None:
     model, data = vit().eval(), images()
-    wrapped = unsmooth.measure(torch.compile(model), data)  # type: ignore[arg-type]
-    assert wrapped.cells == unsmooth.measure(model, data).cells
-    assert any("the original module inside" in note for note in wrapped.notes)
-    assert any("the original module inside" in n for n in unsmooth.explain(torch.compile(model), data).notes)  # type: ignore[arg-type]
-    model.compile()
-    with pytest.raises(CompiledModelError, match="compile"):
-        unsmooth.measure(model, data)
+    plain, shares = unsmooth.measure(model, data), unsmooth.attribute(model, data).frame()
+    wrapper = torch.compile(model)
+    model.blocks[0].compile()
+    for compiled in (wrapper, model):
+        measured = unsmooth.measure(compiled, data)  # type: ignore[arg-type]
+        assert measured.cells == plain.cells
+        notes = measured.notes + unsmooth.explain(compiled, data).notes  # type: ignore[arg-type]
+        assert len([note for note in notes if "ran as the original module" in note]) == 2
+        assert unsmooth.attribute(compiled, data).frame().equals(shares)  # type: ignore[arg-type]
 
 
 def test_a_point_that_never_fired() -> None:

@@ -108,5 +108,5 @@ def test_an_alarm_stops_every_process(ranks: list[dict[str, Any]]) -> None:
 def test_a_failure_of_the_first_process_reaches_the_others(ranks: list[dict[str, Any]]) -> None:
     assert [found["failing"]["said"] for found in ranks] == [
         "OSError: disk full",
-        "UnsmoothError: measuring failed on the first process at step 4: see its error",
+        "UnsmoothError: measuring failed on another process at step 4: see its error",
     ]

@@ -48,11 +48,9 @@ def test_nothing_read_yet_is_said() -> None:
         watch(vit(), probe()).frame()
 
 
-def test_sharded_weights_are_refused() -> None:
-    class DTensor(nn.Parameter):
+def test_flat_shards_are_refused() -> None:
+    class FullyShardedDataParallel(nn.Module):
         pass
 
-    model = vit()
-    model.head.weight = DTensor(model.head.weight.detach())
-    with pytest.raises(UnsmoothError, match="'head.weight' is sharded"):
-        watch(model, probe())
+    with pytest.raises(UnsmoothError, match=r"use fully_shard \(FSDP2\), which can be watched"):
+        watch(FullyShardedDataParallel(), probe())

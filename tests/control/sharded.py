@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from control.cases import images, vit
 from model_cases import DECODER, hf
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import distribute_tensor
 
 import unsmooth
 from unsmooth.control import ControlMonitor, apply_fix, bake, control_of, reparametrize, spectral_penalty
 from unsmooth.errors import UnsmoothError
 from unsmooth.models import view
+from unsmooth.models.storage import is_sharded, whole
 
 CHANGES: dict[str, Callable[[nn.Module], Any]] = {
     "reparametrize": reparametrize,
@@ -54,7 +57,7 @@ def run_sharded(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
-        found = {"refused": refusals(), "trained": trained(rank), **measured(), "parallel": tensor_parallel()}
+        found = {"refused": refusals(), "trained": trained(rank), **run_analysis()}
         if rank == 0:
             torch.save(found, f"{folder}/found.pt")
     finally:
@@ -86,8 +89,9 @@ def refusals() -> dict[str, str]:
         "bake": said(bake, shard(controlled())),
         "copy": said(lambda model: bake(model, copy=True), shard(controlled())),
         "assign": said(lambda model: control_of(model).assign(0, torch.eye(24), torch.eye(24)), shard(controlled())),
-        "weights": said(lambda model: view(model).layers[0].weights(), shard(vit())),
-        "penalty": said(lambda model: spectral_penalty(model, "sharpening"), shard(vit())),
+        "write": said(
+            lambda model: view(model).layers[0].write(torch.zeros(3, 24, 8), torch.zeros(3, 8, 24)), shard(vit())
+        ),
     }
 
 
@@ -108,29 +112,71 @@ def trained(rank: int) -> dict[str, Any]:
     return {"state": state, "reading": reading, "w_v": w_v, "baked": baked.state_dict()}
 
 
-def measured() -> dict[str, Any]:
-    model = shard(vit().eval())
-    batch = [images(4)]
-    found = unsmooth.explain(model, batch)
-    cells = unsmooth.measure(model, batch).cells
+def analysed(model: nn.Module, batch: Any) -> dict[str, Any]:
+    """Every number that analysis makes, and the same from whole weights and from shards."""
+    plan = {"measured": unsmooth.measure, "explained": unsmooth.explain, "attributed": unsmooth.attribute}
+    found = {name: verb(model, [batch]) for name, verb in plan.items()}
     return {
-        "measured": {tuple(cell): moments.mean for cell, moments in cells.items()},
-        "explained": [row["exponent"] for row in found.layers],
+        "measured": {tuple(cell): moments.mean for cell, moments in found["measured"].cells.items()},
+        "explained": [row["exponent"] for row in found["explained"].layers],
+        "attributed": found["attributed"].frame()["mean"].tolist(),
+        "w_proj": view(model).layers[1].weights().w_proj.detach(),
     }
 
 
-def tensor_parallel() -> dict[str, Any]:
+def penalised(model: nn.Module) -> dict[str, Any]:
+    """A penalty on the weights of a model that was sharded as it is."""
+    penalty = spectral_penalty(model, "sharpening")
+    penalty.backward()
+    gradient = model.blocks[0].attn.qkv.weight.grad  # type: ignore[union-attr, index]
+    return {"penalty": penalty.detach(), "gradient": whole(gradient)}
+
+
+def watched(model: nn.Module, through: nn.Module | None, batch: Any, every: int | None) -> dict[str, Any]:
+    """Three steps, with a reading after every second one or without any."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    watcher = unsmooth.watch(through or model, batch, every=every or 2)
+    with watcher if every else nullcontext():
+        for _ in range(3):
+            out = (through or model)(**batch) if isinstance(batch, dict) else (through or model)(batch)
+            (out if isinstance(out, Tensor) else out.last_hidden_state).square().mean().backward()
+            optimiser.step()
+            optimiser.zero_grad()
+    readings = {r.step: {tuple(c): m.mean for c, m in r.measurement.cells.items()} for r in watcher.history}
+    return {"readings": readings, "state": {name: whole(p).detach() for name, p in model.named_parameters()}}
+
+
+def parallel(how: str) -> nn.Module:
+    """A Llama under tensor parallelism: by torch's own styles, or by Hugging Face's plan for it."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = init_device_mesh("cpu", (2,))
     model: Any = llama()
+    if how == "plan":
+        from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+        state = {name: p.detach().clone() for name, p in model.named_parameters()}
+        apply_tensor_parallelism(model, mesh)
+        for name, p in model.named_parameters():  # as its loader does: placeholders get this process's part
+            if is_sharded(p):
+                p.data = distribute_tensor(state[name], mesh, p.placements)
+        return model  # type: ignore[no-any-return]
     for layer in model.layers:
         plan = dict.fromkeys(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ColwiseParallel())
         parallelize_module(layer, mesh, {**plan, "self_attn.o_proj": RowwiseParallel()})
-    cells = unsmooth.measure(model, [ids()]).cells
-    return {
-        "measured": {tuple(cell): moments.mean for cell, moments in cells.items()},
-        "explain": said(lambda model: unsmooth.explain(model, [ids()]), model),
-        "reparametrize": said(reparametrize, model),
-    }
+    return model  # type: ignore[no-any-return]
+
+
+def run_analysis() -> dict[str, Any]:
+    found: dict[str, Any] = {"fsdp": analysed(shard(vit().eval()), images(4)), "penalised": penalised(shard(vit()))}
+    for every in (2, None):
+        found["fsdp", every] = watched(shard(vit()), None, images(4), every)
+    for how in ("styles", "plan"):
+        model = parallel(how)
+        found[how] = {**analysed(model, ids()), "reparametrize": said(reparametrize, model)}
+        for every in (2, None):
+            found[how, every] = watched(parallel(how), None, ids(), every)
+    wrapped = nn.parallel.DistributedDataParallel(vit().eval())
+    found["ddp"] = analysed(wrapped, images(4))
+    return found

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from control.cases import images, outputs, vit
-from control.sharded import CHANGES, controlled, ids, llama, run_sharded, steps
+from control.sharded import CHANGES, controlled, ids, llama, run_sharded, steps, watched
 from processes import run_twice
 
 import unsmooth
-from unsmooth.control import ControlMonitor, bake
+from unsmooth.control import ControlMonitor, bake, spectral_penalty
 from unsmooth.models import view
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
@@ -37,10 +37,9 @@ def test_baking_a_sharded_model_says_how_to_gather_it(found: Any, verb: str) -> 
     assert "baking needs whole weights; gather them with torch.distributed" in found["refused"][verb]
 
 
-def test_weights_that_are_sharded_are_refused_by_name(found: Any) -> None:
-    for what in ("weights", "penalty"):
-        expected = "WeightsError: layer 0: attn.qkv.weight is sharded (DTensor over 2 processes, S(0))"
-        assert found["refused"][what].startswith(expected)
+def test_writing_into_shards_is_refused_by_name(found: Any) -> None:
+    expected = "WeightsError: layer 0: attn.qkv.weight is sharded (DTensor over 2 processes, S(0))"
+    assert found["refused"]["write"].startswith(expected)
     assert "sharded already" in found["refused"]["assign"]
 
 
@@ -62,18 +61,36 @@ def test_a_sharded_model_is_baked_by_way_of_a_whole_one(found: Any) -> None:
     torch.testing.assert_close(outputs(bake(alone), images(2)), expected)
 
 
-def test_a_sharded_model_measures_and_explains_as_a_whole_one(found: Any) -> None:
-    model = vit().eval()
-    for cell, moments in unsmooth.measure(model, [images(4)]).cells.items():
-        assert found["measured"][tuple(cell)] == pytest.approx(moments.mean, rel=1e-4), cell
-    exponents = [row["exponent"] for row in unsmooth.explain(model, [images(4)]).layers]
-    assert found["explained"] == pytest.approx(exponents, rel=1e-3, abs=1e-5)
-
-
-def test_a_tensor_parallel_model_is_measured_and_its_heads_are_refused_by_name(found: Any) -> None:
-    model, came = llama(), found["parallel"]
-    for cell, moments in unsmooth.measure(model, [ids()]).cells.items():
+@pytest.mark.parametrize("kind", ["fsdp", "styles", "plan", "ddp"])
+def test_two_processes_find_what_one_does(found: Any, kind: str) -> None:
+    model, batch = (vit().eval(), images(4)) if kind in ("fsdp", "ddp") else (llama(), ids())
+    came = found[kind]
+    for cell, moments in unsmooth.measure(model, [batch]).cells.items():
         assert came["measured"][tuple(cell)] == pytest.approx(moments.mean, rel=1e-4), cell
-    assert "self_attn.v_proj.weight is sharded (DTensor over 2 processes" in came["explain"]
-    assert "eager" not in came["explain"]
-    assert "is sharded already" in came["reparametrize"]
+    exponents = [row["exponent"] for row in unsmooth.explain(model, [batch]).layers]
+    assert came["explained"] == pytest.approx(exponents, rel=1e-3, abs=1e-5)
+    shares = unsmooth.attribute(model, [batch]).frame()["mean"].tolist()
+    assert came["attributed"] == pytest.approx(shares, rel=1e-3, abs=1e-5)
+    assert torch.equal(came["w_proj"], view(model).layers[1].weights().w_proj)
+    assert kind in ("fsdp", "ddp") or "is sharded already" in came["reparametrize"]
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "styles", "plan"])
+def test_a_sharded_training_is_watched_by_all_and_not_changed(found: Any, kind: str) -> None:
+    model, batch = (vit(), images(4)) if kind == "fsdp" else (llama(), ids())
+    alone = watched(model, None, batch, 2)
+    came = found[kind, 2]
+    assert list(came["readings"]) == [0, 2]
+    for step, cells in alone["readings"].items():
+        for cell, mean in cells.items():
+            assert came["readings"][step][cell] == pytest.approx(mean, rel=1e-3), (step, cell)
+    for name, value in found[kind, None]["state"].items():
+        assert torch.equal(came["state"][name], value), name
+
+
+def test_a_penalty_reaches_the_shards(found: Any) -> None:
+    model: Any = vit()
+    penalty = spectral_penalty(model, "sharpening")
+    penalty.backward()
+    torch.testing.assert_close(found["penalised"]["penalty"], penalty.detach())
+    torch.testing.assert_close(found["penalised"]["gradient"], model.blocks[0].attn.qkv.weight.grad)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from model_cases import CASES, SEQUENCE_CASES, TEXT, Case, every_case, hf, ids, padded
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
-from unsmooth.errors import CompiledModelError, PointError
+from unsmooth.errors import PointError
 from unsmooth.models import ModelView, hook_points, select_points, split_point, view
 from unsmooth.models.forward import call
 
@@ -163,23 +164,38 @@ def test_calling_the_backbone_inside_a_wrapper_works_too(name: str) -> None:
     assert set(fired) == set(v.points)
 
 
-@pytest.mark.parametrize("how", ["whole", "in place", "part", "forward"])
-def test_compiled_modules_are_refused(how: str) -> None:
-    model: Any = BY_NAME["timm-vit"].model()
-    v = view(model)
+@pytest.mark.parametrize("how", ["whole", "in place", "part", "parts in place", "forward"])
+def test_hooks_fire_in_compiled_modules_and_nothing_is_compiled_again(how: str) -> None:
+    model: Any = BY_NAME["timm-vit"].model().eval()
+    expected: dict[str, torch.Tensor] = {}
+    images = BY_NAME["timm-vit"].inputs()
+    with hook_points(view(model), view(model).points, lambda point, x: expected.__setitem__(point, x.clone())):
+        model(images)
+    graphs = CompileCounter()
     if how == "whole":
-        model = torch.compile(model)
+        model = torch.compile(model, backend=graphs)
     elif how == "in place":
-        model.compile()
+        model.compile(backend=graphs)
     elif how == "part":
-        model.blocks[1] = torch.compile(model.blocks[1])
+        model.blocks[1] = torch.compile(model.blocks[1], backend=graphs)
+    elif how == "parts in place":
+        for block in model.blocks:
+            block.compile(backend=graphs)
     else:
-        model.blocks[1].forward = torch.compile(model.blocks[1].forward)
-    with pytest.raises(CompiledModelError, match=r"compiled.*hooks.*never fire.*_orig_mod"):
-        view(model)
-    if how != "whole":  # compiled after it was viewed
-        with pytest.raises(CompiledModelError), hook_points(v, v.points, ignore):
-            pass
+        model.blocks[1].forward = torch.compile(model.blocks[1].forward, backend=graphs)
+    with torch.no_grad():
+        model(images)
+    compiled = graphs.frame_count
+    assert compiled
+    seen: dict[str, torch.Tensor] = {}
+    v = view(model)
+    with torch.no_grad(), hook_points(v, v.points, lambda point, x: seen.__setitem__(point, x.clone())):
+        v.model(images)
+    assert seen.keys() == expected.keys()
+    assert all(torch.equal(seen[point], x) for point, x in expected.items())
+    with torch.no_grad():
+        model(images)
+    assert graphs.frame_count == compiled
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

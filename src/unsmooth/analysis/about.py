@@ -12,6 +12,7 @@ from torch import nn
 from unsmooth.errors import WeightsError
 from unsmooth.models import ModelView
 from unsmooth.models.forward import home
+from unsmooth.models.wrappers import compiled_part, unwrapped
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.sources.plain import from_plain, to_plain
@@ -22,18 +23,16 @@ Settings = TypeVar("Settings")
 
 def module_of(model: nn.Module | LoadedModel) -> nn.Module:
     """The model itself, where it came with its reference and tokenizer, or inside what torch.compile made of it."""
-    found = model.model if isinstance(model, LoadedModel) else model
-    while is_compiled(found):
-        found = found.get_submodule("_orig_mod")
+    found: nn.Module = unwrapped(model.model if isinstance(model, LoadedModel) else model)
     return found
 
 
 def is_compiled(model: nn.Module | LoadedModel) -> bool:
-    """Whether this is the wrapper that torch.compile gives, which hooks cannot see into."""
-    return type(model).__name__ == "OptimizedModule"
+    """Whether torch.compile made code of any part, which hooks cannot see into."""
+    return compiled_part(model.model if isinstance(model, LoadedModel) else model) is not None
 
 
-THROUGH_THE_ORIGINAL = "the model was compiled: it ran as the original module inside, which hooks can see into"
+THROUGH_THE_ORIGINAL = "the model is compiled: here it ran as the original module, which hooks can see into"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unsmooth.analysis.about import Origin
 from unsmooth.analysis.attention_listener import AttentionListener
 from unsmooth.analysis.attribution import DEFINITIONS, AttributeSettings, Attribution
-from unsmooth.analysis.facts import check_finite
+from unsmooth.analysis.facts import check_finite, rounding_note
 from unsmooth.analysis.folding import cast_weights, fold_weights
 from unsmooth.analysis.policies import TokenKinds, token_mask
 from unsmooth.analysis.share_pass import STAGES, LayerWeights, SharePass
@@ -94,6 +94,7 @@ class Attributor(AttentionListener):
         names = dict.fromkeys(name for stage in stages for name in stage[:2])
         self._points = (*names, *(("mlp",) if parallel else ()))
         self._weights: dict[int, LayerWeights] = {}
+        self._rounding = 0.0
         self._tokenizer = model.tokenizer if tokenizer is None and isinstance(model, LoadedModel) else tokenizer
         self._shares = {policy: Shares() for policy in self.policies}
         self._positions = {policy: TokenSums() for policy in self.policies}
@@ -129,6 +130,7 @@ class Attributor(AttentionListener):
             layer = self.view.layers[index]
             own = layer.weights()
             check_finite(layer.name, own)
+            self._rounding = max(self._rounding, own.rounding)
             folded = fold_weights(cast_weights(own))
             side = spectral_side(*fold_weights(cast_weights(own, torch.float64)).pair) if self.spectrum else None
             self._weights[index] = LayerWeights(folded, None if side is None else side.to(folded.w_v))
@@ -176,7 +178,7 @@ class Attributor(AttentionListener):
         )
 
     def _notes(self) -> list[str]:
-        notes = []
+        notes = rounding_note(self._rounding)
         if self.spectrum:
             sizes = torch.stack([torch.linalg.matrix_norm(w.negative.double(), 2).amax()  # type: ignore[union-attr]
                                  for w in self._weights.values()])  # fmt: skip

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, Origin, is_compiled
 from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens, counted
 from unsmooth.analysis.explanation import DEFINITIONS, ExplainSettings, Explanation
-from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts
+from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts, rounding_note
 from unsmooth.analysis.policies import token_mask
 from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.models import capture_attention, hook_points
 from unsmooth.models.forward import each_batch
-from unsmooth.models.storage import is_sharded
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.stochastic import widened
 
@@ -93,10 +92,12 @@ class Explainer(AttentionListener):
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
         self.whole = self.view.width <= DENSE_UP_TO if layer_spectrum is None else layer_spectrum
         self.chosen = _check_layers(layers, len(self.view.layers))
+        self._rounding = 0.0
         for index in self.chosen:
             layer = self.view.layers[index]
-            if not any(is_sharded(p) for p in layer.attention.parameters()):  # these are whole in the forward pass only
-                check_finite(layer.name, layer.weights())
+            weights = layer.weights()
+            check_finite(layer.name, weights)
+            self._rounding = max(self._rounding, weights.rounding)
         # the norm after the sum is part of a post-norm sub-layer, and γ is of both
         self._points = ("pre", "attn", "mid") if self.view.family.placement == "post" else ("pre", "attn")
         self.layer_rows: list[dict[str, Any]] = []
@@ -157,6 +158,7 @@ class Explainer(AttentionListener):
         ]
         notes = sorted({note for f in facts for note in f.folded.approximations}) if self.folded else []
         notes += [THROUGH_THE_ORIGINAL] if self._compiled else []
+        notes += rounding_note(self._rounding)
         if any(f.mean is None for f in facts):
             notes.append(
                 f"the eigenvalues of the sum of heads were not all found (width {self.view.width}): shares of them, "

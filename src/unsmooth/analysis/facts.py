@@ -104,6 +104,16 @@ def check_finite(layer: str, w: HeadWeights) -> None:
         )
 
 
+def rounding_note(share: float) -> list[str]:
+    """What to say of layers whose weights are known exactly and whose inputs are not used as they come."""
+    if not share:
+        return []
+    return [
+        "the model is quantised and its layers round their inputs too: the weights are those that they multiply by, "
+        f"and what they give differs from inputs times weights by up to {share:.1%}"
+    ]
+
+
 def _mean_token(total: Tensor, acting: Folded, values: Tensor, vectors: Tensor) -> MeanToken:
     if acting.post_norm is not None:
         whole = linear_part(acting.post_norm, (torch.eye(len(total), dtype=total.dtype) + total).to(acting.w_v))

@@ -1,4 +1,4 @@
-"""One process measures; the others learn what came of it, so that none waits for ever."""
+"""The first process reads; all learn what came of it, so that none waits for ever."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 
 class Outcome(IntEnum):
-    """What the first process says to the others after its turn."""
+    """What came of a reading, the worst last."""
 
     FINE = 0
     ALARM = 1
@@ -22,15 +22,15 @@ def together() -> bool:
 
 
 def first() -> bool:
-    """Whether this process is the one that measures."""
+    """Whether this process is the one that logs and judges."""
     return not together() or dist.get_rank() == 0
 
 
-def agree(outcome: Outcome) -> Outcome:
-    """The first process's outcome, on every process (call it on all of them)."""
+def agree(said: int) -> int:
+    """The largest number that any process says, on every process (call it on all of them)."""
     if not together():
-        return outcome
+        return said
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
-    said = torch.tensor([int(outcome)], device=device)
-    dist.broadcast(said, src=0)
-    return Outcome(int(said))
+    largest = torch.tensor([said], device=device)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return int(largest)

@@ -17,10 +17,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from unsmooth.analysis import measure
 from unsmooth.callbacks.alarm import Alarm, Reading, SmoothingAlarm, judge_of
-from unsmooth.callbacks.preserve import plain, preserve_rng
+from unsmooth.callbacks.preserve import preserve_rng
 from unsmooth.callbacks.processes import Outcome, agree, first
 from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.errors import FeatureError, OptionError, UnsmoothError
+from unsmooth.models.storage import is_sharded
+from unsmooth.models.wrappers import unwrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +52,8 @@ def watch(
     weights, gradients, buffers, modes and random states are as if nobody had looked.
 
     Args:
-        model: the model that trains; one in `DistributedDataParallel` or `torch.compile` is looked at inside.
+        model: the model that trains; one in `DistributedDataParallel` or `torch.compile` is looked at inside, and one
+            that is sharded (`fully_shard`, tensor parallel) runs on all processes.
         batch: the fixed probe, as `unsmooth.measure` takes it.
         every: steps between two readings, kept to exactly. By default 500, or a multiple of it, so that all later
             readings together cost at most 2 % of the time.
@@ -66,7 +69,8 @@ def watch(
         special_ids: as for `unsmooth.measure`.
         tokenizer: as for `unsmooth.measure`.
 
-    With several processes, enter it on all of them: the first measures and logs, the others wait for its word.
+    With several processes, enter it on all of them: the first measures and logs, the others wait for its word, or take
+    part where each holds a part of the weights (there the probe must be the same on all).
     """
     special = None if special_ids is None else tuple(special_ids)
     settings = {
@@ -95,7 +99,13 @@ class Watcher:
             raise OptionError.unknown("action of an alarm", action, ("stop", "warn"))
         if count not in ("optimizer", "manual"):
             raise OptionError.unknown("way to count steps", count, ("optimizer", "manual"))
-        self.model = plain(model)
+        self.model: nn.Module = unwrapped(model)
+        self._sharded = any(is_sharded(parameter) for parameter in self.model.parameters())
+        if type(self.model).__name__ == "FullyShardedDataParallel":
+            raise UnsmoothError(
+                "FullyShardedDataParallel keeps its weights flat, no longer as those of the model inside: use "
+                "fully_shard (FSDP2), which can be watched, or save checkpoints and use `unsmooth track`"
+            )
         self.steps = 0
         self.history: list[Reading] = []
         self._batch, self._log, self._action, self._count = batch, log, action, count
@@ -164,17 +174,18 @@ class Watcher:
     def _read(self, now: bool = False) -> None:
         outcome, message, error = Outcome.FINE, "", None
         reading: Reading | None = None
-        if first() and (now or self._affordable()):
+        wanted = first() and (now or self._affordable())
+        if agree(wanted) if self._sharded else wanted:
             try:
                 reading, message = self._measure()
                 outcome = Outcome.ALARM if message and self._action == "stop" else Outcome.FINE
             except BaseException as failure:
                 outcome, error = Outcome.FAILED, failure
-        outcome = agree(outcome)
+        outcome = Outcome(agree(outcome))
         if error is not None:
             raise error
         if outcome is Outcome.FAILED:
-            raise UnsmoothError(f"measuring failed on the first process at step {self.steps}: see its error")
+            raise UnsmoothError(f"measuring failed on another process at step {self.steps}: see its error")
         if outcome is Outcome.ALARM:
             raise SmoothingAlarm(message or f"a bound was crossed at step {self.steps}: see the first process", reading)
         if message:
@@ -191,11 +202,13 @@ class Watcher:
         except FeatureError as failure:
             # A training that diverges must not end in its watcher, unless an alarm was asked for.
             message = f"step {self.steps}: nothing could be measured: {failure}"
-            if self._judge is None:
+            if self._judge is None or not first():
                 warnings.warn(message, stacklevel=6)
                 return None, ""
             return None, message
         reading = Reading(self.steps, measurement, _clock(self.model) - start)
+        if not first():  # it took part because it holds a part of the weights
+            return None, ""
         self.history.append(reading)
         self._write(reading)
         said = self._judge(reading) if self._judge is not None else None

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.control.apply import controls_of, unwrap
+from unsmooth.control.apply import controls_of
 from unsmooth.control.bounds import SIGNS, get_bound
 from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
@@ -28,6 +28,7 @@ from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.storage import whole
 from unsmooth.models.taps import find
+from unsmooth.models.wrappers import unwrapped
 
 M = TypeVar("M", bound=nn.Module)
 ATTRIBUTE = "spectral_adapter"
@@ -216,7 +217,7 @@ def adapt(
 
 def adapters_of(model: nn.Module) -> list[tuple[nn.Module, Adapter]]:
     """Every adapted part of the model, with its adapter."""
-    parts = ((part, getattr(part, ATTRIBUTE, None)) for part in unwrap(model).modules())
+    parts = ((part, getattr(part, ATTRIBUTE, None)) for part in unwrapped(model).modules())
     return [(part, adapter) for part, adapter in parts if isinstance(adapter, Adapter)]
 
 

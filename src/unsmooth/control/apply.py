@@ -18,6 +18,7 @@ from unsmooth.control.slots import Supplied, driven, supply
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import view
+from unsmooth.models.wrappers import unwrapped
 
 M = TypeVar("M", bound=nn.Module)
 INITS = ("paper", "from_weights")
@@ -76,16 +77,9 @@ def reparametrize(
     return model
 
 
-def unwrap(model: nn.Module) -> nn.Module:
-    """The module inside `torch.compile` and DDP wrappers."""
-    while type(model).__name__ in ("OptimizedModule", "DistributedDataParallel"):
-        model = model._orig_mod if hasattr(model, "_orig_mod") else model.module  # type: ignore[assignment]
-    return model
-
-
 def controls_of(model: nn.Module) -> list[tuple[nn.Module, SpectralControl]]:
     """Every reparametrised part of the model, with its control."""
-    parts = ((part, getattr(part, ATTRIBUTE, None)) for part in unwrap(model).modules())
+    parts = ((part, getattr(part, ATTRIBUTE, None)) for part in unwrapped(model).modules())
     return [(part, control) for part, control in parts if isinstance(control, SpectralControl)]
 
 

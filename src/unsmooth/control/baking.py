@@ -11,12 +11,13 @@ from torch.nn.utils import parametrize
 
 from unsmooth.control.adapter import ATTRIBUTE as ADAPTER
 from unsmooth.control.adapter import adapters_of, load_before_adapter
-from unsmooth.control.apply import control_of, controls_of, load_before, unwrap
+from unsmooth.control.apply import control_of, controls_of, load_before
 from unsmooth.control.norm_scale import NormScale
 from unsmooth.control.once import ComputedOnce
 from unsmooth.control.slots import Added, Supplied, driven
 from unsmooth.control.spectral import ATTRIBUTE
 from unsmooth.models.storage import GATHER, refuse_sharded
+from unsmooth.models.wrappers import unwrapped
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -28,7 +29,7 @@ def bake(model: M, *, copy: bool = False) -> M:
     Every class is the library's own again, so the model saves and loads like one that was never controlled; weights
     that were frozen are frozen again. A singular Θ is an error with the layer's name.
     """
-    plain = unwrap(model)
+    plain = unwrapped(model)
     control: ComputedOnce = adapters_of(plain)[0][1] if adapters_of(plain) else control_of(plain)
     refuse_sharded(plain, f"baking needs whole weights; {GATHER} (reparametrised alike), and bake that one")
     control.check()
@@ -47,7 +48,7 @@ def bake(model: M, *, copy: bool = False) -> M:
         delattr(owner, ATTRIBUTE if hasattr(owner, ATTRIBUTE) else ADAPTER)
         for module in plain.modules():
             _forget(module, control)
-    return plain  # type: ignore[return-value]
+    return plain
 
 
 def _have_own_class(module: nn.Module) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,8 +16,9 @@ from unsmooth.errors import WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
 from unsmooth.models.rows import rows_of
-from unsmooth.models.storage import refuse_sharded
+from unsmooth.models.storage import refuse_sharded, refuse_unreadable
 from unsmooth.models.weights import slot_of
+from unsmooth.models.wrappers import refuse_compiled
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Controllable:
 def attention_layers(model: nn.Module) -> dict[str, LayerView]:
     """Every attention module by its name in the model, in order of execution; a shared one once."""
     refuse_sharded(model)
+    refuse_compiled(model)
     paths = {id(module): path for path, module in model.named_modules()}
     layers: dict[str, LayerView] = {}
     for layer in view(model).layers:
@@ -85,7 +88,8 @@ def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place
     if found is None:
         raise WeightsError(f"{name} keeps no plain weight tensor that could be parametrised: leave the layer out")
     slot, owner, tensor = found
-    weight: Tensor = getattr(owner, tensor)
+    weight: Any = getattr(owner, tensor, None)
+    refuse_unreadable(weight, owner, f"{layer.name}: {slot.path}.{slot.weight}")
     if parametrize.is_parametrized(owner, tensor):
         raise WeightsError(
             f"{name}: {tensor!r} is already parametrised: `bake` the part of the model that is reparametrised, or take "

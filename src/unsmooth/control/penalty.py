@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.control.apply import control_of, controls_of, unwrap
+from unsmooth.control.apply import control_of, controls_of
 from unsmooth.control.bounds import SIGNS
 from unsmooth.errors import OptionError
 from unsmooth.models import LayerView, view
@@ -37,7 +37,7 @@ def spectral_penalty(
         return _distance(raw * control.sign, margin, 1.0 if limit is None and not unlimited else limit)
     if mode not in SIGNS:
         raise OptionError.unknown("mode", mode, SIGNS)
-    layers = {id(layer.attention): layer for layer in view(unwrap(model)).layers}.values()
+    layers = {id(layer.attention): layer for layer in view(model).layers}.values()
     h = torch.stack([_whole(layer) for layer in layers])
     values = torch.linalg.eigvals(h)
     return _distance(SIGNS[mode] * values.real, margin, 1.0 if limit is None else limit) + values.imag.square().mean()

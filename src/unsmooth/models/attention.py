@@ -15,10 +15,12 @@ from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models.family import Maps
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.hooks import Receive, listen
+from unsmooth.models.quantised import MOST_ROUNDING
 from unsmooth.models.sdpa import ShowSdpa
+from unsmooth.models.storage import is_sharded
 from unsmooth.models.taps import Spot, Tap, find, find_spot
 from unsmooth.models.view import LayerView, ModelView
-from unsmooth.models.weights import HeadWeights
+from unsmooth.models.weights import HeadWeights, slot_of
 
 #: Attention implementations of Hugging Face that return the matrix they multiply by. One that is not the eager one
 #: (a fix of the matrix) stays in place while matrices are shown: without it this would be another model.
@@ -178,8 +180,9 @@ def _result_spot(layer: LayerView) -> Spot:
 
 
 def _as_maps(v: ModelView, layer: LayerView, a: Tensor | None) -> Tensor:
+    if a is not None and a.dim() == 4 and a.shape[1] < layer.heads:
+        a = _all_heads(layer, a)
     if a is None or a.dim() != 4 or a.shape[1] != layer.heads:
-        layer.weights()  # where they are sharded, by tensor parallelism, each process has some of the heads
         raise WeightsError(
             f"{layer.name} of {v.family.name}: expected attention matrices of shape (batch, {layer.heads} heads, "
             f"query, key), got {'none' if a is None else tuple(a.shape)}: its attention module does not show "
@@ -187,6 +190,19 @@ def _as_maps(v: ModelView, layer: LayerView, a: Tensor | None) -> Tensor:
             "--model-option attn_implementation=eager)"
         )
     return a
+
+
+def _all_heads(layer: LayerView, a: Float[Tensor, "batch part query key"]) -> Float[Tensor, "batch head query key"]:
+    """The matrices of every head where tensor parallelism leaves each process some of them: those of its columns of
+    W_proj. Every process must come here."""
+    found = slot_of(layer.block, layer.attention_row.proj)
+    weight = getattr(found[1], found[2]) if found is not None else None
+    if weight is None or not is_sharded(weight):
+        return a
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    placements = [Shard(1) if placement.is_shard() else Replicate() for placement in weight.placements]
+    return DTensor.from_local(a, weight.device_mesh, placements).full_tensor()
 
 
 def _features(v: ModelView, layer: LayerView, x: Tensor | None) -> Tensor:
@@ -227,6 +243,8 @@ def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
     scale = terms.masked_fill(undefined, 1.0).clamp_min(torch.finfo(torch.float64).tiny)
     error = float((difference / scale).amax())
     allowed = tolerance(y.dtype, 1)
+    if weights.rounding > allowed:  # the layers round what they are given: compared as a whole, not number by number
+        error, allowed = float(difference.norm() / expected.masked_fill(undefined, 0.0).norm()), MOST_ROUNDING
     if error > allowed:
         why = "Its row does not describe this module: check value, proj, heads and maps, and merge adapters (LoRA)"
         if (fix := getattr(layer.attention, "fix", None)) is not None:

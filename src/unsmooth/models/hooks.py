@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from unsmooth.errors import PointError
 from unsmooth.models.points import check_points, split_point
 from unsmooth.models.taps import Side, Spot, tensor_out, tensors_in, with_tensor_in, with_tensor_out
-from unsmooth.models.view import ModelView, refuse_compiled
+from unsmooth.models.view import ModelView
+from unsmooth.models.wrappers import eagerly
 
 Key = tuple[int, Side]
 Receive = Callable[[str, Tensor | None], Tensor | None]  # a tensor takes the place of the one that was handed over
@@ -84,10 +85,10 @@ def spot_of(v: ModelView, name: str) -> tuple[int | None, Spot]:
 @contextmanager
 def listen(v: ModelView, spots: Mapping[str, tuple[int | None, Spot]], receive: Receive) -> Iterator[None]:
     """Call `receive(name, tensor)` at each named spot; checks every forward pass, removes all hooks."""
-    refuse_compiled(v.model)
     passes = _Passes(v, spots, receive)
     with ExitStack() as stack:
         stack.enter_context(_FastPath.off())
+        stack.enter_context(eagerly())
         for handle in passes.register():
             stack.callback(handle.remove)
         yield

@@ -12,6 +12,7 @@ from unsmooth.models.families import FAMILIES
 from unsmooth.models.families.refusals import REFUSED
 from unsmooth.models.family import Family, class_name, is_one_of
 from unsmooth.models.taps import find
+from unsmooth.models.wrappers import unwrapped
 
 _ALIKE = 0.75  # names of classes that resemble each other so much are worth naming: GPT2ModelNew and GPT2Model
 _FAMILIES: list[Family] = list(FAMILIES)
@@ -88,13 +89,13 @@ def _classes_fit(row: Family, backbone: nn.Module) -> bool:
 def blocks_of(row: Family, backbone: nn.Module) -> list[nn.Module]:
     """The blocks in execution order; one that is used again appears again."""
     listed = find(backbone, row.blocks)
-    entries = list(listed) if isinstance(listed, nn.ModuleList | nn.Sequential) else []
+    entries = [unwrapped(part) for part in listed] if isinstance(listed, nn.ModuleList | nn.Sequential) else []
     if row.passes is not None and entries:
         passes = int(find(backbone, row.passes) or 0)
         entries = [entries[int(i / (passes / len(entries)))] for i in range(passes)]
     if row.inner is None:
         return entries
-    return [block for entry in entries for block in find(entry, row.inner)]
+    return [unwrapped(block) for entry in entries for block in find(entry, row.inner)]
 
 
 def _refuse(model: nn.Module) -> None:

@@ -1,18 +1,21 @@
-"""How a model keeps its numbers: plain tensors, or sharded, quantised and offloaded ones, which are refused by name.
+"""How a model keeps its numbers: plain tensors, or sharded, quantised and offloaded ones.
 
-What a weight is matters where it is read or replaced (`LayerView.weights`, `reparametrize`, `apply_fix`, `bake`).
-Measuring needs the forward pass only, and takes models that are kept in any way.
+Measuring needs the forward pass only, and takes models that are kept in any way. Where a weight is read
+(`LayerView.weights`), shards are gathered and quantised layers asked, one layer at a time; where it would be replaced
+(`reparametrize`, `bake`), such weights are refused by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unsmooth.errors import OptionError, WeightsError
+from unsmooth.models.quantised import Affine, ask, is_linear
 
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 _ORDER = (
@@ -42,12 +45,35 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor if gather is None else gather()
 
 
-def refuse_unreadable(weight: Tensor, owner: nn.Module, where: str) -> None:
+def is_plain(weight: object) -> bool:
+    """Whether the numbers in this tensor are the weight, and nothing else is; sharded or not."""
+    if not isinstance(weight, Tensor) or weight.is_meta or hasattr(weight, "ds_id"):
+        return False
+    return (type(weight) in _PLAIN or is_sharded(weight)) and weight.is_floating_point() and weight.element_size() >= 2
+
+
+def read_affine(owner: nn.Module, weight: str, bias: Tensor | None, where: str, block: nn.Module) -> Affine:
+    """Weight and bias with which a module computes: gathered where they are sharded, asked for where quantised.
+
+    `where` names layer and tensor; `block` says in which dtype features come where the module cannot.
+    """
+    kept: Any = getattr(owner, weight, None)
+    present = not any(p.is_meta or is_sharded(p) for p in owner.parameters()) and not hasattr(kept, "ds_id")
+    if not is_plain(kept) and weight == "weight" and is_linear(owner) and present:
+        return ask(owner, where, *home(owner, block))
+    kept = whole(kept) if is_plain(kept) else kept
+    refuse_unreadable(kept, owner, where)
+    return Affine(kept, None if bias is None else whole(bias), 0.0)
+
+
+def refuse_unreadable(weight: object, owner: nn.Module, where: str) -> None:
     """WeightsError unless the numbers in this tensor are the weight, all of it, and nothing else is.
 
     `where` names layer and tensor; `owner` is the module that computes with it.
     """
     kind, module = type(weight), type(owner).__name__
+    if not isinstance(weight, Tensor):
+        raise WeightsError(f"{where} is quantised (packed away in a {module}): {_QUANTISED}")
     if is_sharded(weight):
         raise WeightsError(f"{where} is sharded ({_sharding(weight)}), and its whole weight is needed: {GATHER}")
     if hasattr(weight, "ds_id"):
@@ -57,7 +83,7 @@ def refuse_unreadable(weight: Tensor, owner: nn.Module, where: str) -> None:
             f"{where} is on the meta device, without values (offloaded to disk or CPU by accelerate, or never loaded): "
             "load the model into memory"
         )
-    if kind not in _PLAIN or not weight.is_floating_point() or weight.element_size() < 2:
+    if not is_plain(weight):
         held = f"{kind.__name__} of {weight.dtype}" if kind not in _PLAIN else f"{weight.dtype}"
         raise WeightsError(
             f"{where} is quantised ({held} in a {module}), and its numbers are not the weights themselves: {_QUANTISED}"
@@ -113,26 +139,33 @@ def refuse_sharded(model: nn.Module, remedy: str = "") -> None:
 def home(*modules: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Where a module takes its inputs, and the dtype it computes in; the next module says what this one cannot.
 
-    Offloaded parameters are on the meta device until their turn, quantised ones of a dtype that no features have.
+    Offloaded parameters are on the meta device until their turn. Quantised ones are of a dtype that no features have,
+    and the scales beside them may be halves where features are not.
     """
     device: torch.device | None = None
     dtype: torch.dtype | None = None
-    for tensor in _tensors(modules):
+    scales: torch.dtype | None = None
+    for packed, tensor in _tensors(modules):
         if device is None and not tensor.is_meta:
             device = tensor.device
         if dtype is None and tensor.is_floating_point() and tensor.element_size() >= 2:
-            dtype = tensor.dtype
+            dtype, scales = (None, scales or tensor.dtype) if packed else (tensor.dtype, None)
         if device is not None and dtype is not None:
             break
+    dtype = dtype or scales
     parts = (part for module in modules for part in module.modules())
     where = next((d for part in parts if (d := _execution_device(part)) is not None), device)
     return where or torch.device("cpu"), dtype or torch.get_default_dtype()
 
 
-def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+def _tensors(modules: Iterable[nn.Module]) -> Iterator[tuple[bool, Tensor]]:
+    """All tensors, parameters first, and whether they belong to a quantised layer."""
     for module in modules:
-        yield from module.parameters()
-        yield from module.buffers()
+        for kind in ("_parameters", "_buffers"):
+            for part in module.modules():
+                tensors = [tensor for tensor in getattr(part, kind).values() if tensor is not None]
+                packed = bool(tensors) and is_linear(part) and not is_plain(getattr(part, "weight", None))
+                yield from ((packed, tensor) for tensor in tensors)
 
 
 def _execution_device(module: nn.Module) -> torch.device | None:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from unsmooth.models.wrappers import unwrapped
+
 Side = Literal["in", "out"]
 Paths = str | tuple[str, ...]
 
@@ -76,7 +78,7 @@ def find(root: object, paths: Paths) -> Any:
     for path in candidates(paths):
         value: Any = root
         for name in filter(None, path.split(".")):
-            value = getattr(value, name, None)
+            value = unwrapped(getattr(value, name, None))
             if value is None:
                 break
         if value is not None:

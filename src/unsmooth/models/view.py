@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.errors import CompiledModelError, UnknownModelError, WeightsError
+from unsmooth.errors import UnknownModelError, WeightsError
 from unsmooth.models.family import BLOCK_POINTS, AttentionRow, Family
 from unsmooth.models.places import check_places
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.storage import onloaded
 from unsmooth.models.taps import Spot, find, find_spot
-from unsmooth.models.weights import HeadWeights, read_weights, slot_of, write_weights
+from unsmooth.models.weights import HeadWeights, read_weights, shape_of, slot_of, write_weights
+from unsmooth.models.wrappers import unwrapped
 
 _NORMS = ("norm1", "norm2", "final_norm")
 
@@ -87,7 +88,7 @@ class LayerView:
         if found is None:
             raise WeightsError(f"{self.name} of family {self.family.name!r} has no output projection")
         slot, owner, name = found
-        rows, columns = getattr(owner, name).shape
+        rows, columns = shape_of(owner, name)
         return (columns, rows) if slot.transposed else (rows, columns)
 
     def weights(self) -> HeadWeights:
@@ -126,7 +127,7 @@ class ModelView:
 
 
 def view(model: nn.Module) -> ModelView:
-    """See a model as layers and points. Cheap: no forward pass.
+    """See a model as layers and points. Cheap: no forward pass. Of a compiled or DDP wrapper, the model inside.
 
     >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3)
     >>> v = view(encoder)
@@ -138,7 +139,7 @@ def view(model: nn.Module) -> ModelView:
         if isinstance(model, str):
             hint = ": load it first, as unsmooth.load_model('hf:NAME').model"
         raise UnknownModelError(f"expected a torch module, got {type(model).__name__}{hint}")
-    refuse_compiled(model)
+    model = unwrapped(model)
     _, backbone, family = match(model)
     layers = tuple(LayerView(i, block, family) for i, block in enumerate(blocks_of(family, backbone)))
     check_places(family, backbone, [layer.block for layer in layers])
@@ -155,22 +156,6 @@ def view(model: nn.Module) -> ModelView:
         causal=bool(find(first, family.causal)) if isinstance(family.causal, str) else family.causal,
         batch_first=find(first, family.batch_first) is not False if family.batch_first else True,
     )
-
-
-def refuse_compiled(model: nn.Module) -> None:
-    """CompiledModelError if any part of the model is compiled: hooks added to it would never fire."""
-    for path, module in model.named_modules():
-        own_forward = vars(module).get("forward")
-        if (
-            type(module).__name__ == "OptimizedModule"
-            or getattr(module, "_compiled_call_impl", None) is not None
-            or hasattr(own_forward, "_torchdynamo_orig_callable")
-        ):
-            raise CompiledModelError(
-                f"expected a plain module, but {path or 'the model'!r} ({type(module).__name__}) is compiled "
-                "with torch.compile, and hooks on a compiled module never fire. Pass the model from before "
-                "compiling (compiled._orig_mod), or compile it afterwards"
-            )
 
 
 def _points(family: Family, backbone: nn.Module, layers: tuple[LayerView, ...]) -> Iterator[str]:

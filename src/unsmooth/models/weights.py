@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -12,8 +12,9 @@ from torch.nn.utils import parametrize
 
 from unsmooth.errors import WeightsError
 from unsmooth.models.family import AttentionRow, Slot
+from unsmooth.models.quantised import Affine, is_linear
 from unsmooth.models.rows import rows_of
-from unsmooth.models.storage import refuse_unreadable
+from unsmooth.models.storage import is_plain, read_affine, refuse_unreadable, whole
 from unsmooth.models.taps import Paths, find
 
 if TYPE_CHECKING:
@@ -53,14 +54,15 @@ class HeadWeights:
     out_norm: Norm | None = None  # on its output, before the sum
     out_scale: Float[Tensor, " dim"] | None = None  # LayerScale
     post_norm: Norm | None = None  # after the sum
+    rounding: float = 0.0  # how far quantised inputs take the layers from these weights, relative to what they give
 
 
 def read_weights(layer: LayerView) -> HeadWeights:
     """The layer's weights, derived from its parameters (so differentiable with respect to them)."""
     row = layer.attention_row
     _refuse_nonlinear(layer, row)
-    v, b_v = _read(layer, row.value)
-    proj, b_proj = _read(layer, row.proj)
+    v, b_v, v_rounding = _read(layer, row.value)
+    proj, b_proj, rounding = _read(layer, row.proj)
     heads, kv_heads = layer.heads, layer.kv_heads
     if proj.shape[1] % heads or v.shape[0] % kv_heads or heads % kv_heads:
         raise WeightsError(
@@ -78,6 +80,7 @@ def read_weights(layer: LayerView) -> HeadWeights:
         out_norm=_read_norm(layer, row, row.out_norm),
         out_scale=_scale(scale, proj),
         post_norm=_read_norm(layer, row, row.post_norm),
+        rounding=max(v_rounding, rounding),
     )
 
 
@@ -85,7 +88,7 @@ def _scale(scale: object, proj: Float[Tensor, "dim feature"]) -> Float[Tensor, "
     """A number stands for all features; HF's BEiT without LayerScale has 1.0 there."""
     if isinstance(scale, float) and scale != 1.0:
         return proj.new_full((len(proj),), scale)
-    return scale if isinstance(scale, Tensor) else None
+    return whole(scale) if isinstance(scale, Tensor) else None
 
 
 @torch.no_grad()
@@ -115,7 +118,8 @@ def write_projection(
 ) -> nn.Module:
     """Put W_proj of every query head back into its own parameter; `before` gets that parameter and a copy of it."""
     slot, owner, name = _found(layer, layer.attention_row.proj)
-    weight = getattr(owner, name)
+    weight: Any = getattr(owner, name, None)
+    refuse_unreadable(weight, owner, f"{layer.name}: {slot.path}.{slot.weight}")
     if parametrize.is_parametrized(owner, name):
         raise WeightsError(f"{layer.name}: its projection is parametrised: `bake` the model first")
     before.append((weight, weight.detach().clone()))
@@ -125,15 +129,27 @@ def write_projection(
 
 
 def slot_of(block: nn.Module, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.Module, str] | None:
-    """The first slot that this block has, the module that holds its weight, and the weight's name."""
+    """The first slot that this block has, the module that holds its weight, and the weight's name.
+
+    A linear layer that packs its weight away (GPTQ) is one too; a quantised one is (out, in) in place of a Conv1D.
+    """
     for slot in (slots,) if isinstance(slots, Slot) else slots:
         owner = find(block, slot.path)
-        if isinstance(find(owner, slot.weight), Tensor) and (
-            slot.bias_fused or isinstance(find(owner, slot.bias), Tensor)
-        ):
-            inner, _, name = slot.weight.rpartition(".")
-            return slot, find(owner, inner), name
+        inner, _, name = slot.weight.rpartition(".")
+        holder = find(owner, inner)
+        weight = find(owner, slot.weight)
+        packed = name == "weight" and is_linear(holder) and not is_plain(weight)
+        if (packed or isinstance(weight, Tensor)) and (slot.bias_fused or isinstance(find(owner, slot.bias), Tensor)):
+            return replace(slot, transposed=False) if packed else slot, holder, name
     return None
+
+
+def shape_of(owner: nn.Module, name: str) -> tuple[int, int]:
+    """Rows and columns of a weight, also where it is packed."""
+    if name == "weight" and is_linear(owner):
+        return int(owner.out_features), int(owner.in_features)  # type: ignore[arg-type]
+    rows, columns = getattr(owner, name).shape
+    return rows, columns
 
 
 def _found(layer: LayerView, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.Module, str]:
@@ -149,29 +165,27 @@ def _found(layer: LayerView, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.M
     return found
 
 
-def _read(
-    layer: LayerView, slots: Slot | tuple[Slot, ...]
-) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None]:
+def _read(layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Affine:
     slot, owner, name = _found(layer, slots)
-    weight: Tensor = getattr(owner, name)
-    refuse_unreadable(weight, owner, f"{layer.name}: {slot.path}.{slot.weight}")
-    weight = weight.t() if slot.transposed else weight
-    rows = rows_of(layer, slot, len(weight))
     bias = find(find(layer.block, slot.path), slot.bias)
-    if bias is not None and slot.bias_fused:
-        bias = rows.read(bias)
-    return rows.read(weight), bias
+    bias = bias if isinstance(bias, Tensor) else None
+    found = read_affine(owner, name, bias, f"{layer.name}: {slot.path}.{slot.weight}", layer.block)
+    weight = found.weight.t() if slot.transposed else found.weight
+    rows = rows_of(layer, slot, len(weight))
+    bias = rows.read(found.bias) if found.bias is not None and slot.bias_fused else found.bias
+    return Affine(rows.read(weight), bias, found.rounding)
 
 
 def _write(layer: LayerView, slots: Slot | tuple[Slot, ...], new: Float[Tensor, "out in"]) -> None:
     slot, owner, name = _found(layer, slots)
-    whole = getattr(owner, name).detach().clone()
-    rows_first = whole.t() if slot.transposed else whole
+    refuse_unreadable(getattr(owner, name, None), owner, f"{layer.name}: {slot.path}.{slot.weight}")
+    every = getattr(owner, name).detach().clone()
+    rows_first = every.t() if slot.transposed else every
     rows_of(layer, slot, len(rows_first)).write(rows_first, new)
     if parametrize.is_parametrized(owner, name):
-        setattr(owner, name, whole)  # goes through the parametrisation's right_inverse
+        setattr(owner, name, every)  # goes through the parametrisation's right_inverse
     else:
-        getattr(owner, name).copy_(whole)
+        getattr(owner, name).copy_(every)
 
 
 def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None:
@@ -184,7 +198,7 @@ def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None
             f"{layer.name}: {type(module).__name__} is neither a LayerNorm nor an RMSNorm, "
             "so it cannot be folded into W_V"
         )
-    weight = getattr(module, "weight", None)
+    weight, bias = (None if (x := getattr(module, name, None)) is None else whole(x) for name in ("weight", "bias"))
     says = hasattr(module, "eps") or hasattr(module, "variance_epsilon")
     if not says and row.norm_eps is None:
         raise WeightsError(
@@ -196,7 +210,7 @@ def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None
     return Norm(
         kind=kind,
         weight=weight + row.norm_offset if weight is not None and row.norm_offset else weight,
-        bias=getattr(module, "bias", None),
+        bias=bias,
         eps=torch.finfo(dtype).eps if eps is None else float(eps),
     )
 

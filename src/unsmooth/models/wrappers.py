@@ -1,0 +1,63 @@
+"""Models inside what `torch.compile` and `DistributedDataParallel` made of them, where hooks can see.
+
+Compiled code was made without our hooks, so they never fire in it. While somebody listens, torch runs the original
+code instead; what was compiled stays, and no guard of it fails afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from unsmooth.errors import CompiledModelError
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside; whatever is no such wrapper comes back as it is.
+
+    A call of `DistributedDataParallel` may wait for the other processes, a call of its module does not.
+
+    >>> type(unwrapped(nn.DataParallel(nn.Identity()))).__name__
+    'Identity'
+    """
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            model = model.module
+        elif type(model).__name__ == "OptimizedModule":
+            model = model._orig_mod
+        else:
+            return model
+
+
+def compiled_part(model: nn.Module) -> tuple[str, nn.Module] | None:
+    """The first part that is compiled, wrapped or in place, and its path."""
+    for path, module in model.named_modules():
+        if (
+            type(module).__name__ == "OptimizedModule"
+            or getattr(module, "_compiled_call_impl", None) is not None
+            or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
+        ):
+            return path, module
+    return None
+
+
+def refuse_compiled(model: nn.Module) -> None:
+    """CompiledModelError if any part of the model is compiled: what is added to it later would not be in that code."""
+    if (found := compiled_part(model)) is not None:
+        path, module = found
+        raise CompiledModelError(
+            f"expected a plain module, but {path or 'the model'!r} ({type(module).__name__}) is compiled with "
+            "torch.compile, and its code knows only the parameters of that time. Change the model from before "
+            "compiling (compiled._orig_mod), and compile it afterwards"
+        )
+
+
+def eagerly() -> AbstractContextManager[Any]:
+    """Inside, compiled modules run as they were written, and their hooks fire."""
+    if "torch._dynamo.eval_frame" not in sys.modules:  # nothing is compiled, and importing the compiler takes seconds
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
