@@ -44,14 +44,14 @@ def free_port() -> str:
         return str(s.getsockname()[1])
 
 
-def train_in_two(recipe: Any, data: Path, out: Path, processes: int = 2) -> list[str]:
+def train_in_two(recipe: Any, data: Path, out: Path, processes: int = 2, variant: str = "plain") -> list[str]:
     """A run of two or more processes, as launched, and how it ended for each: a record, none, or an error."""
     with TemporaryDirectory() as folder:
-        run_twice(_train, free_port(), processes, recipe, data, out, folder, processes=processes)
+        run_twice(_train, free_port(), processes, recipe, variant, data, out, folder, processes=processes)
         return [Path(folder, str(rank)).read_text() for rank in range(processes)]
 
 
-def _train(rank: int, port: str, processes: int, recipe: Any, data: Path, out: Path, folder: str) -> None:
+def _train(rank: int, port: str, processes: int, recipe: Any, variant: str, data: Path, out: Path, folder: str) -> None:
     import torch
 
     from unsmooth.training import Run, launch
@@ -60,7 +60,7 @@ def _train(rank: int, port: str, processes: int, recipe: Any, data: Path, out: P
     os.environ |= places | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
     torch.set_num_threads(1)
     try:
-        record = launch(Run(recipe), data, out, device="cpu", tensorboard=False)
+        record = launch(Run(recipe, variant), data, out, device="cpu", tensorboard=False)
         said = "record" if record else "no record"
     except Exception as error:  # whatever ends a process: what is told is told to the test
         said = f"{type(error).__name__}: {error}"

@@ -171,9 +171,10 @@ def test_checkpoints_that_take_long_are_written_less_often(tmp_path: Path, monke
 
         monkeypatch.setattr("unsmooth.training.engine.loop.save_checkpoint", save)
         keeper, due = Keeper(tmp_path), []
+        trainer = cast(Trainer, SimpleNamespace(model=None, optimizer=None, sharded=None))
         for _ in range(5):
-            due.append(keeper.due())
+            due.append(keeper.due(trainer))
             if due[-1]:
-                keeper.save(cast(Trainer, SimpleNamespace(model=None, optimizer=None)), {})
+                keeper.save(trainer, {})
             now[0] += 60
         assert due == expected

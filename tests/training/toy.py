@@ -75,8 +75,8 @@ class ToyTask(Task):
         with torch.no_grad():
             return {"loss": float((model(x) - x.flip(1)).square().mean())}
 
-    def observe(self) -> dict[str, Any]:
-        return observe(self.model, [torch.from_numpy(np.array(self.shards[0][:2]))])
+    def observe(self, model: nn.Module) -> dict[str, Any]:
+        return observe(model, [torch.from_numpy(np.array(self.shards[0][:2]))])
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
         torch.save(model.state_dict(), folder / "model.safetensors")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unsmooth.control import Variant
 from unsmooth.training import Speed, Trainer
+from unsmooth.training.engine.step import attention_backend
 from unsmooth.training.fast.shortcuts import Shortcuts
 from unsmooth.training.tasks.images import RECIPES, ImageRecipe, ImageSet, ImageTask, build_model
 
@@ -50,8 +51,10 @@ def test_the_kernels_are_as_exact_as_pytorchs(tokens: int, low: bool) -> None:
         (gradient,) = torch.autograd.grad(out, packed, weight)
         return distance(out.detach(), wanted.detach()), distance(gradient, wanted_gradient)
 
-    for ours, reference in zip(errors(attention(packed, 3)), errors(theirs(packed)), strict=True):
-        assert ours < 1.2 * reference
+    with attention_backend("MATH" if low else None):  # PyTorch's fused backward pass gives NaN where scores are low
+        reference = errors(theirs(packed))
+    for ours, usual in zip(errors(attention(packed, 3)), reference, strict=True):
+        assert ours < 1.2 * usual
 
 
 def test_rows_are_as_exact_as_pytorchs() -> None:
@@ -140,7 +143,8 @@ def test_biases_of_keys_that_have_drifted_far_leave_gradients_as_they_are(varian
             loss = model(images).float().logsumexp(-1).sum()
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, learned)])
 
-    exact, theirs = flat(half=False), flat(half=True)
+    with attention_backend("MATH"):
+        exact, theirs = flat(half=False), flat(half=True)
     short = Shortcuts(model, class_token=True, tiled=True, fused=True)
     assert short.fused
     with short:

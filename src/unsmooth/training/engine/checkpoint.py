@@ -15,28 +15,40 @@ import torch
 from torch import Tensor, nn
 
 from unsmooth.errors import CheckpointError
+from unsmooth.models.storage import whole
 from unsmooth.sources.files import write_atomically
 from unsmooth.sources.trained import CHECKPOINTS
+from unsmooth.training.engine.sharding import part_like
 
 SCHEMA = "unsmooth-checkpoint/1"
 CURRENT, PREVIOUS = CHECKPOINTS
 REMEDY = f"remove it to go on from {PREVIOUS}, if there is one, or from the start"
 
 
-def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
-    """Write model, optimiser, random state and `state` (step, seed, recipe, …); the one before is kept."""
+def save_checkpoint(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any], rank: int = 0
+) -> Path:
+    """Write model, optimiser, random state and `state` (step, seed, recipe, …); the one before is kept.
+
+    It is whole, so any number of processes can go on from it: what is sharded is gathered, which every process must
+    take part in, and the first one writes.
+    """
     from safetensors.torch import save
 
-    tensors: dict[str, Tensor] = {f"model.{name}": t for name, t in model.state_dict().items()}
+    found: dict[str, Tensor] = {f"model.{name}": t for name, t in model.state_dict().items()}
     for number, parameter in enumerate(_parameters(optimizer)):
         for name, value in optimizer.state[parameter].items():
-            tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
-    tensors["rng.cpu"] = torch.get_rng_state()
-    content = save(
-        {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()},
-        metadata={"schema": SCHEMA, "state": json.dumps(state)},
-    )
+            found[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
+    found["rng.cpu"] = torch.get_rng_state()
+    tensors = {}
+    for name, tensor in found.items():
+        all_of_it = whole(tensor.detach())
+        if rank == 0:
+            tensors[name] = all_of_it.cpu().contiguous().clone()
     current = folder / CURRENT
+    if rank:
+        return current
+    content = save(tensors, metadata={"schema": SCHEMA, "state": json.dumps(state)})
     with writing(current):
         if current.exists():
             _keep(current, folder / PREVIOUS)
@@ -123,8 +135,9 @@ def _object(text: str) -> dict[str, Any]:
 def restore(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Put a checkpoint's tensors back; names or shapes that differ are an error."""
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    parts = model.state_dict()
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict({name: part_like(t, parts.get(name, t)) for name, t in weights.items()})
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit this model: {error}") from error
     for number, parameter in enumerate(_parameters(optimizer)):
@@ -133,7 +146,8 @@ def restore(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim
             if name.startswith(prefix):
                 key = name.removeprefix(prefix)
                 home = parameter.device if key != "step" or parameter.is_cuda else torch.device("cpu")
-                optimizer.state[parameter][key] = value.to(home, copy=True)
+                part = part_like(value, parameter) if value.dim() else value  # the step's number is nobody's part
+                optimizer.state[parameter][key] = part.to(home, copy=True)
     torch.set_rng_state(tensors["rng.cpu"])
 
 

@@ -51,8 +51,12 @@ def train(
     tensorboard: bool = True,
     rank: int = 0,
     world: int = 1,
+    sharded: bool = False,
 ) -> TrainingRecord | None:
-    """Train to the end, from a checkpoint in `out` if there is one; returns the record that the first process wrote."""
+    """Train to the end, from a checkpoint in `out` if there is one; returns the record that the first process wrote.
+
+    `sharded`: the processes share the model's weights (FSDP2) instead of having a copy each.
+    """
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or default_device())
     run.recipe.check(run, world)
@@ -60,7 +64,9 @@ def train(
         raise OptionError(f"{run.variant} follows the norms of its own batches: expected one process, got {world}")
     with _first_alone(rank, world):  # it may fill a cache that the others then read
         task = run.recipe.open(run, data, device, rank, world)
-    trainer = Trainer(task, speed, world)
+    if sharded and not task.shardable:
+        raise OptionError(f"the model of {run.recipe.name} cannot be sharded in training: leave --use_fsdp out")
+    trainer = Trainer(task, speed, world, sharded)
     state = {**run.state(), "data_hash": task.data_hash}
     with claimed(folder) if rank == 0 else contextlib.nullcontext():  # the first process alone writes
         found = resume(state, folder, trainer)
@@ -73,26 +79,19 @@ def train(
             remove_drafts(folder)
             log = Journal(folder, trainer.done // task.per_unit, tensorboard, task.unit)
             _say_what_is_missing(log, task, trainer.done)
-        keeper = Keeper(folder)
+        keeper = Keeper(folder, rank)
         for row in _chunks(run, trainer, length, rank):
             _finite(row["train_loss"], "loss", task.unit, row[task.unit], folder)
-            if log is not None and (trainer.done % task.every == 0 or trainer.done == length.total):
-                row |= _look(task, trainer, length, folder, row[task.unit])
+            if trainer.done % task.every == 0 or trainer.done == length.total:
+                row |= _look(task, trainer, length, folder, row[task.unit], rank)
                 row["minutes"] = clock.minutes()
-                log.add(row)
-                if keeper.due():
-                    here = {
-                        "step": trainer.done,
-                        "unit": task.unit,
-                        task.unit: row[task.unit],
-                        "minutes": row["minutes"],
-                    }
-                    keeper.save(trainer, {**state, **here, **length.state()})
+                if log is not None:
+                    log.add(row)
+                if keeper.due(trainer):
+                    here = {"step": trainer.done, "unit": task.unit, task.unit: row[task.unit]}
+                    keeper.save(trainer, {**state, **here, "minutes": row["minutes"], **length.state()})
             if progress is not None:
                 progress(row[task.unit], length.units, row)
-        if log is None:
-            return None
-        log.close()
         return _finish(run, folder, trainer, log, state["data_hash"], length.total, clock.minutes())
 
 
@@ -117,17 +116,22 @@ class Keeper:
 
     SMALL, SHARE = 2.0, 0.05  # seconds that nobody minds; of the time
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.ended, self.took = folder, -math.inf, 0.0
+    def __init__(self, folder: Path, rank: int = 0) -> None:
+        self.folder, self.rank, self.ended, self.took = folder, rank, -math.inf, 0.0
 
-    def due(self) -> bool:
-        """Whether one is worth its time now."""
-        return self.took <= self.SMALL or time.monotonic() - self.ended >= self.took / self.SHARE
+    def due(self, trainer: Trainer) -> bool:
+        """Whether one is worth its time now and this process takes part: all do where the model is sharded."""
+        now = self.took <= self.SMALL or time.monotonic() - self.ended >= self.took / self.SHARE
+        if trainer.sharded is None:
+            return now and self.rank == 0
+        said = torch.tensor(float(now), device=trainer.device)
+        torch.distributed.broadcast(said, 0)  # clocks differ
+        return bool(said)
 
     def save(self, trainer: Trainer, state: dict[str, Any]) -> None:
         """Write one."""
         started = time.monotonic()
-        save_checkpoint(self.folder, trainer.model, trainer.optimizer, state)
+        save_checkpoint(self.folder, trainer.model, trainer.optimizer, state, self.rank)
         self.ended = time.monotonic()
         self.took = self.ended - started
 
@@ -179,13 +183,16 @@ def _chunks(run: Run, trainer: Trainer, length: Length, rank: int) -> Iterator[d
         yield row
 
 
-def _look(task: Task, trainer: Trainer, length: Length, folder: Path, count: int) -> dict[str, Any]:
-    """Evaluate and observe."""
-    scores = task.evaluate(trainer.model)
-    _finite(
-        scores["loss"], "loss on the test set", task.unit, count, folder
-    )  # the last step may have broken the weights
-    return {"lr": float(length.rates[trainer.done - 1]), "test": scores, **task.observe()}
+def _look(task: Task, trainer: Trainer, length: Length, folder: Path, count: int, rank: int) -> dict[str, Any]:
+    """Evaluate, in all processes if the task can, and observe in the first."""
+    with trainer.whole_model() as model:
+        if rank and not task.evaluates_together:
+            return {}
+        scores = task.evaluate(model)
+        # the last step may have broken the weights
+        _finite(scores["loss"], "loss on the test set", task.unit, count, folder)
+        seen = {} if rank else task.observe(model)
+    return {"lr": float(length.rates[trainer.done - 1]), "test": scores, **seen}
 
 
 def _say_what_is_missing(log: Journal, task: Task, done: int) -> None:
@@ -211,12 +218,18 @@ def _finite(value: float, name: str, unit: str, count: int, folder: Path) -> flo
 
 
 def _finish(
-    run: Run, folder: Path, trainer: Trainer, log: Journal, data_hash: str, total: int, minutes: float
-) -> TrainingRecord:
-    """Bake, evaluate in full precision, save the model and the record."""
+    run: Run, folder: Path, trainer: Trainer, log: Journal | None, data_hash: str, total: int, minutes: float
+) -> TrainingRecord | None:
+    """Bake, evaluate in full precision; the first process, which has the log, saves the model and the record."""
     task = trainer.task
-    plain = run.control.bake(trainer.model)
-    final = task.evaluate(plain, final=True)
+    with trainer.whole_model() as model:
+        plain = run.control.bake(model)
+        if log is None and not task.evaluates_together:
+            return None
+        final = task.evaluate(plain, final=True)
+    if log is None:
+        return None
+    log.close()
     about: dict[str, Any] = {"run": run.name} | {k: getattr(run, k) for k in ("variant", "seed", "fraction", "subset")}
     with writing(folder):
         weights = task.save(plain, folder, {**about, "metrics": final})

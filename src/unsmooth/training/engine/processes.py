@@ -11,6 +11,7 @@ from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.training.engine.loop import Progress, train
 from unsmooth.training.engine.record import TrainingRecord
 from unsmooth.training.engine.run import Run
+from unsmooth.training.engine.sharding import requested
 from unsmooth.training.engine.step import Speed
 
 
@@ -26,13 +27,15 @@ def launch(
 ) -> TrainingRecord | None:
     """Train in this process, or as one of the processes that `accelerate launch` started.
 
-    Every process takes its share of each batch, so the gradient is that of one process with the whole batch. The
-    first process logs, checkpoints and returns the record; the others return None.
+    Each has a copy of the model, or, with `--use_fsdp --fsdp_version 2`, a part of it. Every process takes its share of
+    each batch, so the gradient is that of one process with the whole batch. The first process logs, checkpoints and
+    returns the record; the others return None.
     """
     world = _world_size()
     if world == 1:
         return train(run, data, out, device=device, speed=speed, progress=progress, tensorboard=tensorboard)
     run.recipe.check(run, world)
+    sharded = requested()
     if run.limit.minutes is not None:
         raise OptionError("a budget in minutes is for one process: with several, give it in steps (--budget 2000)")
     try:
@@ -50,6 +53,7 @@ def launch(
         tensorboard=tensorboard,
         rank=accelerator.process_index,
         world=world,
+        sharded=sharded,
     )
     # Only after success: a process that failed must not wait for others, which wait for its gradients.
     accelerator.wait_for_everyone()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Float32
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsmooth.control import parameter_groups
+from unsmooth.training.engine.sharding import ShardedModel
 
 if TYPE_CHECKING:
     from unsmooth.training.engine.task import Batch, Rows, Task
@@ -34,16 +36,20 @@ class Trainer:
     replaying it is all that a chunk does.
     """
 
-    def __init__(self, task: Task, speed: Speed | None = None, world: int = 1) -> None:
+    def __init__(self, task: Task, speed: Speed | None = None, world: int = 1, sharded: bool = False) -> None:
         self.task, self.model, self.world = task, task.model, world
         self.speed = speed or Speed()
+        self.sharded = ShardedModel(self.model) if sharded else None
+        if sharded:  # FSDP2's hooks cannot be captured, and short cuts read weights that are not all there
+            self.speed = Speed(compile_mode=None, graph=False, attention=self.speed.attention, shortcuts=())
         options = task.optimisation
         groups = parameter_groups(self.model, options.weight_decay)
         self.parameters = [p for group in groups for p in group["params"]]
         self.device = self.parameters[0].device
         self.cuda = self.device.type == "cuda"
-        self.rate: Tensor | float = torch.zeros((), device=self.device) if self.cuda else 0.0
-        how: dict[str, Any] = {"fused": True, "capturable": True} if self.cuda else {"foreach": False}
+        captured = self.cuda and not sharded
+        self.rate: Tensor | float = torch.zeros((), device=self.device) if captured else 0.0
+        how: dict[str, Any] = {"fused": True, "capturable": captured} if self.cuda else {"foreach": False}
         self.optimizer = torch.optim.AdamW(groups, lr=self.rate, betas=options.betas, eps=options.eps, **how)
         self.done = 0  # steps of the whole run
         self.together = 1  # steps that share an update, where the task's batches grow
@@ -71,6 +77,10 @@ class Trainer:
     def graphed(self) -> bool:
         """Whether the whole step is one CUDA graph; several processes exchange gradients between its parts."""
         return self.cuda and self.speed.graph and self.world == 1
+
+    def whole_model(self) -> AbstractContextManager[nn.Module]:
+        """The model with all of its weights; where it is sharded, every process must take part."""
+        return contextlib.nullcontext(self.model) if self.sharded is None else self.sharded.gathered()
 
     def run_chunk(self, rows: Rows, rates: Float32[Tensor, step], seed: int) -> Float[Tensor, ""]:
         """One step per rate; the mean loss stays on the device. `seed` drives dropout and stochastic depth."""
@@ -108,6 +118,7 @@ class Trainer:
             "attention": self.speed.attention if self.cuda else None,
             **self.fast.describe(),
             "processes": self.world,
+            **({"sharded": True} if self.sharded else {}),
         }
 
     def _load(self, rows: Rows, rates: Float32[Tensor, step]) -> None:
@@ -176,7 +187,7 @@ class Trainer:
             self._update()
 
     def _update(self) -> None:
-        if self.world > 1:
+        if self.world > 1 and not self.sharded:  # FSDP2 averages while it shards them
             average_gradients(self.parameters, self.world)
         if self.task.optimisation.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.task.optimisation.clip_norm)

@@ -60,6 +60,8 @@ class Task(ABC):
     chunk: int  # steps
     every: int  # steps between two looks at the model (evaluation, log, checkpoint): a multiple of `chunk`
     grows: bool = False  # whether steps may share an update (`together`)
+    shardable: bool = False  # whether `loss` calls the model itself, so that its parts may be kept sharded (FSDP2)
+    evaluates_together: bool = False  # whether `evaluate` shares its work among all processes
     unit: str = "step"  # what people count ("epoch"), and how many steps one is
     per_unit: int = 1
 
@@ -81,7 +83,10 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: nn.Module, final: bool = False) -> dict[str, Any]:
-        """Scores on held-out data, `loss` among them, in plain numbers; at the end in full precision."""
+        """Scores on held-out data, `loss` among them, in plain numbers; at the end in full precision.
+
+        The first process alone calls this, or all of them if the task `evaluates_together`.
+        """
 
     @abstractmethod
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
@@ -95,7 +100,7 @@ class Task(ABC):
         """From one step's rows, on the device, to what `loss` takes; without gradients, inside the captured step."""
         return tuple(rows.values())
 
-    def observe(self) -> dict[str, Any]:
+    def observe(self, model: nn.Module) -> dict[str, Any]:
         """What is logged beside the scores."""
         return {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
@@ -49,10 +50,24 @@ def class_token_block(block: Any, x: Tokens | Pending, **_: None) -> Float[Tenso
     both = F.linear(normed, weight[width:], None if bias is None else bias[width:])
     key, value = both.split(width, -1)
     q, k, v = (part.reshape(shape).transpose(1, 2) for part in (query, key, value))
-    mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    mixed = _attend(q, k, v).transpose(1, 2).flatten(2)
     first = stream[:, :1] + block.drop_path1(block.ls1(module.proj_drop(module.proj(mixed))))
     out: Tensor = first + block.drop_path2(block.ls2(block.mlp(block.norm2(first))))
     return out
+
+
+def _attend(
+    q: Float[Tensor, "batch head 1 dim"],
+    k: Float[Tensor, "batch head token dim"],
+    v: Float[Tensor, "batch head token dim"],
+) -> Float[Tensor, "batch head 1 dim"]:
+    """softmax(q Kᵀ / √k) V of one query, written out: a few passes over K and V.
+
+    Not by PyTorch's kernels: in bfloat16 on a GPU their backward pass may give NaN where all scores are very low.
+    """
+    work = torch.promote_types(q.dtype, torch.float32)
+    scores = (q.to(work) * k.to(work)).sum(-1) * q.shape[-1] ** -0.5
+    return (scores.softmax(-1)[..., None] * v.to(work)).sum(-2, keepdim=True).to(v.dtype)
 
 
 def _normalise(x: Tokens | Pending, norm: Any) -> tuple[Tokens, Tokens]:

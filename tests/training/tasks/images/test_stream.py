@@ -196,9 +196,10 @@ def test_several_processes_learn_what_one_does(
         for number, (blob, label) in enumerate(few(folder)):
             home = tmp_path / "data" / split / f"class{label}"
             home.mkdir(parents=True, exist_ok=True)
-            (home / f"{number}.jpg").write_bytes(blob)
+            (home / f"{number}.jpg").write_bytes(blob if number != 13 else blob[:60])
     recipe = recipe.override(["batch_size=12", "epochs=2", "chunk=2", "drop_path=0"])
-    train(Run(recipe), tmp_path / "data", tmp_path / "one", device="cpu", tensorboard=False)
+    with pytest.warns(UserWarning, match="13.jpg is not a readable image"):
+        train(Run(recipe), tmp_path / "data", tmp_path / "one", device="cpu", tensorboard=False)
     ended = train_in_two(recipe, tmp_path / "data", tmp_path / "many", processes)
     assert ended == ["record"] + ["no record"] * (processes - 1)
     one, many = (TrainingRecord.load(tmp_path / name) for name in ("one", "many"))
@@ -206,6 +207,8 @@ def test_several_processes_learn_what_one_does(
     losses = [row["train_loss"] for row in one.rows]
     assert [row["train_loss"] for row in many.rows] == pytest.approx(losses, rel=1e-4)
     assert many.final["loss"] == pytest.approx(one.final["loss"], rel=1e-3)
+    assert many.final["images"] == one.final["images"] == 23
+    assert [row["unreadable"] for row in many.rows] == [row["unreadable"] for row in one.rows]  # whoever met it
     assert many.speed["processes"] == processes
     assert many.data_hash == one.data_hash
 

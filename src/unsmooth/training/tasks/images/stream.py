@@ -25,6 +25,7 @@ from unsmooth.sources.loaded import ImageInput
 from unsmooth.training.engine.observe import observe
 from unsmooth.training.engine.order import Order
 from unsmooth.training.engine.run import Run
+from unsmooth.training.engine.sharding import in_order
 from unsmooth.training.engine.task import Batch, Rows
 from unsmooth.training.tasks.images.augment import Colours
 from unsmooth.training.tasks.images.augment.batch import colour_and_mix
@@ -107,7 +108,9 @@ class Centres(Dataset[dict[str, Any]]):
             except DataError as error:
                 unreadable.append((self.images.name(i), str(error)))
         found = np.stack(pixels) if pixels else np.empty((0, 3, self.spec.size, self.spec.size), dtype=np.uint8)
-        return {"pixels": torch.from_numpy(found), "labels": self.images.labels[kept], "unreadable": unreadable}
+        where = torch.tensor(kept, dtype=torch.int64)
+        rows = {"pixels": torch.from_numpy(found), "labels": self.images.labels[where], "index": where}
+        return {**rows, "unreadable": unreadable}
 
 
 def first_centres(images: Encoded, spec: ImageInput, count: int) -> UInt8[Tensor, "image channel size size"]:
@@ -130,6 +133,12 @@ class Tally:
             if name not in self.names:
                 self.names.add(name)
                 warnings.warn(f"{name} is not a readable image ({why}): it is left out", stacklevel=4)
+
+    def share(self, world: int) -> None:
+        """What other processes found counts too; each has named its own."""
+        found: list[set[str]] = [set() for _ in range(world)]
+        torch.distributed.all_gather_object(found, self.names)
+        self.names = set().union(*found)
 
 
 class StreamTask(ImageTask):
@@ -160,6 +169,7 @@ class StreamTask(ImageTask):
         self.data_hash = f"{images.key()}{test.key()}"
         self.class_names = test.class_names
         self.spec = image_input(recipe)
+        self.rank, self.world = rank, world
         self.steps, self.centres = Steps(images, kept, recipe, seed, rank, world), Centres(test, self.spec)
         self.workers = workers_for(device) if workers is None else workers
         self.tally = Tally(recipe.unreadable == "refuse")
@@ -195,14 +205,21 @@ class StreamTask(ImageTask):
         return colour_and_mix(x, rows["labels"], rows, self.recipe, self.colours)
 
     def evaluate(self, model: nn.Module, final: bool = False) -> dict[str, Any]:
-        """Accuracy, loss and calibration on the validation set; images that cannot be read do not count."""
-        loader = self._loader(self.centres, range(len(self.centres)))
-        return evaluate_stream(model, loader, self.recipe, self.tally, "float32" if final else None).as_dict()
+        """Accuracy, loss and calibration on the validation set; images that cannot be read do not count.
 
-    def observe(self) -> dict[str, Any]:
+        Each process takes its share, and learns which images the others could not read.
+        """
+        loader = self._loader(self.centres, range(self.rank, len(self.centres), self.world))
+        precision = "float32" if final else None
+        scores = evaluate_stream(model, loader, self.recipe, self.tally, precision, self.world > 1)
+        if self.world > 1:
+            self.tally.share(self.world)
+        return scores.as_dict()
+
+    def observe(self, model: nn.Module) -> dict[str, Any]:
         """Smoothing of the first validation images, the spectrum of H, and how many images could not be read."""
         seen = {"unreadable": len(self.tally.names)} if self.tally.names else {}
-        return observe(self.model, normalised(self.shown, self.recipe, self.model)) | seen
+        return observe(model, normalised(self.shown, self.recipe, model)) | seen
 
 
 def loader_of(what: Dataset[dict[str, Any]], numbers: range, workers: int) -> DataLoader[dict[str, Any]]:
@@ -213,18 +230,25 @@ def loader_of(what: Dataset[dict[str, Any]], numbers: range, workers: int) -> Da
 
 
 def evaluate_stream(
-    model: nn.Module, loader: DataLoader[dict[str, Any]], recipe: ImageRecipe, tally: Tally, precision: str | None
-) -> Scores:
-    """The scores of `evaluate`, batch by batch."""
-    logits, labels = [], []
+    model: nn.Module, loader: DataLoader[dict[str, Any]], recipe: ImageRecipe, tally: Tally, precision: str | None,
+    shared: bool = False,
+) -> Scores:  # fmt: skip
+    """The scores of `evaluate`, batch by batch; `shared` with other processes, whose loaders give the other batches."""
+    device = next(model.parameters()).device
+    logits = [torch.empty(0, recipe.classes, device=device)]
+    labels, index = ([torch.empty(0, dtype=torch.int64)] for _ in range(2))
     for part in loader:
         tally.add(part["unreadable"])
         if len(part["labels"]):
             logits.append(logits_of(model, part["pixels"], recipe, EVALUATED, precision))
             labels.append(part["labels"])
-    if not labels:
+            index.append(part["index"])
+    scores, known = torch.cat(logits), torch.cat(labels).to(device)
+    if shared:
+        scores, known = in_order(torch.cat(index).to(device), scores, known)
+    if not len(known):
         raise DataError("no image of the validation set can be read: mend it")
-    return scores_of(torch.cat(logits), torch.cat(labels))
+    return scores_of(scores, known)
 
 
 def workers_for(device: torch.device) -> int:

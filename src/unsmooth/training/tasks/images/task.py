@@ -16,12 +16,13 @@ from unsmooth.models import view
 from unsmooth.training.engine.observe import observe
 from unsmooth.training.engine.run import Run
 from unsmooth.training.engine.schedule import warmup_cosine
+from unsmooth.training.engine.sharding import in_order
 from unsmooth.training.engine.step import Speed
 from unsmooth.training.engine.task import Batch, FastPath, Rows, Task
 from unsmooth.training.fast import FastViT
 from unsmooth.training.tasks.images.augment import Colours, augment, draw_epoch
 from unsmooth.training.tasks.images.data import ImageSet
-from unsmooth.training.tasks.images.evaluate import evaluate, normalised
+from unsmooth.training.tasks.images.evaluate import logits_of, normalised, scores_of
 from unsmooth.training.tasks.images.model import build_model, save_model
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 from unsmooth.training.tasks.images.subset import data_hash, load_splits
@@ -31,6 +32,7 @@ class ImageTask(Task):
     """Images and labels on the device, augmented there; an epoch is one chunk."""
 
     unit = "epoch"
+    shardable = evaluates_together = True
     recipe: ImageRecipe
     class_names: tuple[str, ...]
 
@@ -80,13 +82,17 @@ class ImageTask(Task):
         return learning_rates(self.recipe, total)
 
     def evaluate(self, model: nn.Module, final: bool = False) -> dict[str, Any]:
-        """Accuracy, loss and calibration on the test set."""
-        precision = "float32" if final else None
-        return evaluate(model, self.test.pixels, self.test.labels, self.recipe, precision=precision).as_dict()
+        """Accuracy, loss and calibration on the test set, of which each process takes its share."""
+        mine = torch.arange(self.rank, len(self.test), self.world, device=self.test.labels.device)
+        pixels = self.test.pixels if self.world == 1 else self.test.pixels[mine]
+        logits = logits_of(model, pixels, self.recipe, precision="float32" if final else None)
+        if self.world > 1:
+            (logits,) = in_order(mine, logits)
+        return scores_of(logits, self.test.labels).as_dict()
 
-    def observe(self) -> dict[str, Any]:
+    def observe(self, model: nn.Module) -> dict[str, Any]:
         """Smoothing of the first test images, and the spectrum of H."""
-        return observe(self.model, normalised(self.test.pixels[: self.recipe.metric_images], self.recipe, self.model))
+        return observe(model, normalised(self.test.pixels[: self.recipe.metric_images], self.recipe, model))
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
         """A plain timm model with its preprocessing and class names."""

@@ -120,10 +120,10 @@ class TextTask(Task):
         model.train(training)
         return {"loss": float(loss) / tokens, "accuracy": int(right) / tokens, "sequences": count}
 
-    def observe(self) -> dict[str, Any]:
+    def observe(self, model: nn.Module) -> dict[str, Any]:
         """Smoothing of held-out sequences, nothing hidden, and the spectrum of H."""
         count = min(len(self.corpus.validation), self.recipe.metric_sequences)
-        backbone: nn.Module = self.model.model  # type: ignore[assignment]
+        backbone: nn.Module = model.model  # type: ignore[assignment]
         return observe(backbone, self.corpus.validation.rows(torch.arange(count)).to(self.device).split(16))
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
