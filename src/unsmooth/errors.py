@@ -16,7 +16,7 @@ class UnknownModelError(UnsmoothError):
 
 
 class CompiledModelError(UnsmoothError):
-    """Hooks on a compiled module never fire."""
+    """A compiled module's code knows only what was there when it was made."""
 
 
 class PointError(UnsmoothError):

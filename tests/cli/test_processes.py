@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from processes import free_port, run_twice
 
 import unsmooth
 from unsmooth.cli.app import app
+from unsmooth.errors import OptionError
 
 transformers = pytest.importorskip("transformers")
 
@@ -29,15 +31,24 @@ def _commands(rank: int, port: str, folder: Path, commands: list[str], size: int
         app(words.split(), standalone_mode=False)
 
 
-def test_two_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_write_what_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=32)
     torch.manual_seed(0)
-    transformers.GPT2Model(config).save_pretrained(tmp_path / "model")
+    for folder in ("model", "runs/checkpoint-1", "runs/checkpoint-2"):
+        transformers.GPT2Model(config).save_pretrained(tmp_path / folder)
     given = "hf:model --data random --samples 10 --batch-size 3 --max-length 12 --device cpu --json --out"
-    commands = [f"measure --metrics paper,dataset_rank {given} measured", f"explain {given} explained"]
+    commands = [
+        f"measure --metrics paper,dataset_rank {given} measured", f"explain {given} explained",
+        f"attribute --tokens all,no-outliers --spectrum --total 2 {given} attributed",
+        f"report {given.removesuffix('--out')} --explain-inputs 4 --out page",
+        f"track runs {given.removeprefix('hf:model ')} tracked",
+    ]  # fmt: skip
     monkeypatch.chdir(tmp_path)
     for command in commands:
         app(f"{command}1.json".split(), standalone_mode=False)
+        written = capsys.readouterr().out
     started(tmp_path, [f"{command}2.json" for command in commands], 2)
     one, two = (unsmooth.load(tmp_path / f"measured{size}.json") for size in (1, 2))
     assert two.samples == 10
@@ -55,3 +66,40 @@ def test_two_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest
         assert rows["layer"].tolist() == others["layer"].tolist()
     assert two.frame()["exponent"].tolist() == pytest.approx(one.frame()["exponent"].tolist(), rel=1e-4, abs=1e-5)
     assert two.about.data == one.about.data
+    one, two = (unsmooth.load(tmp_path / f"attributed{size}.json") for size in (1, 2))
+    assert two.about.data == one.about.data
+    assert two.inputs == 10
+    for policy in one.policies:
+        rows, others = (each.frame(policy, full=True) for each in (one, two))
+        assert others[["layer", "part"]].equals(rows[["layer", "part"]])
+        for column in ("mean", "std", "hfc", "lfc", "negative", "low", "high"):
+            assert others[column].tolist() == pytest.approx(rows[column].tolist(), rel=1e-4, abs=1e-6, nan_ok=True)
+        assert two.positions[policy] == pytest.approx(one.positions[policy], rel=1e-4, abs=1e-6)
+        assert two.under(policy).change.mean == pytest.approx(one.under(policy).change.mean, rel=1e-5)
+        tokens, other_tokens = (each.by_token(policy).set_index("token")["share"].to_dict() for each in (one, two))
+        assert other_tokens == pytest.approx(tokens, rel=1e-4, abs=1e-6)
+    assert [row["part"] for row in two.totals] == [row["part"] for row in one.totals]
+    for name in ("direct", "total", "std"):
+        assert [r[name] for r in two.totals] == pytest.approx([r[name] for r in one.totals], rel=1e-3, abs=1e-5)
+    assert (tmp_path / "page2.json").stat().st_size == pytest.approx((tmp_path / "page1.json").stat().st_size, rel=0.02)
+    told = json.loads(written)
+    kept = {
+        folder: sorted(p.name for p in (tmp_path / f"{folder}.results").iterdir())
+        for folder in ("tracked1", "tracked2")
+    }
+    assert kept["tracked1"] == kept["tracked2"]
+    for path in sorted((tmp_path / "tracked1.results").glob("*[0-9a-f].json")):
+        if not path.name.endswith(".weights.json"):
+            once, twice = unsmooth.load(path), unsmooth.load(tmp_path / "tracked2.results" / path.name)
+            assert {c: m.mean for c, m in twice.cells.items()} == pytest.approx(
+                {c: m.mean for c, m in once.cells.items()}, rel=1e-5
+            )
+    assert [each["step"] for each in told] == [1, 2]
+
+
+@pytest.mark.parametrize("words", ["evaluate zoo:cifar100-plain", "measure --features x.safetensors"])
+def test_what_one_process_does_is_refused_by_several(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=r"one process.* 2 were launched: start it without a launcher"):
+        app(words.split(), standalone_mode=False)

@@ -17,7 +17,7 @@ from unsmooth.analysis.facts import check_finite, rounding_note
 from unsmooth.analysis.folding import cast_weights, fold_weights
 from unsmooth.analysis.policies import TokenKinds, token_mask
 from unsmooth.analysis.share_pass import STAGES, LayerWeights, SharePass
-from unsmooth.analysis.shares import Part, Shares, TokenSums
+from unsmooth.analysis.shares import AttributedSums, Part
 from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError
 from unsmooth.models import capture_attention, hook_points, split_point
@@ -96,9 +96,7 @@ class Attributor(AttentionListener):
         self._weights: dict[int, LayerWeights] = {}
         self._rounding = 0.0
         self._tokenizer = model.tokenizer if tokenizer is None and isinstance(model, LoadedModel) else tokenizer
-        self._shares = {policy: Shares() for policy in self.policies}
-        self._positions = {policy: TokenSums() for policy in self.policies}
-        self._ids = {policy: TokenSums() for policy in self.policies}
+        self.sums = {policy: AttributedSums() for policy in self.policies}
         self._now: SharePass | None = None  # the forward pass that is listened to
         self._finding: _OutlierSearch | None = None
         self._ordinary: Mask = None  # no outliers in any layer, of the batch that comes next
@@ -150,16 +148,17 @@ class Attributor(AttentionListener):
         assert now is not None
         values, ratios = now.values(), now.ratios()
         for i, policy in enumerate(self.policies):
-            self._shares[policy].add(now.parts[policy], values[policy], ratios[i])
+            sums = self.sums[policy]
+            sums.shares.add(now.parts[policy], values[policy], ratios[i])
             by_token, kept = now.by_token(policy, len(self.view.layers)), now.masks[policy]
             kept = None if kept is None else kept.cpu()
             if now.mask is None and kept is None:  # positions are the same for all inputs
                 places = torch.arange(by_token.shape[1])[None]
-                self._positions[policy].add(places, by_token.sum(0, keepdim=True).cpu(), None, len(by_token))
+                sums.positions.add(places, by_token.sum(0, keepdim=True).cpu(), None, len(by_token))
             else:
-                self._positions[policy].add(now.positions(by_token), by_token.cpu(), kept)
+                sums.positions.add(now.positions(by_token), by_token.cpu(), kept)
             if now.ids is not None and now.ids.shape[1] == by_token.shape[1]:
-                self._ids[policy].add(now.ids[: len(by_token)].cpu(), by_token.cpu(), kept)
+                sums.ids.add(now.ids[: len(by_token)].cpu(), by_token.cpu(), kept)
         self.inputs += ratios.shape[-1]
         self.batches += 1
 
@@ -169,9 +168,9 @@ class Attributor(AttentionListener):
             raise FeatureError("nothing was attributed: there was no batch; give at least one")
         decode = None if self._tokenizer is None else self._tokenizer.decode
         return Attribution(
-            shares=self._shares,
-            positions={policy: sums.by_position(self.inputs) for policy, sums in self._positions.items()},
-            tokens={policy: sums.strongest(self.inputs, decode) for policy, sums in self._ids.items()},
+            shares={policy: sums.shares for policy, sums in self.sums.items()},
+            positions={policy: sums.positions.by_position(self.inputs) for policy, sums in self.sums.items()},
+            tokens={policy: sums.ids.strongest(self.inputs, decode) for policy, sums in self.sums.items()},
             about=self.about(AttributeSettings(self.policies, self.spectrum), DEFINITIONS),
             partial=partial,
             notes=self._notes(),

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from unsmooth.analysis.attributor import Attributor
 from unsmooth.analysis.explanation import Explanation
 from unsmooth.analysis.measurement import Measurement
 from unsmooth.errors import OptionError
+from unsmooth.metrics.moments import Moments
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,7 @@ class Team:
         """OptionError on every process if one of them got no batch."""
         if self.size == 1:
             return
-        counts: list[Any] = [None] * self.size
-        dist.all_gather_object(counts, batches)
+        counts = self._all(batches)
         if not all(counts):
             raise OptionError(
                 f"{self.size} processes, but only {sum(counts)} batches: start fewer, or take smaller batches "
@@ -68,8 +69,7 @@ class Team:
         """The explanation of all inputs, on every process; rows are in the order of one process."""
         if self.size == 1:
             return mine
-        everyone: list[Any] = [None] * self.size
-        dist.all_gather_object(everyone, (mine.layers, mine.heads, mine.notes, mine.about.data.batches))
+        everyone = self._all((mine.layers, mine.heads, mine.notes, mine.about.data.batches))
         layers, heads = (
             sorted((row for part in everyone for row in part[i]), key=lambda row: row["input"] // batch_size)
             for i in (0, 1)
@@ -78,6 +78,34 @@ class Team:
         counted = replace(mine.about.data, batches=sum(part[3] for part in everyone),
                           inputs=len({row["input"] for row in layers}))  # fmt: skip
         return replace(mine, layers=layers, heads=heads, notes=notes, about=replace(mine.about, data=counted))
+
+    def attributed(self, mine: Attributor) -> None:
+        """Give the attributor of every process the sums over all inputs, in the order of processes."""
+        if self.size == 1:
+            return
+        everyone = self._all((mine.sums, mine.inputs, mine.batches))
+        mine.sums = everyone[0][0]
+        for sums, _, _ in everyone[1:]:
+            for policy, found in mine.sums.items():
+                found.merge(sums[policy])
+        mine.inputs, mine.batches = (sum(part[i] for part in everyone) for i in (1, 2))
+
+    def merged(self, mine: list[Moments]) -> list[Moments]:
+        """Each of these over the inputs of all processes."""
+        if self.size == 1:
+            return mine
+        everyone = self._all(mine)
+        for others in everyone[1:]:
+            for moments, other in zip(everyone[0], others, strict=True):
+                moments.merge(other)
+        first: list[Moments] = everyone[0]
+        return first
+
+    def _all(self, mine: Any) -> list[Any]:
+        """What every process has, on every process."""
+        everyone: list[Any] = [None] * self.size
+        dist.all_gather_object(everyone, mine)
+        return everyone
 
 
 @contextmanager

@@ -6,7 +6,7 @@ without the part may differ by another amount, or in the other direction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,12 +33,18 @@ MODES = {
 
 
 def total_effects(
-    attributor: Attributor, found: Attribution, batches: Iterable[Any], count: int, mode: str = "zero"
+    attributor: Attributor,
+    found: Attribution,
+    batches: Iterable[Any],
+    count: int,
+    mode: str = "zero",
+    merged: Callable[[list[Moments]], list[Moments]] = list,
 ) -> list[dict[str, Any]]:
     """The strongest parts with their direct shares, and what the end of the stream loses without them.
 
     One forward pass a part and batch, and one a batch for the end as it is. A normalisation of the stream cannot be
-    taken out: it is passed over, as are heads where a model shows its matrices too late (a note says so).
+    taken out: it is passed over, as are heads where a model shows its matrices too late (a note says so). Where other
+    processes have other batches, `merged` adds what they found.
     """
     if mode not in MODES:
         raise OptionError.unknown("way to remove a part", mode, MODES)
@@ -67,7 +73,7 @@ def total_effects(
         {"layer": part.layer, "kind": part.kind, "head": part.head, "position": place, "tokens": policy, "mode": mode,
          "part": part.name if place is None else f"{part.name} at position {place}",
          "direct": direct, "total": moments.mean, "std": moments.std if moments.count > 1 else None}
-        for (part, direct, place), moments in zip(asked, effects, strict=True)
+        for (part, direct, place), moments in zip(asked, merged(effects), strict=True)
         if moments.count
     ]  # fmt: skip
 

@@ -79,19 +79,25 @@ class Shares:
     ) -> None:
         """Take in a batch: through HFC, LFC and the negative side, by part and input; ln HFC/LFC at both ends."""
         new = torch.cat([values[:, :2].sum(1, keepdim=True), values], 1).numpy()
-        mean, count = new.mean(-1), new.shape[-1]
+        mean = new.mean(-1)
         square = np.square(new[:, 0] - mean[:, :1]).sum(-1)
-        before, total = self.count, self.count + count
+        ends = [Moments(), Moments(), Moments()]
+        for moments, seen in zip(ends, (ratios[0], ratios[1], ratios[1] - ratios[0]), strict=True):
+            moments.update(seen)
+        self.merge(Shares(list(parts), mean, square, *ends))
+
+    def merge(self, other: Shares) -> None:
+        """Take in what others saw: another batch, another process."""
+        before, total = self.count, self.count + other.count
         if not before:
-            self.parts, self.mean, self.square = list(parts), mean, square
-        else:
-            assert self.parts == list(parts)
-            away = mean - self.mean
-            self.square = self.square + square + np.square(away[:, 0]) * (before * count / total)
-            self.mean = self.mean + away * (count / total)
-        self.start.update(ratios[0])
-        self.end.update(ratios[1])
-        self.change.update(ratios[1] - ratios[0])
+            self.parts, self.mean, self.square = other.parts, other.mean, other.square
+        elif other.count:
+            assert self.parts == other.parts
+            away = other.mean - self.mean
+            self.square = self.square + other.square + np.square(away[:, 0]) * (before * other.count / total)
+            self.mean = self.mean + away * (other.count / total)
+        for name in ("start", "end", "change"):
+            getattr(self, name).merge(getattr(other, name))
 
     @property
     def count(self) -> int:
@@ -149,12 +155,21 @@ class TokenSums:
     ) -> None:  # fmt: skip
         """Take in the tokens of a batch that count; each stands for so many inputs, over which it is summed already."""
         chosen = torch.ones_like(keys, dtype=torch.bool) if kept is None else kept
-        found, new = keys[chosen], values[chosen]
-        old = new[:0] if self.sums is None else self.sums
-        self.keys, places = torch.cat([self.keys, found]).unique(return_inverse=True)
-        counts = torch.cat([self.counts, torch.full((len(found),), float(times), dtype=torch.float64)])
-        self.counts = torch.zeros(len(self.keys), dtype=torch.float64).index_add_(0, places, counts)
-        self.sums = new.new_zeros(len(self.keys), *new.shape[1:]).index_add_(0, places, torch.cat([old, new]))
+        found = keys[chosen]
+        self._take_in(found, torch.full((len(found),), float(times), dtype=torch.float64), values[chosen])
+
+    def merge(self, other: TokenSums) -> None:
+        """Take in the sums of another process."""
+        if other.sums is not None:
+            self._take_in(other.keys, other.counts, other.sums)
+
+    def _take_in(self, keys: Int[Tensor, " some"], counts: Float[Tensor, " some"], values: Tensor) -> None:
+        old = values[:0] if self.sums is None else self.sums
+        self.keys, places = torch.cat([self.keys, keys]).unique(return_inverse=True)
+        self.counts = torch.zeros(len(self.keys), dtype=torch.float64).index_add_(
+            0, places, torch.cat([self.counts, counts])
+        )
+        self.sums = values.new_zeros(len(self.keys), *values.shape[1:]).index_add_(0, places, torch.cat([old, values]))
 
     def by_position(self, inputs: int) -> NDArray[np.float32]:
         """Means over inputs, (position, layer, kind); a position that an input lacks counts as 0."""
@@ -180,3 +195,18 @@ class TokenSums:
                 "layer": cell // kinds, "kind": KINDS[cell % kinds], "there": float(flat[place, cell]),
             })  # fmt: skip
         return rows
+
+
+@dataclass
+class AttributedSums:
+    """All that is kept of the inputs that were attributed under one token policy."""
+
+    shares: Shares = field(default_factory=Shares)
+    positions: TokenSums = field(default_factory=TokenSums)
+    ids: TokenSums = field(default_factory=TokenSums)
+
+    def merge(self, other: AttributedSums) -> None:
+        """Take in those of another process."""
+        self.shares.merge(other.shares)
+        self.positions.merge(other.positions)
+        self.ids.merge(other.ids)

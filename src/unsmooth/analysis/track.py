@@ -48,9 +48,12 @@ def find_checkpoints(references: Iterable[str]) -> list[tuple[str, int]]:
 
 def tracked(
     reference: str, step: int, load: Callable[[], LoadedModel], measure: Callable[[LoadedModel], Measurement],
-    settings: Any, folder: Path,
+    settings: Any, folder: Path, write: bool = True,
 ) -> Checkpoint:  # fmt: skip
-    """A checkpoint, measured now or found in `folder`, where results lie by weights and `settings`."""
+    """A checkpoint, measured now or found in `folder`, where results lie by weights and `settings`.
+
+    Of several processes that measure it together, one writes.
+    """
     loaded = load()
     weights = loaded.weights_hash
     said = json.dumps([weights or reference, settings], sort_keys=True, default=str)
@@ -61,6 +64,8 @@ def tracked(
         negative = {int(layer): float(share) for layer, share in read_object(shares, "shares of eigenvalues").items()}
         return Checkpoint(reference, step, measurement, negative)
     measurement, negative = measure(loaded), _negative(loaded)
+    if not write:
+        return Checkpoint(reference, step, measurement, negative)
     folder.mkdir(parents=True, exist_ok=True)
     write_result(shares, json.dumps({str(layer): share for layer, share in negative.items()}) + "\n")
     if not measurement.partial:

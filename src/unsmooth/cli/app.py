@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from unsmooth.cli.options import refuse_several
+
 # One file per verb, each with one function `command`; a line that the list of verbs shows whole on 80 columns.
 VERBS = {
     "demo": "Analyse the shipped models and write a page to open.",
@@ -25,6 +27,9 @@ VERBS = {
     "push": "Publish a trained model on the Hugging Face hub.",
     "reproduce": "Reproduce a figure or table of the paper or poster.",
 }
+
+
+PARALLEL = ("measure", "explain", "attribute", "report", "track", "train")  # what several processes do together
 
 
 class Verbs(TyperGroup):
@@ -56,9 +61,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    ctx: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    pass
+    if ctx.invoked_subcommand not in PARALLEL:
+        refuse_several(f"{ctx.invoked_subcommand} is done", f". Several share the work of {', '.join(PARALLEL)}")
 
 
 for _verb, _line in VERBS.items():

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from unsmooth.cli import options
-from unsmooth.cli.progress import interruptible, track
+from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from unsmooth.analysis import Attribution
+    from unsmooth.analysis.processes import Team
+    from unsmooth.sources import Data, LoadedModel
 
 Tokens = Annotated[
     str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers. Whose HFC and LFC.")
@@ -52,39 +55,72 @@ def command(
     whole_records: options.WholeRecords = False,
     device: options.Device = "auto",
     dtype: options.Dtype = None,
+    device_map: options.DeviceMap = None,
     figures: Figures = None,
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
     """Split the change of ln HFC/LFC, first block to last, into heads, mean paths, MLPs and norms without remainder."""
-    from unsmooth.analysis import Attributor, Origin
     from unsmooth.analysis.policies import resolve_policies
-    from unsmooth.analysis.removal import MODES, total_effects
+    from unsmooth.analysis.processes import launched
+    from unsmooth.analysis.removal import MODES
     from unsmooth.errors import OptionError
-    from unsmooth.figures import check_folder, save_figures
+    from unsmooth.figures import check_folder
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
-    if out is not None:
-        check_writable(out)
-    if figures is not None:
-        check_folder(figures)
     resolve_policies(tokens)
     if remove not in MODES:
         raise OptionError.unknown("way to remove a part", remove, MODES)
-    loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
-    batches = open_data(
-        data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
-        whole_records=whole_records,
-    )  # fmt: skip
-    origin = Origin.of(loaded, batches, options.command_line())
-    with interruptible() as stopped, Attributor(loaded, tokens, spectrum=spectrum, origin=origin) as attributor:
-        for batch in stopped.until(track(batches, "attributing", batches.samples)):
+    with launched() as team:
+        if out is not None and team.first:
+            check_writable(out)
+        if figures is not None and team.first:
+            check_folder(figures)
+        device = team.device(device)
+        loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
+        batches = open_data(
+            data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
+            whole_records=whole_records,
+        )  # fmt: skip
+        with interruptible() as stopped:
+            settings = {"tokens": tokens, "spectrum": spectrum}
+            found = run(loaded, batches, settings, total, remove, stopped, team)
+        if team.first:
+            _tell(found, out, figures, as_json, top)
+    stopped.leave()
+
+
+def run(
+    loaded: LoadedModel,
+    batches: Data,
+    settings: dict[str, Any],
+    total: int,
+    remove: str,
+    stopped: Interruption,
+    team: Team,
+) -> Attribution:
+    """Attribute with a progress bar; what ends it early marks the result partial."""
+    from unsmooth.analysis import Attributor, Origin
+    from unsmooth.analysis.removal import total_effects
+
+    def shared(doing: str) -> Iterable[Any]:
+        return team.share(stopped.until(track(batches, doing, batches.samples, quiet=not team.first)))
+
+    with Attributor(loaded, **settings, origin=Origin.of(loaded, batches, options.command_line())) as attributor:
+        for batch in shared("attributing"):
             attributor.update(batch)
+    team.check(attributor.batches)
+    team.attributed(attributor)
     found = attributor.result(partial=bool(stopped))
     if total and not stopped:
-        again = track(batches, "taking parts out", batches.samples)
-        found.totals = total_effects(attributor, found, again, total, remove)
+        found.totals = total_effects(attributor, found, shared("taking parts out"), total, remove, team.merged)
+    return found
+
+
+def _tell(found: Attribution, out: Path | None, figures: Path | None, as_json: bool, top: int) -> None:
+    from unsmooth.figures import save_figures
+
     if out is not None:
         found.save(out)
     if figures is not None:
@@ -96,7 +132,6 @@ def command(
         for path in (out, figures):
             if path is not None:
                 typer.echo(f"written to {path}")
-    stopped.leave()
 
 
 def show(found: Attribution, console: Console, top: int = 12) -> None:

@@ -117,6 +117,7 @@ def _saved_features(
         raise OptionError(
             "expected a model with --data, or --features FILE alone: features that are saved already need no data"
         )
+    options.refuse_several("saved features are measured")
     if out is not None:
         check_writable(out)
     found = measure_features(

@@ -106,6 +106,13 @@ def open_model(
     )
 
 
+def refuse_several(what: str, instead: str = "") -> None:
+    """OptionError under a launcher, where each process would do all of the work."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if "RANK" in os.environ and size not in ("", "1"):
+        raise OptionError(f"{what} by one process, and {size} were launched: start it without a launcher{instead}")
+
+
 def command_line() -> str:
     """The command as it was given, to be kept with its result."""
     return shlex.join(["unsmooth", *sys.argv[1:]])

@@ -45,43 +45,49 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Measure every checkpoint of a training on the same data; what was measured before is not measured again."""
+    from unsmooth.analysis.processes import launched
     from unsmooth.analysis.track import check_alike, find_checkpoints, tracked
     from unsmooth.cli.measure import run
     from unsmooth.page.track import track_page
     from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable, write_result
 
-    check_writable(out)
     found = find_checkpoints(checkpoints)
     reading: dict[str, Any] = {"batch_size": batch_size, "limit": samples, "column": column, "max_length": max_length,
                                "whole_records": whole_records}  # fmt: skip
     settings = {"data": str(data), "metrics": metrics, "tokens": tokens, "dtype": dtype, **reading}
     done: list[Checkpoint] = []
-    with interruptible() as stopped:
+    with launched() as team, interruptible() as stopped:
+        if team.first:
+            check_writable(out)
+        where = team.device(device)
         for reference, step in found:
             if stopped:
                 break
 
             def measure(loaded: LoadedModel) -> Any:
                 given = open_data(data, loaded, **reading)
-                return run(loaded, given, metrics, tokens, "residual", "error", stopped)
+                return run(loaded, given, metrics, tokens, "residual", "error", stopped, team=team)
 
             def load(reference: str = reference) -> LoadedModel:
-                return options.open_model(reference, None, False, None, device, dtype)
+                return options.open_model(reference, None, False, None, where, dtype)
 
-            done.append(tracked(reference, step, load, measure, settings, out.with_suffix(".results")))
-    if not done:  # stopped before the first was finished
-        stopped.leave()
-        return
-    check_alike(done)
-    name = done[0].measurement.about.model.class_name
-    write_result(out, track_page(done, f"{name} over its training", options.command_line()))
+            kept = out.with_suffix(".results")
+            done.append(tracked(reference, step, load, measure, settings, kept, write=team.first))
+    if done and team.first:  # else stopped before the first was finished
+        check_alike(done)
+        name = done[0].measurement.about.model.class_name
+        write_result(out, track_page(done, f"{name} over its training", options.command_line()))
+        _tell(done, out, as_json)
+    stopped.leave()
+
+
+def _tell(done: list[Checkpoint], out: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([_plain(checkpoint) for checkpoint in done], indent=1))
     else:
         Console().print(_table(done))
         typer.echo(f"written to {out}, results in {out.with_suffix('.results')}")
-    stopped.leave()
 
 
 def _ends(checkpoint: Checkpoint) -> list[tuple[str, str, float, float]]:
