@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import reference
 import torch
 
-from unsmooth.metrics import spectrum
+from unsmooth.metrics import spectrum, tridiagonal
 from unsmooth.metrics.determinants import root_sums
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.features import Features
+from unsmooth.metrics.openblas import openblas
 from unsmooth.metrics.registry import METRICS, resolve
 
 N, D = 48, 64
+Route = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+with_openblas = pytest.mark.skipif(openblas() is None, reason="numpy carries no OpenBLAS here")
+ROUTES = [
+    pytest.param(root_sums, id="factors"),
+    pytest.param(tridiagonal.root_sums, id="tridiagonal", marks=with_openblas),
+]
 
 
 def features(kind: str) -> torch.Tensor:
@@ -36,20 +45,58 @@ def features(kind: str) -> torch.Tensor:
 @pytest.mark.parametrize(
     "kind", ["plain", "square", "smooth", "tiny", "decaying", "outlier", "of rank five", "half zero", "equal"]
 )
-def test_two_sums_give_the_effective_rank_of_an_svd(kind: str) -> None:
+@pytest.mark.parametrize("route", ROUTES)
+def test_two_sums_give_the_effective_rank_of_an_svd(kind: str, route: Route) -> None:
     x = features(kind)
-    total, logs = root_sums((x @ x.mT)[None], torch.tensor([float(N)]))
+    total, logs = route((x @ x.mT)[None], torch.tensor([float(N)]))
     sigma = torch.linalg.svdvals(x)
     assert float(total) == pytest.approx(float(sigma.sum()), rel=3e-5)
     rank = math.exp(math.log(float(total)) - float(logs) / 2 / float(total))
     assert rank == pytest.approx(float(reference.entropy_rank(x)), rel=5e-5)
 
 
-def test_matrices_of_zeros_and_of_nan_have_their_conventional_sums() -> None:
+@pytest.mark.parametrize("route", ROUTES)
+def test_matrices_of_zeros_and_of_nan_have_their_conventional_sums(route: Route) -> None:
     both = torch.stack([torch.zeros(3, 3), torch.full((3, 3), math.nan)]).double()
-    total, logs = root_sums(both, torch.full((2,), 3.0))
+    total, logs = route(both, torch.full((2,), 3.0))
     assert total[0] == logs[0] == 0
     assert bool(total[1].isnan())
+
+
+@with_openblas
+def test_tridiagonal_matrices_have_the_eigenvalues_they_should() -> None:
+    x = torch.randn(3, 30, 40, dtype=torch.float64)
+    gram = x @ x.mT
+    before = gram.clone()
+    (diagonal, off), blas = tridiagonal.tridiagonal_form(gram), openblas()
+    forms = [np.diag(d) + np.diag(e, 1) + np.diag(e, -1) for d, e in zip(diagonal, off, strict=True)]
+    np.testing.assert_allclose(np.linalg.eigvalsh(forms), torch.linalg.eigvalsh(gram).numpy(), rtol=1e-9)
+    assert torch.equal(gram, before)
+    assert blas is not None
+    threads = blas._get_threads()
+    with blas.threads(threads + 1):
+        assert blas._get_threads() == threads + 1
+    assert blas._get_threads() == threads
+
+
+@pytest.mark.parametrize("here", [pytest.param(True, marks=with_openblas), False])
+def test_a_cpu_measures_the_same_with_and_without_numpys_openblas(here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not here:
+        for module in (spectrum, tridiagonal):
+            monkeypatch.setattr(module, "openblas", lambda: None)
+    x = torch.randn(3, 60, 70) + torch.randn(70)
+    mask = torch.arange(60).expand(3, 60) != 2
+    problem = Features(x).problem
+    assert problem.by_determinants is here
+    torch.testing.assert_close(problem.gram, x.double() @ x.double().mT, rtol=1e-12, atol=1e-9)
+    evaluator: Evaluator[str] = Evaluator(resolve("effective_rank"))
+    evaluator.add_each(x, {"all": None, "some": mask})
+    evaluator.add("others", x[:, :50])
+    found = {key: values["effective_rank"] for key, values in evaluator.flush().items()}
+    kept = {"all": x, "some": x[:, mask[0]], "others": x[:, :50]}
+    for key, tokens in kept.items():
+        truth = torch.stack([reference.entropy_rank(each.double()) for each in tokens])
+        torch.testing.assert_close(found[key], truth, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 12), (2, 12, 7)])

@@ -27,9 +27,9 @@ ABOVE = 3.5  # the largest t is e^3.5 times √Σλ²: the third term of the ser
 ENOUGH = 1e-6  # the part of the integral that eigenvalues below the smallest t may hold
 SMALLEST = 4 * torch.finfo(torch.float64).eps  # times the number of rows: rounding of a Gram matrix of trace 1
 LANES = 4  # matrices that are factored at the same time on a GPU; alone, one leaves part of it idle
-_TAIL = 64  # terms of the two sums that are known in closed form
-_SLOPE = 0.5 / math.pi  # s sin(πs)/π at s = 1/2
-_TURN = 1 / math.pi  # its derivative by s there
+TAIL = 64  # terms of the two sums that are known in closed form
+SLOPE = 0.5 / math.pi  # s sin(πs)/π at s = 1/2
+TURN = 1 / math.pi  # its derivative by s there
 
 
 def root_sums(
@@ -90,7 +90,7 @@ class _Search:
 
     def _end(self, u: float) -> None:
         self._series(u, -1, lambda _, away: self.last + self.count * away)
-        roots, logs = _SLOPE * self.value, _TURN * self.value + _SLOPE * self.weighted
+        roots, logs = SLOPE * self.value, TURN * self.value + SLOPE * self.weighted
         size = math.sqrt(self.trace)
         self.sums, self.done = (size * roots, size * (logs + math.log(self.trace) * roots)), True
 
@@ -101,7 +101,7 @@ class _Search:
 
     def _series(self, u: float, side: int, value: Callable[[float, float], float]) -> None:
         """The nodes above (+1) or below (−1) `u`, from `value` of t and of the distance from u."""
-        for k in range(1, _TAIL + 1):
+        for k in range(1, TAIL + 1):
             there = u + side * k * STEP
             self._add(there, value(math.exp(there), k * STEP))
 

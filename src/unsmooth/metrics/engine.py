@@ -106,7 +106,9 @@ class Evaluator(Generic[Key]):
         self._choose = choose
         self._plain = [metric for metric in self.metrics if not metric.spectrum]
         self._spectral = [metric for metric in self.metrics if metric.spectrum]
-        self._postponed: Postponed[Key] = Postponed(list(dict.fromkeys(m.spectrum for m in self._spectral)))
+        spectra = list(dict.fromkeys(m.spectrum for m in self._spectral))
+        enough = [which for which in spectra if all(m.sums_only for m in self._spectral if m.spectrum == which)]
+        self._postponed: Postponed[Key] = Postponed(spectra, enough)
         self.clear()
 
     def add(self, key: Key, x: Float[Tensor, "batch token dim"], mask: Mask = None) -> None:
@@ -182,7 +184,7 @@ class Evaluator(Generic[Key]):
         self._order: dict[Key, None] = {}
         self._norms: dict[Key, Tensor] = {}
         self._chosen: dict[Key, Sequence[int]] = {}
-        self._postponed = Postponed(self._postponed.spectra)
+        self._postponed = Postponed(self._postponed.spectra, self._postponed.sums)
         self._waiting: Groups[Key] = defaultdict(list)
         self._grams: Groups[Key] = defaultdict(list)
         self._stages: dict[Hashable, Stage[Key]] = {}

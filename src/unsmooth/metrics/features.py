@@ -35,6 +35,7 @@ class Features:
         self._x: Tensor | None = wide
         self.extreme = x.dtype == torch.float64  # norms of tokens may be too far apart for their squares
         self.spectra: dict[str, Float[Tensor, "*batch value"]] = {}
+        self.sums: dict[str, tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]] = {}
 
     def masked(self, mask: Bool[Tensor, "*batch token"]) -> Features:
         """The same tokens under another mask: lengths and the Gram matrix are not computed again."""
@@ -148,9 +149,16 @@ class Features:
         return torch.where((index < self.count[..., None]) | sigma.isnan(), sigma, 0.0)
 
     def without_eigenvalues(self, of: str) -> bool:
-        """Whether sums over the singular values are quicker found by determinants: there are many, not known yet."""
+        """Whether sums over the singular values are known or quickest found by determinants, these being unknown."""
         problem: EigenProblem = getattr(self, of)
-        return of not in self.spectra and problem.by_determinants
+        return of not in self.spectra and (of in self.sums or problem.by_determinants)
+
+    def root_sums(self, of: str = "problem") -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """Σσ and Σσ log σ."""
+        if of not in self.sums:
+            problem: EigenProblem = getattr(self, of)
+            self.sums[of] = problem.root_sums(self.rank_bound)
+        return self.sums[of]
 
     @property
     def rank_bound(self) -> Float[Tensor, "*batch"]:

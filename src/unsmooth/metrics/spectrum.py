@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.metrics.determinants import root_sums
+from unsmooth.metrics import determinants, tridiagonal
 from unsmooth.metrics.kernels.eigenvalues import LARGEST, cuda_eigenvalues
+from unsmooth.metrics.openblas import openblas
 from unsmooth.metrics.workers import even_slices, spread
 
 # Split off the leading pair when the rest holds less than this part of ‖X‖_F². What the split neglects
@@ -37,15 +39,22 @@ class EigenProblem:
 
     def root_sums(self, rank: Float[Tensor, "*batch"]) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
         """Σσ and Σσ log σ by determinants, `rank` being a bound on the number of singular values that are not zero."""
-        roots, logs = root_sums(self.gram.flatten(0, -3), rank.flatten())
+        side = self.gram.shape[-1]
+        return self.from_root_sums(*root_sums(self.gram.reshape(-1, side, side), rank.flatten()))
+
+    def from_root_sums(self, roots: Float[Tensor, " matrix"], logs: Float[Tensor, " matrix"]) -> tuple[Tensor, Tensor]:
+        """Put Σ√λ and Σ√λ log λ of `gram` and the leading one together."""
         leading = safe_sqrt(self.leading)
         first = leading * torch.where(leading > 0, leading, 1.0).log()
         return roots.reshape(leading.shape) + leading, logs.reshape(leading.shape) / 2 + first
 
     @property
     def by_determinants(self) -> bool:
-        """Whether those sums are quicker found than singular values: on a GPU, where our kernel does not reach."""
-        return self.gram.is_cuda and self.gram.shape[-1] > LARGEST and not self.gram.requires_grad
+        """Whether those sums are quicker found than singular values: on a GPU where our kernel does not reach."""
+        if self.gram.requires_grad:
+            return False
+        side = self.gram.shape[-1]
+        return side > LARGEST if self.gram.is_cuda else self.gram.device.type == "cpu" and tridiagonal.is_quicker(side)
 
     def from_eigenvalues(self, values: Float[Tensor, "*batch side"]) -> Float[Tensor, "*batch value"]:
         """Put the eigenvalues of `gram` (any order) and the leading one together.
@@ -108,7 +117,11 @@ def gram(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch side sid
     rows = x if x.shape[-2] <= x.shape[-1] else x.mT
     if x.is_cuda or x.requires_grad:
         return rows @ rows.mT
-    # torch has no product that knows its result is symmetric: blocks of columns save up to half of the work.
+    # torch has no product that knows its result is symmetric, which saves half of the work.
+    if x.device.type == "cpu" and (blas := openblas()) is not None:
+        with blas.threads(torch.get_num_threads()), np.errstate(all="ignore"):  # NaN is told of elsewhere
+            held = rows.numpy()
+            return torch.from_numpy(held @ held.swapaxes(-1, -2))
     side = rows.shape[-2]
     step = max(GRAM_BLOCK, -(-side // 8))
     product = rows.new_empty(*rows.shape[:-1], side)
@@ -118,6 +131,15 @@ def gram(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch side sid
         product[..., start:, start:stop] = block
         product[..., start:stop, stop:] = block[..., stop - start :, :].mT
     return product
+
+
+def root_sums(
+    gram: Float[Tensor, "matrix side side"], rank: Float[Tensor, " matrix"]
+) -> tuple[Float[Tensor, " matrix"], Float[Tensor, " matrix"]]:
+    """Σ√λ and Σ√λ log λ, of which `rank` bounds the number that are not zero, by the quickest way for this size."""
+    if gram.device.type == "cpu" and tridiagonal.is_quicker(gram.shape[-1]):
+        return tridiagonal.root_sums(gram, rank)
+    return determinants.root_sums(gram, rank)
 
 
 def eigenvalues(matrix: Float[Tensor, "*batch side side"]) -> Float[Tensor, "*batch side"]:

@@ -128,7 +128,7 @@ class ReducedFeatures(Features):
         self.hfc_square, self.unit_sum_square = statistics.hfc_square, statistics.unit_sum_square
         self.extreme = False  # what depends on it was computed from the tokens
         self._x = None
-        self.spectra = {}
+        self.spectra, self.sums = {}, {}
 
     @property
     def high(self) -> Float[Tensor, "batch side side"]:

@@ -32,7 +32,7 @@ def cosine_similarity(f: Features) -> Float[Tensor, "*batch"]:
 def effective_rank(f: Features) -> Float[Tensor, "*batch"]:
     """exp(−Σ p log p), p = σ/Σσ (Definition 3): log Σσ − Σσ log σ / Σσ needs no single σ."""
     if f.without_eigenvalues("problem"):
-        total, logs = f.problem.root_sums(f.rank_bound)
+        total, logs = f.root_sums()
         return (total.log() - logs / total).exp()
     sigma = f.singular_values()
     return entropy(sigma / sigma.sum(-1, keepdim=True)).exp()
