@@ -47,10 +47,10 @@ def test_both_sides_say_where_they_come_from_and_an_interruption() -> None:
     page = comparison_page(a, b, ("a", "b"))
     first, second = re.findall('<p class="caption"><b>.*?</p>', page)
     assert "<b>a</b>" in first
-    assert "weights: 0123456789abcdef · data: not recorded · samples: 4" in first
+    assert "weights: 0123456789abcdef · data: not recorded · measured on: 4 samples" in first
     assert "interrupted" not in first
     assert "<b>b</b>" in second
-    assert "samples: 3" in second
+    assert "measured on: 3 samples" in second
     assert "partial: yes: its measurement was interrupted" in second
 
 

@@ -86,3 +86,14 @@ def test_different_models_and_data_are_all_named() -> None:
         "3 models, BERT with 12 layers of width 24 and ViT with 12 layers of width 24, measured on random inputs and "
         "data given in Python (2 samples or 10 samples)."
     )
+
+
+def test_a_metric_of_fewer_samples_says_of_how_many() -> None:
+    measurement, few = measured(samples=8), Moments()
+    few.update(torch.arange(2, dtype=torch.float64))
+    for point, found in (("blocks.0.pre", few), ("blocks.1.pre", few)):
+        measurement.cells[Cell(point, "effective_rank", "all")] = found
+    said = "8 samples, 2 of them for effective rank"
+    assert measurement.samples_of == {"hfc_lfc": 8, "effective_rank": 2}
+    assert f"({said})" in analysed([Subject("few", measurement)])
+    assert listed(provenance([Subject("few", measurement)], None), "few")["counts"].startswith(f"{said} in 2 batches")

@@ -197,8 +197,16 @@ class Measurement:
 
     @property
     def samples(self) -> int:
-        """How many samples every number is a mean over."""
+        """How many samples were measured; within a rank budget, metrics of spectra are of fewer (`samples_of`)."""
         return max((moments.count for moments in self.cells.values()), default=0)
+
+    @property
+    def samples_of(self) -> dict[str, int]:
+        """By metric, how many samples each of its numbers is a mean over, at least."""
+        found: dict[str, int] = {}
+        for cell, moments in self.cells.items():
+            found[cell.metric] = min(found.get(cell.metric, moments.count), moments.count)
+        return found
 
     def merge(self, other: Measurement) -> Measurement:
         """The measurement of both sets of samples together; both must measure the same things."""

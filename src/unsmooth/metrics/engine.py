@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -23,7 +24,9 @@ from unsmooth.metrics.statistics import ReducedFeatures, Statistics
 from unsmooth.metrics.stopwatch import Stopwatch
 
 PENDING_BYTES = 1 << 28  # of Gram matrices that wait on a CPU; more are solved before the forward goes on
-DEFERRED_BYTES = 1 << 29  # the same on a GPU, and four times as much as the tokens that wait to be reduced together
+DEFERRED_BYTES = (
+    1 << 29
+)  # the same on a GPU, and as many of tokens that wait to be reduced together; less on a small one
 MOST_SLOTS = 64  # points that are reduced together
 Key = TypeVar("Key", bound=Hashable)
 Mask = Bool[Tensor, "batch token"] | None
@@ -249,7 +252,7 @@ class Evaluator(Generic[Key]):
     def _stage(self, x: Tensor, masks: dict[Key, Mask | MaskOf], keep_norms: Key | None) -> None:
         tensors = any(isinstance(mask, Tensor) for mask in masks.values())
         like = (x.shape, x.dtype, x.device, tuple(map(id, masks.values())))
-        slots = min(MOST_SLOTS, DEFERRED_BYTES // 4 // max(1, x.nbytes))
+        slots = min(MOST_SLOTS, _room(x.device) // max(1, x.nbytes))
         if tensors or slots < 2:
             return self._reduce_stage(Stage(x[None], [(masks, keep_norms)]))
         if like not in self._stages:
@@ -325,6 +328,16 @@ class Evaluator(Generic[Key]):
             sizes = {key: size for keys, _ in group for key, size in keys.items()}
             self._ready.append((sizes, names, rows))
         groups.clear()
+
+
+def _room(device: torch.device) -> int:
+    """Bytes of tokens that may wait on a device: a 64th of its memory at most."""
+    return min(DEFERRED_BYTES, _memory(device) // 64) if device.type == "cuda" else DEFERRED_BYTES
+
+
+@cache
+def _memory(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 @dataclass

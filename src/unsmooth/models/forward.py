@@ -145,18 +145,23 @@ def to_model(batch: Any, model: nn.Module) -> Any:
 
     Of a dict, tensors and options (`is_causal=True`); texts and lists that come beside them are left out.
     """
+    return _moved(batch, *home(model))
+
+
+def _moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(batch, Tensor):
         require_dense(batch, "a batch")
-        device, dtype = home(model)
         if batch.dim() and len(batch) == 0:
             raise FeatureError(f"a batch of shape {tuple(batch.shape)} holds no samples: leave empty batches out")
         moved = batch.to(device, dtype if batch.is_floating_point() else None, non_blocking=True)
         return moved.clone() if moved is batch else moved
     if isinstance(batch, Mapping):
         kept = {name: value for name, value in batch.items() if isinstance(value, Tensor | bool | int | float)}
-        return {name: to_model(value, model) if isinstance(value, Tensor) else value for name, value in kept.items()}
+        return {
+            name: _moved(value, device, dtype) if isinstance(value, Tensor) else value for name, value in kept.items()
+        }
     if isinstance(batch, tuple | list) and batch:
-        return (to_model(batch[0], model),)
+        return (_moved(batch[0], device, dtype),)
     raise UnsmoothError(
         "a batch must be a tensor, a dict of keyword inputs, or a tuple that starts with the input; "
         f"got {type(batch).__name__}" + (": give torch.from_numpy(x)" if isinstance(batch, np.ndarray) else "")

@@ -170,7 +170,8 @@ def _tensors(modules: Iterable[nn.Module]) -> Iterator[tuple[bool, Tensor]]:
 
 def _execution_device(module: nn.Module) -> torch.device | None:
     """Where accelerate runs this module, if it moves its weights there for the time of the call."""
-    device = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+    # A module's own getattr looks through its parameters and fails by an exception: home() asks every module each time.
+    device = getattr(module.__dict__.get("_hf_hook"), "execution_device", None)
     return None if device is None else torch.device(device if not isinstance(device, int) else f"cuda:{device}")
 
 

@@ -12,6 +12,7 @@ from unsmooth.analysis.pairing import Pairing, pair
 from unsmooth.figures import difference
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import page_head
+from unsmooth.page.words import samples_said
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +94,7 @@ def _provenance(measurement: Measurement, name: str) -> str:
         "model": about.model.name,
         "weights": (about.model.weights or "not recorded")[:16],
         "data": about.data.reference or "not recorded",
-        "samples": measurement.samples,
+        "measured on": samples_said(measurement),
         "measured": about.created,
     }
     if measurement.partial:

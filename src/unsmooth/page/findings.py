@@ -27,7 +27,7 @@ from unsmooth.page.glossary import linked
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
 from unsmooth.page.theory_words import theory_found
 from unsmooth.page.who import who_found
-from unsmooth.page.words import DOES, SHAPES, counted, listed, named, number_text, shape
+from unsmooth.page.words import DOES, SHAPES, listed, named, number_text, samples_said, shape
 
 if TYPE_CHECKING:
     from unsmooth.analysis.measurement import Measurement
@@ -297,14 +297,14 @@ def margin(a: Subject, b: Subject, metric: str, policy: str) -> float:
 
 
 def _certainty(subjects: Subjects) -> str:
+    fewest = min(subjects, key=lambda subject: subject.measurement.samples).measurement
     counts = sorted({subject.measurement.samples for subject in subjects})
     partial = any(subject.measurement.partial for subject in subjects)
     said = []
     if counts == [1]:
         said.append("All of this is one sample: nothing could be tested, and another input may do otherwise")
     elif counts[0] < FEW:
-        few = counted(counts[0], "sample")
-        said.append(f"With {few}, treat this as a description of these inputs")
+        said.append(f"With {samples_said(fewest)}, treat this as a description of these inputs")
     if counts != [1] and any(subject.measurement.per_sample is None for subject in subjects):
         said.append("Where values were not kept for each sample, only large changes can be told from chance")
     if partial:

@@ -131,13 +131,20 @@ def _kinds_table(subjects: Subjects, reading: str, policy: str) -> str:
             first = first if i == 0 and len(subjects) > 1 else ""
             cells = "".join(_change(changes.get(Change(reading, kind, m, policy)), m) for m in metrics)
             rows.append(f'<tr data-model="{index}">{first}<th scope="row">{escape(kind)}</th>{cells}</tr>')
-    titles = "".join(f'<th class="number">{escape(metric_named(metric).title)}</th>' for metric in metrics)
+    titles = "".join(f'<th class="number">{escape(_title(subjects, metric))}</th>' for metric in metrics)
     return (
         f'<table class="numbers"><caption>Mean change by kind of layer, {escape(reading)} reading, {escape(policy)} '
         "tokens; ± is one standard deviation over samples, [ ] the 95 % interval of the mean.</caption><thead><tr>"
         f"{'<th>model</th>' if len(subjects) > 1 else ''}<th>kind</th>{titles}</tr></thead>"
         f"<tbody>{''.join(rows) or '<tr><td>not measured</td></tr>'}</tbody></table>"
     )
+
+
+def _title(subjects: Subjects, metric: str) -> str:
+    """Of a column, with the number of samples where that is not everybody's: within a rank budget."""
+    counts = {(s.measurement.samples_of.get(metric, s.measurement.samples), s.measurement.samples) for s in subjects}
+    fewer = sorted({count for count, samples in counts if count < samples})
+    return metric_named(metric).title + (f" (n = {' or '.join(map(str, fewer))})" if fewer else "")
 
 
 def _change(found: Moments | None, metric: str) -> str:

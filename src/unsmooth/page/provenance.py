@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.page.words import counted, listed
+from unsmooth.page.words import counted, listed, samples_said
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
@@ -26,7 +26,8 @@ def analysed(subjects: Sequence[Subject]) -> str:
         models.append(f"{model.class_name} with {counted(model.layers, 'layer')} of width {model.width}")
         reference = about.data.reference or "data given in Python"
         data.append(DATA.get(reference, reference))
-    counts = [counted(count, "sample") for count in sorted({subject.measurement.samples for subject in subjects})]
+    counted_all = sorted({(s.measurement.samples, samples_said(s.measurement)) for s in subjects})
+    counts = [said for _, said in counted_all]
     kinds = list(dict.fromkeys(models))
     many = f"{len(models)} models, " if len(models) > 1 else ""
     each = "each a " if len(models) > 1 and len(kinds) == 1 else ""
@@ -72,7 +73,7 @@ def _facts(subject: Subject) -> dict[str, Any]:
         "size": f"{counted(model.layers, 'layer')}, width {model.width}, {model.dtype} on {model.device}",
         "weights (SHA-256)": model.weights or "not recorded",
         "data": f"{data.reference or 'given in Python'} ({data.kind or 'unknown kind'})",
-        "counts": f"{counted(subject.measurement.samples, 'sample')} in {data.batches} "
+        "counts": f"{samples_said(subject.measurement)} in {data.batches} "
         f"{'batch' if data.batches == 1 else 'batches'}; {counted(explained, 'input')} explained"
         + ("; interrupted before the end" if subject.measurement.partial else ""),
     }

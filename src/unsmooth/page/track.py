@@ -14,6 +14,7 @@ from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import DASHES, model_colour
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import asset, page_head
+from unsmooth.page.words import samples_said
 
 if TYPE_CHECKING:
     from unsmooth.analysis.track import Checkpoint
@@ -31,7 +32,7 @@ def track_page(checkpoints: Sequence[Checkpoint], title: str, command: str | Non
     first, last = checkpoints[0], checkpoints[-1]
     data = first.measurement.about.data.reference or "data in memory"
     about = (
-        f"{len(checkpoints)} checkpoints, steps {first.step} to {last.step}, {first.measurement.samples} samples of "
+        f"{len(checkpoints)} checkpoints, steps {first.step} to {last.step}, {samples_said(first.measurement)} of "
         f"{data}. Smoothing is described here, not judged."
     )
     menus = _menu("metric", [(m, metric_named(m).title) for m in settings.metrics]) + _menu(

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from unsmooth.figures.text import counted, listed, number_text, percent_text, signed_text
+from unsmooth.metrics.registry import metric_named
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.measurement import Measurement
 
 __all__ = [
     "DOES",
@@ -18,6 +23,7 @@ __all__ = [
     "named",
     "number_text",
     "percent_text",
+    "samples_said",
     "shape",
     "signed_text",
 ]
@@ -61,3 +67,13 @@ def how_many(share: float, noun: str) -> str:
     """
     many = next((words for bound, words in _SHARES if share <= bound), "all" if share == 1 else "nearly all")
     return f"{many} {noun}{'' if many == 'no' else 's'}"
+
+
+def samples_said(measurement: Measurement) -> str:
+    """How many samples were measured and, where a metric is of fewer of them, of how many that is."""
+    fewer: dict[int, list[str]] = {}
+    for metric, count in measurement.samples_of.items():
+        if count < measurement.samples:
+            fewer.setdefault(count, []).append(metric_named(metric).title)
+    parts = [f"{count} of them for {listed(names)}" for count, names in fewer.items()]
+    return ", ".join([counted(measurement.samples, "sample"), *parts])
