@@ -140,6 +140,54 @@ def test_without_a_network_the_zoo_says_what_is_at_hand(monkeypatch: pytest.Monk
         trained_folder("zoo:../../etc")
 
 
+def test_a_result_of_the_zoo_is_shipped_or_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shipped = ZOO / "results" / "models" / "small-text-plain" / "measurement.json"
+    elsewhere = tmp_path / "someone" / "large-text"
+    elsewhere.mkdir(parents=True)
+    shutil.copyfile(shipped, elsewhere / "measurement.json")
+    asked = []
+
+    def snapshot_download(repository: str, allow_patterns: list[str]) -> str:
+        asked.append((repository, *allow_patterns))
+        return str(tmp_path / repository)
+
+    monkeypatch.setenv("UNSMOOTH_HUB", "someone")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    here = unsmooth.load("zoo:small-text-plain/measurement.json")
+    assert asked == []
+    there = unsmooth.load_measurement("zoo:large-text/measurement.json")
+    assert asked == [("someone/large-text", "measurement.json")]
+    assert there.to_json() == here.to_json() == unsmooth.load(shipped).to_json()
+    with pytest.raises(
+        CheckpointError, match=r"available: zoo:small-text-plain/.*someone/large-text .* has no explanation"
+    ):
+        unsmooth.load("zoo:large-text/explanation.json")
+    compared = ["compare", "zoo:large-text/measurement.json", "zoo:small-text-plain/measurement.json", "--json"]
+    done = CliRunner().invoke(app, compared)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["a"]["name"] == "zoo:large-text/measurement.json"
+
+
+def test_a_result_of_the_zoo_without_a_network_or_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: Any, **__: Any) -> str:
+        raise ConnectionError
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
+    with pytest.raises(
+        CheckpointError, match=r"available: zoo:small-text-plain/.*could not be asked for unsmooth/other"
+    ):
+        unsmooth.load("zoo:other/measurement.json")
+    for wrong in (
+        "zoo:small-text-plain",
+        "zoo:../models/measurement.json",
+        "zoo:a/../b.json",
+        "zoo:a/b.py",
+        "zoo:/a.json",
+    ):
+        with pytest.raises(OptionError, match="expected a result of the zoo as zoo:NAME/FILE.json"):
+            unsmooth.load(wrong)
+
+
 def test_a_card_of_ones_own_is_kept() -> None:
     about, record = {"run": "cifar100-plain-seed0", "arguments": {}, "variant": "plain"}, {}
     text = card("x", about, record, "# Mine\n\nWords.\n", "depth.svg", 8)

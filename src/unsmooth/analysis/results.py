@@ -13,6 +13,7 @@ from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.token_view import TokenView
 from unsmooth.errors import CheckpointError
 from unsmooth.sources.files import read_json, validate_file
+from unsmooth.sources.hub import zoo_result
 
 Result = Measurement | Explanation | Attribution | TokenView
 R = TypeVar("R", Measurement, Explanation, TokenView)
@@ -27,7 +28,12 @@ READERS: dict[str, Callable[[Mapping[str, Any]], Result]] = {
 
 
 def load(path: str | Path) -> Result:
-    """Read a result that was saved: Measurement, Explanation, Attribution or TokenView, whichever the file holds."""
+    """Read a result that was saved: Measurement, Explanation, Attribution or TokenView, whichever the file holds.
+
+    `zoo:NAME/FILE.json` is one of the zoo, such as `zoo:small-text-plain/measurement.json`: shipped, or on the hub.
+    """
+    if str(path).startswith("zoo:"):
+        path = zoo_result(str(path))
     found = read_json(path, *READERS)
     with validate_file(path):
         return READERS[found["schema"]](found)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
 
 _SIDE = (
-    "A file that `unsmooth measure --out` wrote, a model as `measure` takes it (with --data), or a pattern in quotes "
-    "for the records of several seeds."
+    "A file that `unsmooth measure --out` wrote, a result of the zoo (zoo:NAME/measurement.json), a model as `measure` "
+    "takes it (with --data), or a pattern in quotes for the records of several seeds."
 )
 First = Annotated[str, typer.Argument(metavar="A", help=_SIDE)]
 Second = Annotated[str, typer.Argument(metavar="B", help=_SIDE)]
@@ -236,5 +236,7 @@ def _names(first: str, second: str, weights: Sequence[Path]) -> tuple[str, str]:
     """What the two sides are called; one model with two files of weights by the files."""
     if first == second and len(weights) == 2:
         first, second = (f"{first} ({path.stem})" for path in weights)
-    a, b = (Path(side).stem if side.endswith(".json") else side for side in (first, second))
+    a, b = (
+        Path(side).stem if side.endswith(".json") and not side.startswith("zoo:") else side for side in (first, second)
+    )
     return (a, b) if a != b else (first, second)
