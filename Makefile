@@ -6,8 +6,12 @@ DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 MODELS ?= .models
 EXTRA  ?= vision
-# Other versions than the newest, for `make test`: PINS="torch==2.6.* timm==1.0.20"
-PINS   ?=
+# What developers need; the workflow adds `trackers` once, whose packages are large.
+EXTRAS ?= all,dev
+# `make test VERSIONS=oldest` installs the lower bounds of pyproject.toml instead of the newest versions.
+VERSIONS ?= newest
+UV     := $(BIN)/python -m uv pip install -q --python $(BIN)/python --resolution lowest-direct
+INSTALL := $(if $(filter oldest,$(VERSIONS)),$(BIN)/python -m pip install -q uv && $(UV),$(BIN)/python -m pip install -q)
 
 .PHONY: demo test test-anywhere fuzz lint bench docs dist installed models clean
 
@@ -60,11 +64,11 @@ models: $(DEV)
 # Installed once; again only when the project's dependencies change. The demo needs one extra, developers need all.
 $(DEMO): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -e ".[vision]"
+	$(INSTALL) -e ".[vision]"
 	touch $@
 
 $(DEV): $(DEMO)
-	$(BIN)/python -m pip install -q -e ".[all,dev]" $(PINS)
+	$(INSTALL) -e ".[$(EXTRAS)]"
 	touch $@
 
 clean:

@@ -186,3 +186,71 @@ def test_readings_reach_what_the_trainer_reports_to(tmp_path: Path, monkeypatch:
     assert [step for step, _ in rows] == [0, 2, 4]
     assert [value for _, value in rows] == [row[name] for row in trainer.state.log_history if name in row]
     assert all("epoch" not in logs for _, logs in seen if name in logs)
+
+
+NAME = "unsmooth/effective_rank/blocks.1.post"
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which every tracker keeps what it gets, and no network."""
+    for name in ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "TRACKIO_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("HF_HUB_OFFLINE", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    return tmp_path
+
+
+def needed(package: str) -> Any:
+    return pytest.importorskip(package, reason=f"{package} is not installed (pip install -e .[trackers])")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("trainer", ["hugging-face", "lightning"])
+def test_a_trainer_brings_readings_to_a_real_wandb(trainer: str, offline: Path) -> None:
+    wandb = needed("wandb")
+    if trainer == "hugging-face":
+        from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+        trained = hugging_face_training(offline, SmoothingCallback(ids(), every=2), 4, report_to=["wandb"])
+        last = [row[NAME] for row in trained.state.log_history if NAME in row][-1]
+        name = f"train/{NAME}"  # the Trainer puts every name but its own there
+    else:
+        from unsmooth.callbacks.lightning import SmoothingCallback as Lightning
+
+        loggers = pytest.importorskip("lightning.pytorch.loggers")
+        seen: list[float] = []
+        callback = Lightning(ids(), every=2, part="net", log=lambda values, step: seen.append(values[NAME]))
+        lightning_training(offline, callback, 4, logger=loggers.WandbLogger(save_dir=offline, offline=True))
+        last, name = seen[-1], NAME
+    try:
+        assert wandb.run.summary[name] == pytest.approx(last)
+    finally:
+        wandb.finish()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trainer_brings_readings_to_a_real_mlflow(offline: Path) -> None:
+    mlflow = needed("mlflow")
+    from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+    trained = hugging_face_training(offline, SmoothingCallback(ids(), every=2), 4, report_to=["mlflow"])
+    run = mlflow.last_active_run()
+    found = mlflow.MlflowClient().get_metric_history(run.info.run_id, NAME)
+    wanted = [(row["step"], row[NAME]) for row in trained.state.log_history if NAME in row]
+    assert [(metric.step, metric.value) for metric in found] == wanted
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trainer_brings_readings_to_a_real_trackio(offline: Path) -> None:
+    needed("trackio")
+    from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+    options = {"report_to": ["trackio"], "run_name": "one", "project": "unsmooth"}
+    trained = hugging_face_training(offline, SmoothingCallback(ids(), every=2), 4, **options)
+    from trackio.sqlite_storage import SQLiteStorage
+
+    found = [row[key] for row in SQLiteStorage.get_logs("unsmooth", "one") for key in row if key.endswith(NAME)]
+    assert found == [row[NAME] for row in trained.state.log_history if NAME in row]
