@@ -15,7 +15,7 @@ from small_models import bert
 import unsmooth
 from unsmooth.analysis import budget
 from unsmooth.analysis.budget import RankBudget
-from unsmooth.analysis.measurement import Cell
+from unsmooth.analysis.cells import Cell
 from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.models import hook_points, view
 

@@ -12,8 +12,8 @@ from results import about_explained
 from torch import nn
 
 from unsmooth.analysis import Explainer, Explanation, explain, load_explanation, measure
+from unsmooth.analysis.cells import Cell
 from unsmooth.analysis.facts import layer_facts
-from unsmooth.analysis.measurement import Cell
 from unsmooth.errors import CheckpointError, FeatureError, OptionError, WeightsError
 from unsmooth.models import capture_attention, hook_points, view
 from unsmooth.theory import dominance

@@ -11,7 +11,8 @@ from small_models import bert, transformers
 from torch import nn
 
 import unsmooth
-from unsmooth.analysis.measurement import Cell, Measurement
+from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.errors import OptionError
 from unsmooth.sources import LoadedModel

@@ -7,7 +7,8 @@ import math
 import pytest
 from results import about_measured
 
-from unsmooth.analysis.measurement import Cell, Measurement
+from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measurement import Measurement
 from unsmooth.callbacks import Bound, crossings
 from unsmooth.errors import OptionError, PointError
 from unsmooth.metrics.moments import Moments

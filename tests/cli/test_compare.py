@@ -129,9 +129,10 @@ def test_what_to_read_reaches_the_data_of_both(
 
     opens = unsmooth.sources.open_data
     monkeypatch.setattr("unsmooth.sources.open_data", opened)
-    wanted = ("--limit", 2, "--batch-size", 1, "--column", "picture", "--max-length", 9)
+    wanted = ("--limit", 2, "--batch-size", 1, "--column", "picture", "--max-length", 9, "--whole-records")
     cli("compare", model, model, *options, "--data", "bundled", *wanted, "--json")
-    assert seen == 2 * [("bundled", {"limit": 2, "batch_size": 1, "column": "picture", "max_length": 9})]
+    asked = {"limit": 2, "batch_size": 1, "column": "picture", "max_length": 9, "whole_records": True}
+    assert seen == 2 * [("bundled", asked)]
 
 
 def test_a_page_that_cannot_be_written_is_refused_first(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from unsmooth.analysis import Measurement
+from unsmooth.analysis.cells import Cell, Change
 from unsmooth.analysis.changes import READINGS
-from unsmooth.analysis.measurement import Cell, Change
 from unsmooth.cli import tables
 from unsmooth.cli.tables import by_kind, by_layer, definitions, written
 from unsmooth.metrics.moments import Moments

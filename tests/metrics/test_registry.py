@@ -10,7 +10,7 @@ from rich.console import Console
 from small_models import images, vit
 
 from unsmooth.analysis import Subject, compare, measure
-from unsmooth.analysis.measurement import Cell
+from unsmooth.analysis.cells import Cell
 from unsmooth.cli.tables import by_layer
 from unsmooth.errors import OptionError
 from unsmooth.metrics.features import Features

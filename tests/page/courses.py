@@ -20,9 +20,9 @@ import torch
 from results import about_measured
 
 from unsmooth.analysis import Measurement, Subject
+from unsmooth.analysis.cells import Cell
 from unsmooth.analysis.changes import READINGS
 from unsmooth.analysis.extremes import Extreme
-from unsmooth.analysis.measurement import Cell
 from unsmooth.analysis.per_sample import PerSample
 from unsmooth.metrics.moments import Moments
 

@@ -15,7 +15,7 @@ from page.conftest import tiny
 from page.person import Person
 
 from unsmooth.analysis import Subject, analyse, measure
-from unsmooth.analysis.measurement import Cell
+from unsmooth.analysis.cells import Cell
 from unsmooth.analysis.token_view import view_tokens
 from unsmooth.errors import FeatureError, WeightsError
 from unsmooth.metrics.registry import METRICS

@@ -13,7 +13,7 @@ import scipy.stats
 from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, numbers, plain
 
 from unsmooth.analysis import Subject
-from unsmooth.analysis.measurement import Cell
+from unsmooth.analysis.cells import Cell
 from unsmooth.page import build_report
 from unsmooth.page.course import leading_metrics
 from unsmooth.page.data import shared_policies

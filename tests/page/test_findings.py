@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Subject
+from unsmooth.analysis.cells import Cell
 from unsmooth.analysis.comparison import welch_half_width
-from unsmooth.analysis.measurement import Cell
 from unsmooth.page.data import shared_policies
 from unsmooth.page.findings import findings, margin
 from unsmooth.page.words import number_text

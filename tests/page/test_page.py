@@ -12,7 +12,8 @@ import pytest
 from results import about_measured
 
 from unsmooth.analysis import Subject
-from unsmooth.analysis.measurement import SCHEMA, Cell
+from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measurement import SCHEMA
 from unsmooth.errors import OptionError
 from unsmooth.page import build_report
 from unsmooth.page.build import SCRIPTS, STYLES, asset

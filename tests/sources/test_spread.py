@@ -38,14 +38,16 @@ def test_a_device_map_gives_the_same_numbers_in_the_dtype_that_is_stored(folder:
         load_model("timm:vit_tiny_patch16_224", random_init=True, device_map="auto")
 
 
-def test_weights_on_disk_are_measured_and_explained_layer_by_layer(folder: Path, tmp_path: Path) -> None:
+def test_weights_on_disk_are_measured_explained_and_attributed_layer_by_layer(folder: Path, tmp_path: Path) -> None:
     model = load_model(f"hf:{folder}").model
     measured, explained = unsmooth.measure(model, IDS), unsmooth.explain(model, IDS)
+    shares = unsmooth.attribute(model, IDS).frame()["mean"].tolist()
     accelerate.disk_offload(model, str(tmp_path / "disk"), execution_device=torch.device("cpu"))
     assert all(p.is_meta for p in model.parameters())
     assert unsmooth.measure(model, IDS).cells == measured.cells
     again = unsmooth.explain(model, IDS)
     assert again.frame()["exponent"].tolist() == pytest.approx(explained.frame()["exponent"].tolist(), rel=1e-6)
+    assert unsmooth.attribute(model, IDS).frame()["mean"].tolist() == pytest.approx(shares, rel=1e-6)
     assert all(p.is_meta for p in model.parameters())
 
 

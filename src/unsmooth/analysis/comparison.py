@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from unsmooth.analysis.measurement import Measurement, kind_of, layer_of
+from unsmooth.analysis.cells import kind_of, layer_of
+from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.pairing import pair
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.differences import holm, paired_difference, welch_interval

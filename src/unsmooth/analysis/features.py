@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from unsmooth.analysis.about import About, DataFacts, ModelFacts, Origin
+from unsmooth.analysis.cells import layer_of
 from unsmooth.analysis.fingerprint import sample_keys
-from unsmooth.analysis.measurement import Measurement, MeasureSettings, layer_of
+from unsmooth.analysis.measurement import Measurement, MeasureSettings
 from unsmooth.analysis.measurer import Measurer
 from unsmooth.analysis.policies import TokenKinds
+from unsmooth.analysis.running import Shape
 from unsmooth.errors import DataError, OptionError
 from unsmooth.sources.features import by_point, read_features
 from unsmooth.sources.provenance import library_versions
@@ -80,7 +82,7 @@ class FeatureMeasurer(Measurer):
     ) -> None:
         first = next(iter(like.values()))
         deepest = max((layer_of(point) or 0 for point in like), default=0)
-        self._set_up(metrics, tokens, tuple(like), ("pre", deepest + 1, None), degenerate, rank_budget)
+        self._set_up(metrics, tokens, tuple(like), Shape("pre", deepest + 1, None), degenerate, rank_budget)
         if unknown := [policy for policy in self.policies if policy not in POLICIES]:
             raise OptionError.unknown("token policy of saved features", unknown[0], POLICIES)
         self._model = ModelFacts(

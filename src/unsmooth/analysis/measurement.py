@@ -9,20 +9,19 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 
-from unsmooth.analysis import extremes
 from unsmooth.analysis.about import About
+from unsmooth.analysis.cells import KINDS_OF_POINTS, Cell, Change, kind_of, layer_of
 from unsmooth.analysis.changes import KINDS, READINGS, change, missing, steps
 from unsmooth.analysis.extremes import Extreme
-from unsmooth.analysis.per_sample import PerSample, all_gather
-from unsmooth.errors import CheckpointError, UnsmoothError
-from unsmooth.metrics.moments import Moments, all_reduce, rendezvous, same_everywhere
+from unsmooth.analysis.per_sample import PerSample
+from unsmooth.errors import CheckpointError
+from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import METRICS
-from unsmooth.metrics.second_moment import SecondMoment, all_sum
+from unsmooth.metrics.second_moment import SecondMoment
 from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:
@@ -31,23 +30,6 @@ if TYPE_CHECKING:
     from unsmooth.figures import Drawing
 
 SCHEMA = "unsmooth.measurement/1"
-
-
-class Cell(NamedTuple):
-    """The address of one number: where, which metric, which tokens."""
-
-    point: str
-    metric: str
-    tokens: str
-
-
-class Change(NamedTuple):
-    """The address of one change: which reading, which kind of layer, which metric, which tokens."""
-
-    reading: str
-    kind: str
-    metric: str
-    tokens: str
 
 
 @dataclass(frozen=True)
@@ -210,58 +192,18 @@ class Measurement:
 
     def merge(self, other: Measurement) -> Measurement:
         """The measurement of both sets of samples together; both must measure the same things."""
-        same = self.cells.keys() == other.cells.keys() and self.changes.keys() == other.changes.keys()
-        if not same or self.about.definitions != other.about.definitions:
-            raise UnsmoothError(
-                "two measurements can be merged only if they hold the same points, metrics and token policies: "
-                f"got {len(self.cells)} and {len(other.cells)} cells, "
-                f"{len(self.cells.keys() ^ other.cells.keys())} of them in one only"
-            )
-        over_data = [name for name in self.about.settings.metrics if name in METRICS and METRICS[name].over_data]
-        if over_data and not (self.second_moments and other.second_moments):
-            raise UnsmoothError(
-                f"{', '.join(over_data)} is one number for all of the data, which cannot be made of two of them; only "
-                "measurements that were made in this process can be merged: measure all of the data together"
-            )
-        merged = Measurement(
-            {cell: Moments().merge(m).merge(other.cells[cell]) for cell, m in self.cells.items()},
-            {change: Moments().merge(m).merge(other.changes[change]) for change, m in self.changes.items()},
-            self._with_batches(self.about.data.batches + other.about.data.batches),
-            self.partial or other.partial,
-            list(dict.fromkeys(self.notes + other.notes)),
-            self.per_sample.merge(other.per_sample) if self.per_sample and other.per_sample else None,
-            {p: e.merge(other.extremes[p]) for p, e in self.extremes.items() if p in other.extremes},
-        )
-        if not over_data:
-            return merged
-        return merged.over_data({at: m.merge(other.second_moments[at]) for at, m in self.second_moments.items()})
+        from unsmooth.analysis.joining import merge
+
+        return merge(self, other)
 
     def all_reduce(self) -> Measurement:
         """Every process's samples together, on every process (call it on all of them).
 
         Numbers are matched by point, metric and tokens; processes that measured other ones are refused on all of them.
         """
-        said = json.dumps([sorted(self.cells), sorted(self.changes), self.about.to_json()["definitions"]])
-        if not same_everywhere(said):
-            raise UnsmoothError(
-                "the processes measured different points, metrics, token policies or definitions: call measure with "
-                "the same arguments on all of them"
-            )
-        gathered = all_gather(None if self.per_sample is None else self.per_sample.ordered(sorted(self.cells)))
-        batches = all_reduce([Moments(1, float(self.about.data.batches))])[0]
-        reduced = Measurement(
-            _reduced(self.cells),
-            _reduced(self.changes),
-            self._with_batches(round(batches.mean * batches.count)),
-            self.partial,
-            _everybodys(self.notes),
-            None if gathered is None else gathered.ordered(self.cells),
-            extremes.all_gather(self.extremes),
-        )
-        return reduced.over_data(all_sum(self.second_moments)) if self.second_moments else reduced
+        from unsmooth.analysis.joining import all_reduce
 
-    def _with_batches(self, count: int) -> About[MeasureSettings]:
-        return replace(self.about, data=replace(self.about.data, batches=count))
+        return all_reduce(self)
 
     def compare(self, other: Measurement) -> pd.DataFrame:
         """Where two measurements differ; see `unsmooth.compare`."""
@@ -285,12 +227,7 @@ class Measurement:
             **self.about.to_json(),
             "notes": self.notes,
             "cells": [
-                {
-                    **cell._asdict(),
-                    "layer": layer_of(cell.point),
-                    "kind": kind_of(cell.point),
-                    **moments.to_dict(),
-                }
+                {**cell._asdict(), "layer": layer_of(cell.point), "kind": kind_of(cell.point), **moments.to_dict()}
                 for cell, moments in self.cells.items()
             ],
             "extremes": {point: extreme.to_json() for point, extreme in self.extremes.items()},
@@ -326,7 +263,7 @@ def _checked(cells: Mapping[Cell, Moments], changes: Iterable[Change], about: Ab
         )
     defined = about.definitions
     for what, names, known in (
-        ("point", asked.points, {p for p in asked.points if p.rsplit(".", 1)[-1] in _KINDS}),
+        ("point", asked.points, {p for p in asked.points if p.rsplit(".", 1)[-1] in KINDS_OF_POINTS}),
         ("metric", asked.metrics, defined.metrics),
         ("token policy", asked.tokens, defined.tokens),
     ):
@@ -347,30 +284,6 @@ def _one_step_each(changes: dict[Change, Moments], placement: str) -> dict[Chang
     return chain | {change._replace(reading="residual"): moments for change, moments in chain.items()}
 
 
-def layer_of(point: str) -> int | None:
-    """The index of the block a point lies in.
-
-    >>> layer_of("blocks.3.attn"), layer_of("embed")
-    (3, None)
-    """
-    parts = point.split(".")
-    return int(parts[1]) if len(parts) == 3 else None
-
-
-def kind_of(point: str) -> str:
-    """What a point is: residual stream, a normalisation's output, or what a sub-layer adds."""
-    return _KINDS[point.rsplit(".", 1)[-1]]
-
-
-_KINDS = {
-    **dict.fromkeys(("embed", "pre", "mid", "post"), "residual"),
-    **dict.fromkeys(("attn_sum", "mlp_sum"), "sum"),
-    **dict.fromkeys(("norm1", "norm2", "final_norm"), "norm"),
-    "attn": "attention",
-    "mlp": "mlp",
-}
-
-
 def _single(value: float, samples: int) -> Moments:
     """One number for so many samples, over which it has no spread."""
     return Moments(samples, value, math.nan, value, value)
@@ -387,22 +300,6 @@ def _count(number: int, what: str) -> str:
 
 def _plus_minus(moments: Moments) -> str:
     return f"{moments.mean:.4g}" + (f" ± {moments.std:.2g}" if math.isfinite(moments.std) else "")
-
-
-def _reduced(found: Mapping[Any, Moments]) -> dict[Any, Moments]:
-    """Over all processes, by address: the order in which each of them met the addresses does not matter."""
-    order = sorted(found)
-    merged = dict(zip(order, all_reduce([found[address] for address in order]), strict=True))
-    return {address: merged[address] for address in found}
-
-
-def _everybodys(notes: list[str]) -> list[str]:
-    """The notes of all processes, each once."""
-    if rendezvous() is None:
-        return notes
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, notes)
-    return list(dict.fromkeys(note for each in everyone for note in each))
 
 
 def _take(row: Mapping[str, Any], address: type[Any]) -> dict[str, str]:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,10 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, About, DataFacts, Definitions, Origin, is_compiled, module_of
 from unsmooth.analysis.budget import RankBudget
-from unsmooth.analysis.changes import READINGS, measured_pairs, steps
+from unsmooth.analysis.changes import READINGS
 from unsmooth.analysis.extremes import STREAM, Extremes
 from unsmooth.analysis.fingerprint import sample_keys
-from unsmooth.analysis.measurement import Cell, Change, Measurement, MeasureSettings
-from unsmooth.analysis.per_sample import Recorder
+from unsmooth.analysis.measurement import Measurement, MeasureSettings
 from unsmooth.analysis.policies import (
     COUNT_PADDING,
     PADDED,
@@ -33,12 +31,12 @@ from unsmooth.analysis.policies import (
     norms_of,
     resolve_policies,
 )
+from unsmooth.analysis.running import RunningTables, Shape
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import Hooked, Seen, walk
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator, MaskOf
-from unsmooth.metrics.moments import MomentsTable
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.metrics.second_moment import SecondMoment
 from unsmooth.models import hook_points, select_points, split_point, view
@@ -114,7 +112,7 @@ class Measurer(Hooked):
         self.view = view(module_of(model))
         self.origin = origin or Origin.of(model)
         self._special = SpecialTokens.find(model, special_ids, tokenizer)
-        shape = (self.view.family.placement, len(self.view.layers), self.view.points)
+        shape = Shape(self.view.family.placement, len(self.view.layers), self.view.points)
         self._set_up(metrics, tokens, select_points(self.view, points), shape, degenerate, rank_budget)
         if is_compiled(model):
             self.notes[THROUGH_THE_ORIGINAL] = None
@@ -124,14 +122,14 @@ class Measurer(Hooked):
         metrics: str | Sequence[str],
         tokens: str | Sequence[str],
         points: tuple[str, ...],
-        shape: tuple[str, int, tuple[str, ...] | None],
+        shape: Shape,
         degenerate: str,
         rank_budget: float | str | None,
     ) -> None:
-        """Everything that does not ask for a model; `shape` is where its norms are, its layers and points."""
+        """Everything that does not ask for a model."""
         self.metrics: tuple[Metric, ...] = resolve(metrics)
         self.policies = resolve_policies(tokens)
-        self.points, self._shape = points, shape
+        self.points = points
         self.batches = 0
         self.notes: dict[str, None] = {}
         self._budget = RankBudget(rank_budget)
@@ -141,12 +139,9 @@ class Measurer(Hooked):
         self._evaluator: Evaluator[tuple[str, str]] = Evaluator(self._per_sample, choose=self._budget.choose)
         self._spectral = {metric.name for metric in self.metrics if metric.spectrum}
         self._degenerate = check_rule(degenerate)
-        self._recorder = Recorder()
+        self._tables = RunningTables(self.points, [metric.name for metric in self._per_sample], self.policies, shape)
         self._extremes = Extremes()
         self._stream = {p: (p, self.policies[0]) for p in self.points if split_point(p)[1] in STREAM}
-        self._cells: tuple[Cell, ...] = ()
-        self._table, self._changed = MomentsTable(0), MomentsTable(0)
-        self._steps: dict[Change, tuple[list[int], list[int]]] = {}  # rows of the cells after and before each
         self._size = 0  # of the batch
         self._began = 0.0
         self._masks: dict[str, MaskOf | None] = {}
@@ -191,7 +186,10 @@ class Measurer(Hooked):
         self._listening, self._previous = False, None
         values = self._flush()
         self._learn()
-        self._accumulate({(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}, keys)
+        self._extremes.add({point: norms for (point, _), norms in self._evaluator.norms.items()}, self._kinds)
+        if self._per_sample:
+            each = {(p, t): values[self._same_as.get(p, p), t] for p in self.points for t in self.policies}
+            self._tables.add(each, self._present, keys)
         self.batches += 1
 
     def _try_out(self, inputs: Any) -> None:
@@ -239,9 +237,8 @@ class Measurer(Hooked):
         """What was measured so far."""
         if not self.batches:
             raise FeatureError("nothing was measured: there was no batch; give at least one")
-        kept, notes = self._recorder.result(), list(self.notes)
-        cells = dict(zip(self._cells, self._table.rows(), strict=True))
-        changes = dict(zip(self._steps, self._changed.rows(), strict=True))
+        cells, changes, kept = self._tables.result()
+        notes = list(self.notes)
         least = min((m.count for cell, m in cells.items() if cell.metric in self._spectral), default=0)
         if (said := self._budget.note(", ".join(sorted(self._spectral)), least)) is not None:
             notes.append(said)
@@ -265,43 +262,13 @@ class Measurer(Hooked):
             kept = None if mask is None else mask(norms_of(x))
             self._moments.setdefault((point, policy), SecondMoment()).update(x, kept)
 
-    def _accumulate(self, values: Mapping[tuple[str, str], Mapping[str, Tensor]], keys: Tensor | None) -> None:
-        if not self._cells and self._per_sample:
-            self._lay_out()
-        self._extremes.add({point: norms for (point, _), norms in self._evaluator.norms.items()}, self._kinds)
-        if not self._cells:
-            return
-        table = np.stack([values[cell.point, cell.tokens][cell.metric].numpy() for cell in self._cells])
-        present = self._present(table.shape[1])
-        self._table.update(table, present)
-        self._recorder.add(keys, self._cells, table)
-        if self._steps:
-            rows = [(table[after] - table[before]).mean(0) for after, before in self._steps.values()]
-            both = None if present is None else np.stack([present[a + b].all(0) for a, b in self._steps.values()])
-            self._changed.update(np.stack(rows), both)
-
-    def _lay_out(self) -> None:
-        """The order of the numbers in the tables."""
-        names = [metric.name for metric in self._per_sample]
-        self._cells = tuple(Cell(p, m, t) for p, t, m in product(self.points, self.policies, names))
-        self._table = MomentsTable(len(self._cells))
-        row = {cell: i for i, cell in enumerate(self._cells)}
-        placement, layers, have = self._shape
-        for reading in READINGS:
-            known = steps(reading, placement, layers, have)
-            for (kind, pairs), name, policy in product(known.items(), names, self.policies):
-                if measured := measured_pairs(pairs, self.points):
-                    before, after = ([row[Cell(pair[i], name, policy)] for pair in measured] for i in (0, 1))
-                    self._steps[Change(reading, kind, name, policy)] = after, before
-        self._changed = MomentsTable(len(self._steps))
-
     def _present(self, samples: int) -> npt.NDArray[np.bool_] | None:
-        """Which samples have a value in each row; None: all."""
+        """Which samples have a value in each row of the tables; None: all."""
         chosen = self._evaluator.chosen
         if not chosen:
             return None
-        present = np.ones((len(self._cells), samples), bool)
-        for row, cell in enumerate(self._cells):
+        present = np.ones((len(self._tables.cells), samples), bool)
+        for row, cell in enumerate(self._tables.cells):
             key = (self._same_as.get(cell.point, cell.point), cell.tokens)
             if cell.metric in self._spectral and key in chosen:
                 present[row] = np.isin(np.arange(samples), chosen[key])

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from unsmooth.analysis.per_sample import MOST_VALUES
 
 if TYPE_CHECKING:
-    from unsmooth.analysis.measurement import Cell, Measurement
+    from unsmooth.analysis.cells import Cell
+    from unsmooth.analysis.measurement import Measurement
 
 Indices = npt.NDArray[np.intp]
 

@@ -45,17 +45,8 @@ def command(
     top: Top = 12,
     total: Total = 0,
     remove: Remove = "zero",
-    samples: options.Samples = 16,
-    batch_size: options.BatchSize = 8,
-    weights: options.Weights = None,
-    random_init: options.RandomInit = False,
-    model_option: options.ModelOption = None,
-    column: options.Column = None,
-    max_length: options.MaxLength = 128,
-    whole_records: options.WholeRecords = False,
-    device: options.Device = "auto",
-    dtype: options.Dtype = None,
-    device_map: options.DeviceMap = None,
+    reading: options.DataOptions = options.DataOptions(samples=16),
+    loading: options.ModelOptions = options.ModelOptions(),
     figures: Figures = None,
     out: options.Out = None,
     as_json: options.Json = False,
@@ -66,7 +57,6 @@ def command(
     from unsmooth.analysis.removal import MODES
     from unsmooth.errors import OptionError
     from unsmooth.figures import check_folder
-    from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
     resolve_policies(tokens)
@@ -77,12 +67,8 @@ def command(
             check_writable(out)
         if figures is not None and team.first:
             check_folder(figures)
-        device = team.device(device)
-        loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
-        batches = open_data(
-            data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
-            whole_records=whole_records,
-        )  # fmt: skip
+        loaded = loading.of(team).load(model)
+        batches = reading.open(data, loaded)
         with interruptible() as stopped:
             settings = {"tokens": tokens, "spectrum": spectrum}
             found = run(loaded, batches, settings, total, remove, stopped, team)

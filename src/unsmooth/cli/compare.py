@@ -41,15 +41,8 @@ def command(
     metrics: Metrics = "paper",
     tokens: Tokens = "all",
     points: Points = "residual",
-    samples: options.Samples = None,
-    batch_size: options.BatchSize = 8,
-    weights: options.WeightsOfEach = None,
-    random_init: options.RandomInit = False,
-    model_option: options.ModelOption = None,
-    column: options.Column = None,
-    max_length: options.MaxLength = 128,
-    device: options.Device = "auto",
-    dtype: options.Dtype = None,
+    reading: options.DataOptions = options.DataOptions(),
+    loading: options.ModelsOptions = options.ModelsOptions(),
     out: Page = None,
     as_json: options.Json = False,
 ) -> None:
@@ -73,21 +66,19 @@ def command(
     models = [reference for reference in (first, second) if not _is_measurement(reference)]
     if models and data is None:
         raise OptionError(f"{models[0]} is a model, not a measurement (RUN.json): say with --data what to measure")
-    opened = options.open_models(models, weights, random_init, model_option, device, dtype)
+    opened = loading.load_each(models)
 
     def side(reference: str) -> Measurement:
         if reference not in models:
             return load_measurement(reference)
         from unsmooth.cli.measure import run
-        from unsmooth.sources import open_data
 
         assert data is not None
         loaded = next(opened)
-        given = open_data(data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length)
-        return run(loaded, given, metrics, tokens, points, "error", stopped)
+        return run(loaded, reading.open(data, loaded), metrics, tokens, points, "error", stopped)
 
     with interruptible() as stopped:
-        a, b, names = side(first), side(second), _names(first, second, weights or [])
+        a, b, names = side(first), side(second), _names(first, second, loading.weights or [])
     frame = compare(a, b)
     shown = frame[frame["point"].isin(_chosen(frame, points))]
     if out is not None:

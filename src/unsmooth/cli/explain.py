@@ -42,17 +42,8 @@ def command(
     max_products: MaxProducts = 240,
     layer_spectrum: LayerSpectrum = None,
     no_fold: Bare = False,
-    samples: options.Samples = 16,
-    batch_size: options.BatchSize = 8,
-    weights: options.Weights = None,
-    random_init: options.RandomInit = False,
-    model_option: options.ModelOption = None,
-    column: options.Column = None,
-    max_length: options.MaxLength = 128,
-    whole_records: options.WholeRecords = False,
-    device: options.Device = "auto",
-    dtype: options.Dtype = None,
-    device_map: options.DeviceMap = None,
+    reading: options.DataOptions = options.DataOptions(samples=16),
+    loading: options.ModelOptions = options.ModelOptions(),
     figures: Figures = None,
     out: options.Out = None,
     as_json: options.Json = False,
@@ -61,7 +52,6 @@ def command(
     from unsmooth.analysis.policies import resolve_policies
     from unsmooth.analysis.processes import launched
     from unsmooth.figures import check_folder
-    from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
     chosen = layer_list(layers)
@@ -71,16 +61,12 @@ def command(
             check_writable(out)
         if figures is not None and team.first:
             check_folder(figures)
-        device = team.device(device)
-        loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
-        batches = open_data(
-            data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length,
-            whole_records=whole_records,
-        )  # fmt: skip
+        loaded = loading.of(team).load(model)
+        batches = reading.open(data, loaded)
         settings = {"tokens": tokens, "layers": chosen, "spectra": spectra, "max_products": max_products,
                     "layer_spectrum": layer_spectrum, "folded": not no_fold}  # fmt: skip
         with interruptible() as stopped:
-            found = run(loaded, batches, batch_size, settings, stopped, team)
+            found = run(loaded, batches, reading.batch_size, settings, stopped, team)
         if team.first:
             _show(found, out, figures, as_json)
     stopped.leave()

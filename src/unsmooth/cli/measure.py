@@ -50,19 +50,10 @@ def command(
     metrics: Metrics = "paper",
     tokens: Tokens = "all",
     points: Points = "all",
-    samples: options.Samples = None,
-    batch_size: options.BatchSize = 8,
-    weights: options.Weights = None,
-    random_init: options.RandomInit = False,
-    model_option: options.ModelOption = None,
-    column: options.Column = None,
-    max_length: options.MaxLength = 128,
-    whole_records: options.WholeRecords = False,
+    reading: options.DataOptions = options.DataOptions(),
+    loading: options.ModelOptions = options.ModelOptions(),
     degenerate: Degenerate = "error",
     rank_budget: options.RankBudget = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = None,
-    device_map: options.DeviceMap = None,
     out: options.Out = None,
     per_sample: PerSample = True,
     as_json: options.Json = False,
@@ -72,23 +63,13 @@ def command(
         _saved_features(model, data, features, layer_ids, metrics, tokens, degenerate, rank_budget, out, as_json)
         return
     from unsmooth.analysis.processes import launched
-    from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
 
     with launched() as team:
         if out is not None and team.first:
             check_writable(out)
-        device = team.device(device)
-        loaded = options.open_model(model, weights, random_init, model_option, device, dtype, device_map)
-        batches = open_data(
-            data,
-            loaded,
-            batch_size=batch_size,
-            limit=samples,
-            column=column,
-            max_length=max_length,
-            whole_records=whole_records,
-        )
+        loaded = loading.of(team).load(model)
+        batches = reading.open(data, loaded)
         with interruptible() as stopped:
             measurement = run(loaded, batches, metrics, tokens, points, degenerate, stopped, rank_budget, team)
         if team.first:

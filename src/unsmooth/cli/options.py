@@ -7,8 +7,9 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -17,7 +18,8 @@ from unsmooth.errors import OptionError
 if TYPE_CHECKING:
     import torch
 
-    from unsmooth.sources import LoadedModel
+    from unsmooth.analysis.processes import Team
+    from unsmooth.sources import Data, LoadedModel
 
 _MODEL = typer.Argument(
     metavar="MODEL",
@@ -75,35 +77,111 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 _DTYPES = ("float32", "bfloat16", "float16", "float64", "stored")
 
 
-def open_model(
-    reference: str,
-    weights: Path | None,
-    random_init: bool,
-    options: Sequence[str] | None,
-    device: str,
-    dtype: str | None,
-    device_map: str | None = None,
-) -> LoadedModel:
-    """The model behind a reference, on the device and in the dtype asked for."""
-    from unsmooth.sources import load_model
+@dataclass(frozen=True)
+class DataOptions:
+    """How data are read."""
 
-    where = device_named(device)
-    if dtype is None:
-        kept = device_map is not None or (where.type == "cuda" and reference.startswith("hf:"))
-        dtype = "stored" if kept else "float32"
-    what = dtype_named(dtype)
-    if where.type == "cpu" and dtype in ("bfloat16", "float16"):
-        # Some virtual machines advertise AMX but cannot run it: the first product would end the process.
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
-    return load_model(
-        reference,
-        weights=weights,
-        random_init=random_init,
-        options=key_values(options or []),
-        device=where,
-        dtype=what,
-        device_map=device_map,
-    )
+    samples: Samples = None
+    batch_size: BatchSize = 8
+    column: Column = None
+    max_length: MaxLength = 128
+    whole_records: WholeRecords = False
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What `open_data` is asked."""
+        return {"batch_size": self.batch_size, "limit": self.samples, "column": self.column,
+                "max_length": self.max_length, "whole_records": self.whole_records}  # fmt: skip
+
+    def open(self, path: str, loaded: LoadedModel) -> Data:
+        """The batches for a model."""
+        from unsmooth.sources import open_data
+
+        return open_data(path, loaded, **self.reading)
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where a model is kept, and in which dtype."""
+
+    device: Device = "auto"
+    dtype: Dtype = None
+    device_map: DeviceMap = None
+
+    def open(
+        self,
+        reference: str,
+        weights: Path | None = None,
+        random_init: bool = False,
+        model_option: Sequence[str] | None = None,
+    ) -> LoadedModel:
+        """The model behind a reference."""
+        from unsmooth.sources import load_model
+
+        where = device_named(self.device)
+        dtype = self.dtype
+        if dtype is None:
+            kept = self.device_map is not None or (where.type == "cuda" and reference.startswith("hf:"))
+            dtype = "stored" if kept else "float32"
+        what = dtype_named(dtype)
+        if where.type == "cpu" and dtype in ("bfloat16", "float16"):
+            # Some virtual machines advertise AMX but cannot run it: the first product would end the process.
+            os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+        return load_model(
+            reference,
+            weights=weights,
+            random_init=random_init,
+            options=key_values(model_option or []),
+            device=where,
+            dtype=what,
+            device_map=self.device_map,
+        )
+
+    def of(self, team: Team) -> Self:
+        """The same on the device of this process, where several were launched."""
+        return replace(self, device=team.device(self.device))
+
+
+@dataclass(frozen=True)
+class ModelOptions(PlaceOptions):
+    """How a model is made, and where it is kept."""
+
+    weights: Weights = None
+    random_init: RandomInit = False
+    model_option: ModelOption = None
+
+    def load(self, reference: str) -> LoadedModel:
+        """The model behind a reference, made so."""
+        return self.open(reference, self.weights, self.random_init, self.model_option)
+
+
+@dataclass(frozen=True)
+class ModelsOptions(PlaceOptions):
+    """The same for several models."""
+
+    weights: WeightsOfEach = None
+    random_init: RandomInit = False
+    model_option: ModelOption = None
+
+    def load_each(self, references: Sequence[str]) -> Iterator[LoadedModel]:
+        """Several models, each opened when it is asked for.
+
+        Weights, constructor options and a device map are for those that come from a library, not from the zoo or a
+        trained folder.
+        """
+        bare = [reference for reference in references if reference.startswith(("timm:", "hf:"))] or list(references)
+        if self.weights and len(self.weights) != len(bare):
+            raise OptionError(
+                f"--weights is given {len(self.weights)} times for {len(bare)} models that could take it "
+                f"({', '.join(bare)}): give it once for each, in their order"
+            )
+        files = iter(self.weights or ())
+        return (
+            self.open(reference, next(files, None), self.random_init, self.model_option)
+            if reference in bare
+            else replace(self, device_map=None).open(reference)
+            for reference in references
+        )
 
 
 def refuse_several(what: str, instead: str = "") -> None:
@@ -116,33 +194,6 @@ def refuse_several(what: str, instead: str = "") -> None:
 def command_line() -> str:
     """The command as it was given, to be kept with its result."""
     return shlex.join(["unsmooth", *sys.argv[1:]])
-
-
-def open_models(
-    references: Sequence[str],
-    weights: Sequence[Path] | None,
-    random_init: bool,
-    options: Sequence[str] | None,
-    device: str,
-    dtype: str | None,
-) -> Iterator[LoadedModel]:
-    """Several models, each opened when it is asked for.
-
-    Weights and constructor options are for those that come from a library, not from the zoo or a trained folder.
-    """
-    bare = [reference for reference in references if reference.startswith(("timm:", "hf:"))] or list(references)
-    if weights and len(weights) != len(bare):
-        raise OptionError(
-            f"--weights is given {len(weights)} times for {len(bare)} models that could take it ({', '.join(bare)}): "
-            "give it once for each, in their order"
-        )
-    files = iter(weights or ())
-    return (
-        open_model(reference, next(files, None), random_init, options, device, dtype)
-        if reference in bare
-        else open_model(reference, None, False, None, device, dtype)
-        for reference in references
-    )
 
 
 def device_named(name: str) -> torch.device:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,18 +46,10 @@ def command(
     tokens: Tokens = None,
     explain_inputs: Inputs = 4,
     example: Example = 0,
-    samples: options.Samples = 64,
-    batch_size: options.BatchSize = 8,
-    weights: options.WeightsOfEach = None,
-    random_init: options.RandomInit = False,
-    model_option: options.ModelOption = None,
-    column: options.Column = None,
-    max_length: options.MaxLength = 128,
-    whole_records: options.WholeRecords = False,
+    reading: options.DataOptions = options.DataOptions(samples=64),
+    loading: options.ModelsOptions = options.ModelsOptions(),
     degenerate: Degenerate = "error",
     rank_budget: options.RankBudget = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure and explain models, and write one HTML page about them that opens without a network."""
@@ -66,22 +58,18 @@ def command(
     from unsmooth.cli.progress import Interruption
     from unsmooth.figures import check_folder
     from unsmooth.page import build_report
-    from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable, write_result
 
     called = page_names(models, names)
-    reading: dict[str, Any] = {"batch_size": batch_size, "limit": samples, "column": column, "max_length": max_length,
-                               "whole_records": whole_records}  # fmt: skip
     with launched() as team, nothing_half_done(out):
         if team.first:
             check_writable(out)
         if figures is not None and team.first:
             check_folder(figures)
-        device = team.device(device)
-        opened = list(options.open_models(models, weights, random_init, model_option, device, dtype))
-        batches = [open_data(data, loaded, **reading) for loaded in opened]  # all fit, or nothing is begun
+        opened = list(loading.of(team).load_each(models))
+        batches = [reading.open(data, loaded) for loaded in opened]  # all fit, or nothing is begun
         subjects, stops = [], [Interruption() for _ in opened]
-        alone = -(-max(explain_inputs, 1) // batch_size)  # the first process explains, and shows the example
+        alone = -(-max(explain_inputs, 1) // reading.batch_size)  # the first process explains, and shows the example
         for name, loaded, given, stop in zip(called, opened, batches, stops, strict=True):
             own = replace(given, make=partial(team.share, given, alone))
             subject = analyse(

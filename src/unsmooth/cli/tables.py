@@ -50,8 +50,8 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
     When the residual stream was not measured as a whole: one row per point.
     """
+    from unsmooth.analysis.cells import Cell
     from unsmooth.analysis.changes import BLOCK_STEPS
-    from unsmooth.analysis.measurement import Cell
     from unsmooth.metrics.registry import metric_named
 
     metrics = measurement.about.settings.metrics
@@ -85,8 +85,8 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
 def by_kind(measurement: Measurement, reading: str) -> Table:
     """The paper's Tables 1–3: one row per kind of layer."""
+    from unsmooth.analysis.cells import Change
     from unsmooth.analysis.changes import KINDS
-    from unsmooth.analysis.measurement import Change
     from unsmooth.metrics.registry import metric_named
 
     settings = measurement.about.settings

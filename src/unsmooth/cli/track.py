@@ -35,13 +35,8 @@ def command(
     out: Page = Path("track.html"),
     metrics: Metrics = "paper",
     tokens: Tokens = "all",
-    samples: options.Samples = 64,
-    batch_size: options.BatchSize = 8,
-    column: options.Column = None,
-    max_length: options.MaxLength = 128,
-    whole_records: options.WholeRecords = False,
-    device: options.Device = "auto",
-    dtype: options.Dtype = None,
+    reading: options.DataOptions = options.DataOptions(samples=64),
+    loading: options.PlaceOptions = options.PlaceOptions(),
     as_json: options.Json = False,
 ) -> None:
     """Measure every checkpoint of a training on the same data; what was measured before is not measured again."""
@@ -49,28 +44,25 @@ def command(
     from unsmooth.analysis.track import check_alike, find_checkpoints, tracked
     from unsmooth.cli.measure import run
     from unsmooth.page.track import track_page
-    from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable, write_result
 
     found = find_checkpoints(checkpoints)
-    reading: dict[str, Any] = {"batch_size": batch_size, "limit": samples, "column": column, "max_length": max_length,
-                               "whole_records": whole_records}  # fmt: skip
-    settings = {"data": str(data), "metrics": metrics, "tokens": tokens, "dtype": dtype, **reading}
+    settings = {"data": str(data), "metrics": metrics, "tokens": tokens, "dtype": loading.dtype, **reading.reading}
     done: list[Checkpoint] = []
     with launched() as team, interruptible() as stopped:
         if team.first:
             check_writable(out)
-        where = team.device(device)
+        where = loading.of(team)
         for reference, step in found:
             if stopped:
                 break
 
             def measure(loaded: LoadedModel) -> Any:
-                given = open_data(data, loaded, **reading)
+                given = reading.open(data, loaded)
                 return run(loaded, given, metrics, tokens, "residual", "error", stopped, team=team)
 
             def load(reference: str = reference) -> LoadedModel:
-                return options.open_model(reference, None, False, None, where, dtype)
+                return where.open(reference)
 
             kept = out.with_suffix(".results")
             done.append(tracked(reference, step, load, measure, settings, kept, write=team.first))

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from unsmooth.analysis.cells import Cell
 from unsmooth.analysis.changes import BLOCK_STEPS
-from unsmooth.analysis.measurement import Cell, Measurement
+from unsmooth.analysis.measurement import Measurement
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import METRICS, by_panel

@@ -9,7 +9,7 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING
 
-from unsmooth.analysis.measurement import Change
+from unsmooth.analysis.cells import Change
 from unsmooth.figures import by_depth, by_step
 from unsmooth.figures.palette import direction
 from unsmooth.figures.text import number_text, signed_text

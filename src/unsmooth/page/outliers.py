@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from unsmooth.analysis.cells import layer_of
 from unsmooth.analysis.changes import BLOCK_STEPS
-from unsmooth.analysis.measurement import Measurement, layer_of
+from unsmooth.analysis.measurement import Measurement
 from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
 
 WITHOUT = "no-outliers"

@@ -1,0 +1,91 @@
+"""Two measurements, or those of all processes, become one of all their samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch.distributed as dist
+
+from unsmooth.analysis import extremes
+from unsmooth.analysis.about import About
+from unsmooth.analysis.measurement import Measurement, MeasureSettings
+from unsmooth.analysis.per_sample import all_gather
+from unsmooth.errors import UnsmoothError
+from unsmooth.metrics import moments
+from unsmooth.metrics.moments import Moments, rendezvous, same_everywhere
+from unsmooth.metrics.registry import METRICS
+from unsmooth.metrics.second_moment import all_sum
+
+
+def merge(a: Measurement, b: Measurement) -> Measurement:
+    """The measurement of both sets of samples together; both must measure the same things."""
+    same = a.cells.keys() == b.cells.keys() and a.changes.keys() == b.changes.keys()
+    if not same or a.about.definitions != b.about.definitions:
+        raise UnsmoothError(
+            "two measurements can be merged only if they hold the same points, metrics and token policies: "
+            f"got {len(a.cells)} and {len(b.cells)} cells, "
+            f"{len(a.cells.keys() ^ b.cells.keys())} of them in one only"
+        )
+    over_data = [name for name in a.about.settings.metrics if name in METRICS and METRICS[name].over_data]
+    if over_data and not (a.second_moments and b.second_moments):
+        raise UnsmoothError(
+            f"{', '.join(over_data)} is one number for all of the data, which cannot be made of two of them; only "
+            "measurements that were made in this process can be merged: measure all of the data together"
+        )
+    merged = Measurement(
+        {cell: Moments().merge(m).merge(b.cells[cell]) for cell, m in a.cells.items()},
+        {change: Moments().merge(m).merge(b.changes[change]) for change, m in a.changes.items()},
+        _with_batches(a, a.about.data.batches + b.about.data.batches),
+        a.partial or b.partial,
+        list(dict.fromkeys(a.notes + b.notes)),
+        a.per_sample.merge(b.per_sample) if a.per_sample and b.per_sample else None,
+        {p: e.merge(b.extremes[p]) for p, e in a.extremes.items() if p in b.extremes},
+    )
+    if not over_data:
+        return merged
+    return merged.over_data({at: m.merge(b.second_moments[at]) for at, m in a.second_moments.items()})
+
+
+def all_reduce(mine: Measurement) -> Measurement:
+    """Every process's samples together, on every process."""
+    said = json.dumps([sorted(mine.cells), sorted(mine.changes), mine.about.to_json()["definitions"]])
+    if not same_everywhere(said):
+        raise UnsmoothError(
+            "the processes measured different points, metrics, token policies or definitions: call measure with "
+            "the same arguments on all of them"
+        )
+    gathered = all_gather(None if mine.per_sample is None else mine.per_sample.ordered(sorted(mine.cells)))
+    batches = moments.all_reduce([Moments(1, float(mine.about.data.batches))])[0]
+    reduced = Measurement(
+        _reduced(mine.cells),
+        _reduced(mine.changes),
+        _with_batches(mine, round(batches.mean * batches.count)),
+        mine.partial,
+        _everybodys(mine.notes),
+        None if gathered is None else gathered.ordered(mine.cells),
+        extremes.all_gather(mine.extremes),
+    )
+    return reduced.over_data(all_sum(mine.second_moments)) if mine.second_moments else reduced
+
+
+def _with_batches(found: Measurement, count: int) -> About[MeasureSettings]:
+    return replace(found.about, data=replace(found.about.data, batches=count))
+
+
+def _reduced(found: Mapping[Any, Moments]) -> dict[Any, Moments]:
+    """Over all processes, by address: the order in which each of them met the addresses does not matter."""
+    order = sorted(found)
+    merged = dict(zip(order, moments.all_reduce([found[address] for address in order]), strict=True))
+    return {address: merged[address] for address in found}
+
+
+def _everybodys(notes: list[str]) -> list[str]:
+    """The notes of all processes, each once."""
+    if rendezvous() is None:
+        return notes
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, notes)
+    return list(dict.fromkeys(note for each in everyone for note in each))
