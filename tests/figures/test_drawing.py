@@ -13,8 +13,10 @@ import pytest
 
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.figures.axes import log_ticks, panel, span, ticks
-from unsmooth.figures.drawing import Drawing, Group, Stroke, Words, grid, png
+from unsmooth.figures.drawing import Drawing, grid
+from unsmooth.figures.marks import Group, Stroke, Words
 from unsmooth.figures.palette import COLOURS, DIVERGING, colour_at, direction, style_sheet, value
+from unsmooth.figures.svg import png
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -33,8 +33,9 @@ from unsmooth.figures import (
 )
 from unsmooth.figures.by_depth import depth_panel, stream
 from unsmooth.figures.by_step import arrow, steps_panel, walk
-from unsmooth.figures.drawing import Drawing, Group, Mark, Stroke, Words
+from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.eigenvalues import plane_panel, pooled, spectra_by_layer
+from unsmooth.figures.marks import Group, Mark, Stroke, Words
 from unsmooth.figures.palette import direction
 from unsmooth.figures.trained import Run, runs_figure
 from unsmooth.metrics.registry import METRICS
@@ -298,7 +299,7 @@ def test_figure_3_has_one_line_for_each_cell_in_the_colour_of_its_mode() -> None
 
 
 def test_the_phase_diagram_is_orange_left_of_zero_and_blue_right_of_it() -> None:
-    from unsmooth.figures.drawing import Pixels
+    from unsmooth.figures.marks import Pixels
 
     drawing = phase([-0.5, 0.5], [0.3, 3.0], width=0.4, seeds=[0])
     (image,) = [m for m in drawing.marks if isinstance(m, Pixels) and m.height > 50]

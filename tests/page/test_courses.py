@@ -17,7 +17,8 @@ from unsmooth.analysis.cells import Cell
 from unsmooth.page import build_report
 from unsmooth.page.course import leading_metrics
 from unsmooth.page.data import shared_policies
-from unsmooth.page.findings import Finding, findings
+from unsmooth.page.finding import Finding
+from unsmooth.page.findings import findings
 from unsmooth.page.glance import in_short, passed
 
 VERBS = {1: "smooths", -1: "sharpens"}

@@ -10,7 +10,7 @@ import torch
 import unsmooth
 from unsmooth.errors import OptionError
 from unsmooth.sources.load import load_model
-from unsmooth.sources.parts import split_revision
+from unsmooth.sources.parts import split_mark
 
 accelerate = pytest.importorskip("accelerate")
 transformers = pytest.importorskip("transformers")
@@ -52,6 +52,6 @@ def test_weights_on_disk_are_measured_explained_and_attributed_layer_by_layer(fo
 
 
 def test_a_revision_is_cut_off_unless_a_folder_is_called_so(tmp_path: Path) -> None:
-    assert split_revision("EleutherAI/pythia-70m@step1000") == ("EleutherAI/pythia-70m", "step1000")
+    assert split_mark("EleutherAI/pythia-70m@step1000", "@") == ("EleutherAI/pythia-70m", "step1000")
     (tmp_path / "a@b").mkdir()
-    assert split_revision(str(tmp_path / "a@b")) == (str(tmp_path / "a@b"), "")
+    assert split_mark(str(tmp_path / "a@b"), "@") == (str(tmp_path / "a@b"), "")

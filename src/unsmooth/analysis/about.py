@@ -145,6 +145,10 @@ class About(Generic[Settings]):
         plain["definitions"] = {group: texts for group, texts in plain["definitions"].items() if texts}
         return plain
 
+    def heading(self, schema: str, partial: bool, notes: list[str], **counts: int) -> dict[str, Any]:
+        """How the file of every result begins."""
+        return {"schema": schema, "partial": partial, **counts, **self.to_json(), "notes": notes}
+
     @classmethod
     def from_json(cls, found: Mapping[str, Any], settings: type[Settings]) -> About[Settings]:
         """The inverse of to_json; CheckpointError where a value is missing or of another type."""

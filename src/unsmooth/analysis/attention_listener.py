@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, Settings, module_of
 from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies
 from unsmooth.analysis.special import SpecialTokens
-from unsmooth.analysis.walk import Hooked, walk
+from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, WeightsError
 from unsmooth.models import ModelView, check_attention, view
 from unsmooth.models.forward import lengthened, padding_of, pictures_follow, to_model
@@ -89,13 +89,9 @@ class AttentionListener(Hooked):
         """
         self.check(batch)
         try:
-            self.listen(batch)
+            super().update(batch)
         except FeatureError as error:
             raise FeatureError(f"{error} (batch {self.batches})") from None
-
-    def listen(self, batch: Any) -> None:
-        """The forward pass."""
-        walk(self.view.model, batch, [self])
 
     def check(self, batch: Any) -> None:
         """Before the first batch: WeightsError unless weights and matrices reproduce the attention's own output."""
@@ -124,14 +120,6 @@ class AttentionListener(Hooked):
         definitions = Definitions(columns=dict(columns), tokens={p: POLICIES[p] for p in self.policies})
         counts = DataFacts(batches=self.batches, inputs=self.inputs)
         return About.of(self.view, settings, definitions, counts, self.origin)
-
-    def before(self, inputs: Any) -> None:
-        """Look at the inputs of the forward pass that comes now."""
-        raise NotImplementedError
-
-    def after(self, batch: Any, inputs: Any) -> None:
-        """Take in what the forward pass left."""
-        raise NotImplementedError
 
 
 def _check_rows_sum(v: ModelView) -> None:

@@ -141,11 +141,7 @@ class Attribution:
     def to_json(self) -> dict[str, Any]:
         """The whole attribution as plain data; arrays compressed, in base64."""
         return {
-            "schema": SCHEMA,
-            "partial": self.partial,
-            "inputs": self.inputs,
-            **self.about.to_json(),
-            "notes": self.notes,
+            **self.about.heading(SCHEMA, self.partial, self.notes, inputs=self.inputs),
             "shares": {policy: shares.to_json() for policy, shares in self.shares.items()},
             "positions": {
                 policy: {"shape": list(array.shape), "values": pack(array.astype("<f4").tobytes())}

@@ -107,8 +107,9 @@ class Attributor(AttentionListener):
         yield hook_points(self.view, points, self._on_point)
         yield capture_attention(self.view, self._on_attention)
 
-    def listen(self, batch: Any) -> None:
-        """The forward pass; for `no-outliers` one before it, which only finds these."""
+    def update(self, batch: Any) -> None:
+        """One forward pass, all of whose inputs are taken in, or none; for `no-outliers` one before it finds these."""
+        self.check(batch)
         if "no-outliers" in self.policies:
             self._finding = _OutlierSearch(self)
             try:
@@ -116,7 +117,7 @@ class Attributor(AttentionListener):
                 self._ordinary = self._finding.kept
             finally:
                 self._finding = None
-        super().listen(batch)
+        super().update(batch)
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""

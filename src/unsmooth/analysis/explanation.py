@@ -169,11 +169,7 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """The whole explanation as plain data; eigenvalues as [real, imaginary]."""
         return {
-            "schema": SCHEMA,
-            "partial": self.partial,
-            "inputs": self.inputs,
-            **self.about.to_json(),
-            "notes": self.notes,
+            **self.about.heading(SCHEMA, self.partial, self.notes, inputs=self.inputs),
             "layer_rows": [_plain(row) for row in self.layers],
             "head_rows": [_plain(row) for row in self.heads],
             "weight_rows": [_plain(row) for row in self.weights],

@@ -221,11 +221,7 @@ class Measurement:
     def to_json(self) -> dict[str, Any]:
         """The measurement as plain data: everything but the values per sample."""
         return {
-            "schema": SCHEMA,
-            "partial": self.partial,
-            "samples": self.samples,
-            **self.about.to_json(),
-            "notes": self.notes,
+            **self.about.heading(SCHEMA, self.partial, self.notes, samples=self.samples),
             "cells": [
                 {**cell._asdict(), "layer": layer_of(cell.point), "kind": kind_of(cell.point), **moments.to_dict()}
                 for cell, moments in self.cells.items()

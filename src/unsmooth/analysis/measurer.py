@@ -33,7 +33,7 @@ from unsmooth.analysis.policies import (
 )
 from unsmooth.analysis.running import RunningTables, Shape
 from unsmooth.analysis.special import SpecialTokens
-from unsmooth.analysis.walk import Hooked, Seen, walk
+from unsmooth.analysis.walk import Hooked, Seen
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator, MaskOf
@@ -153,10 +153,6 @@ class Measurer(Hooked):
     def hooks(self) -> Iterable[AbstractContextManager[Any]]:
         """On every point that is measured."""
         yield hook_points(self.view, self.points, self._on_point)
-
-    def update(self, batch: Any) -> None:
-        """One forward pass, and its samples added to every accumulator (all of them, or none)."""
-        walk(self.view.model, batch, [self])
 
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
-from unsmooth.analysis.walk import Hooked, walk
+from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import CheckpointError, FeatureError
 from unsmooth.models import hook_points, view
 from unsmooth.models.forward import padding_of
@@ -141,10 +141,6 @@ class TokenViewer(Hooked):
     def hooks(self) -> Iterable[AbstractContextManager[Any]]:
         """On the stream between blocks."""
         yield hook_points(self.view, self.points, self._on_point)
-
-    def update(self, batch: Any) -> None:
-        """One forward pass."""
-        walk(self.view.model, batch, [self])
 
     def before(self, inputs: Any) -> None:
         """Which tokens of the example are no padding."""

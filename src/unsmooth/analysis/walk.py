@@ -52,9 +52,21 @@ class Hooked:
         """What listens, not yet entered."""
         raise NotImplementedError
 
+    def before(self, inputs: Any) -> None:
+        """Look at the inputs of the forward pass that comes now."""
+        raise NotImplementedError
+
+    def after(self, batch: Any, inputs: Any) -> None:
+        """Take in what the forward pass left."""
+        raise NotImplementedError
+
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
         raise NotImplementedError
+
+    def update(self, batch: Any) -> None:
+        """One forward pass, all of whose samples are taken in, or none."""
+        walk(self.view.model, batch, [self])
 
     def require_hooks(self) -> ExitStack:
         """Those of a listener that was entered; an error outside its `with`, where a forward pass would be missed."""

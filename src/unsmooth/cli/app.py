@@ -9,7 +9,6 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.options import refuse_several
 
 # One file per verb, each with one function `command`; a line that the list of verbs shows whole on 80 columns.
@@ -70,4 +69,4 @@ def _root(
 
 
 for _verb, _line in VERBS.items():
-    app.command(_verb, short_help=_line)(ungrouped(import_module(f"unsmooth.cli.{_verb}").command))
+    app.command(_verb, short_help=_line)(import_module(f"unsmooth.cli.{_verb}").command)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LF
             ("positive", "others"))  # fmt: skip
 
 
+@ungrouped
 def command(
     model: options.Model,
     data: options.DataPath,

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.measure import Metrics, Points, Tokens
 from unsmooth.cli.progress import interruptible
 from unsmooth.cli.tables import written
@@ -34,6 +35,7 @@ DataPath = Annotated[str | None, typer.Option("--data", help="What to measure mo
 Page = Annotated[Path | None, typer.Option(metavar="PAGE.html", help="Write a page that opens offline.")]
 
 
+@ungrouped
 def command(
     first: First,
     second: Second,

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step
 Figures = Annotated[Path | None, typer.Option(help="Write the figures into this folder, as SVG, PNG and PDF.")]
 
 
+@ungrouped
 def command(
     model: options.Model,
     data: options.DataPath,

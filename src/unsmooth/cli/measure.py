@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ LayerIds = Annotated[
 ]
 
 
+@ungrouped
 def command(
     model: options.MaybeModel = None,
     data: options.MaybeDataPath = None,

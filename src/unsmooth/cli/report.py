@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ Example = Annotated[int, typer.Option(min=0, help="Which sample of the first bat
 Degenerate = Annotated[str, typer.Option(help="Samples a metric has no meaning on: `error` stops, `keep` counts them.")]
 
 
+@ungrouped
 def command(
     models: Models,
     data: options.DataPath,

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.progress import interruptible
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Tokens = Annotated[str, typer.Option(help="Token policies, with commas: all, pat
 Page = Annotated[Path, typer.Option("--out", help="Where the page is written; results lie beside it.")]
 
 
+@ungrouped
 def command(
     checkpoints: References,
     data: options.DataPath,

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from unsmooth.figures.drawing import Drawing, Point
+from unsmooth.figures.drawing import Drawing
+from unsmooth.figures.marks import Point
 from unsmooth.figures.text import power_text, short, tick_text
 
 Domain = tuple[float, float]

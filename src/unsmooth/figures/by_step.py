@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from unsmooth.analysis.changes import BLOCK_STEPS
 from unsmooth.figures.axes import panel, span
 from unsmooth.figures.by_depth import depth_of
-from unsmooth.figures.drawing import Drawing, Point
+from unsmooth.figures.drawing import Drawing
+from unsmooth.figures.marks import Point
 from unsmooth.figures.palette import direction
 from unsmooth.metrics.registry import metric_named
 

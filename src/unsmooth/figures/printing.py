@@ -7,7 +7,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import MissingExtraError
-from unsmooth.figures.drawing import Drawing, Group, Mark, Pixels, Stroke
+from unsmooth.figures.drawing import Drawing
+from unsmooth.figures.marks import Group, Mark, Pixels, Stroke
 from unsmooth.figures.palette import value
 
 if TYPE_CHECKING:

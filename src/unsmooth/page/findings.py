@@ -1,18 +1,14 @@
 """The findings in plain words: one short paragraph per model, how models compare, and what one could do.
 
-Every paragraph has at most three numbers (`MOST_NUMBERS`); the figures have the others, and each link sets its figure
-to what the sentence speaks of. Smoothing is described, never judged.
+Every paragraph has at most three numbers; the figures have the others, and each link sets its figure to what the
+sentence speaks of. Smoothing is described, never judged.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from html import escape
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,59 +17,20 @@ from unsmooth.analysis.comparison import welch_half_width
 from unsmooth.analysis.pairing import pair
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, contributions, course, ends, leading_metrics, ways
+from unsmooth.page.course import Curve, course, ends, leading_metrics, ways
+from unsmooth.page.course_words import WHO, course_text, made_by, makers_text, others_text
 from unsmooth.page.data import shared_policies
-from unsmooth.page.glossary import linked
+from unsmooth.page.finding import Finding, Link, Part
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
 from unsmooth.page.theory_words import theory_found
 from unsmooth.page.who import who_found
-from unsmooth.page.words import DOES, SHAPES, listed, named, number_text, samples_said, shape
+from unsmooth.page.words import listed, named, number_text, samples_said
 
 if TYPE_CHECKING:
-    from unsmooth.analysis.measurement import Measurement
     from unsmooth.analysis.subject import Subject
 
-MOST_NUMBERS = 3
 FEW = 30  # samples
-_CREDIT = 0.25  # of what all kinds of layer do in a stretch's direction: what is worth a name
-_WHO = {
-    "Attention": "attention",
-    "MLP": "the MLP",
-    "LayerNorm": "the normalisation",
-    TOGETHER: "the sum of attention and MLP",
-}
 Subjects = Sequence["Subject"]
-
-
-@dataclass(frozen=True)
-class Link:
-    """To a section of the page, whose switches it sets to what the sentence speaks of."""
-
-    section: str
-    view: Mapping[str, str] = field(default_factory=dict)
-    label: str = "{}"  # of which the figure's name is a part
-
-
-Part = str | Link
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One paragraph: pieces of HTML (names escaped), and links to the figures that it is read from."""
-
-    about: Literal["model", "outliers", "who", "comparison", "certainty", "advice"]
-    parts: tuple[Part, ...]
-
-    def html(self, figures: Mapping[str, str] | None = None) -> str:
-        """The paragraph with its terms and figures linked; `figures` names the sections that the page has."""
-        return "".join(_link(part, figures or {}) if isinstance(part, Link) else linked(part) for part in self.parts)
-
-
-def _link(link: Link, figures: Mapping[str, str]) -> str:
-    if link.section not in figures:
-        return ""
-    view = f' data-view="{escape(json.dumps(link.view, ensure_ascii=False))}"' if link.view else ""
-    return f' <a class="figure-link" href="#{link.section}"{view}>{link.label.format(figures[link.section])}</a>'
 
 
 def findings(subjects: Subjects) -> list[Finding]:
@@ -97,13 +54,13 @@ def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) ->
     measurement, metric = subject.measurement, metrics[0]
     stretches = course(measurement, metric, policy)
     parts: list[Part] = [
-        f"{named(subject.name)} {_course_text(measurement, metric, policy, stretches)}",
+        f"{named(subject.name)} {course_text(measurement, metric, policy, stretches)}",
         Link("depth", {"tokens": policy, "metric": metric}),
         ".",
     ]
-    if others := _others(measurement, metrics, policy, tuple(stretch.way for stretch in stretches)):
+    if others := others_text(measurement, metrics, policy, tuple(stretch.way for stretch in stretches)):
         parts.append(f" {others}.")
-    if made := _made(measurement, metric, policy, stretches):
+    if made := makers_text(measurement, metric, policy, stretches):
         chosen = {"tokens": policy, "metric": metric, "reading": "residual", "model": str(index)}
         parts += [f" {made}", Link("steps", chosen), "."]
     clauses = theory_found(subject)
@@ -111,110 +68,6 @@ def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) ->
         start = f" {text[0].upper()}{text[1:]}" if number == 0 else f"; {text}"
         parts += [start, Link(section, view)]
     return (*parts, ".") if clauses else tuple(parts)
-
-
-def _course_text(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
-    """The course in words, with the layers where it turns and where it moves most."""
-    layers, title = measurement.about.model.layers, METRICS[metric].title
-    first, last = stretches[0], stretches[-1]
-    values = f"({title} {number_text(first.before)} → {number_text(last.after)})"
-    if not ways(stretches):
-        where = "in its one layer" if layers == 1 else "from its first layer to its last"
-        return f"does not clearly change how smooth its features are {where} {values}"
-    if len(stretches) == 1:
-        if layers == 1:
-            return f"{DOES[first.way]} its features in its one layer {values}"
-        where = "in every layer" if _every(measurement, metric, policy) else "from its first layer to its last"
-        return f"{DOES[first.way]} its features {where} {values}{_most(first)}"
-    room = MOST_NUMBERS - sum(_names_a_layer(stretch, layers) for stretch in stretches)
-    sizes = sorted(
-        (s for s in stretches if s.way and s.first < s.last and _most(s)), key=lambda s: -abs(s.after - s.before)
-    )
-    told, clauses, what = {id(s) for s in sizes[:room]}, [], "its features"
-    for stretch in stretches:
-        most = _most(stretch) if id(stretch) in told else ""
-        verb = f"{DOES[stretch.way]} {what}" if stretch.way else "shows no clear change"
-        what = "them" if stretch.way else what
-        clauses.append(f"{verb} {_span(stretch, layers)}{most}")
-    return f"{clauses[0]}, {', '.join(f'then {clause}' for clause in clauses[1:])}"
-
-
-def _most(stretch: Stretch) -> str:
-    return "" if stretch.strongest is None else f", most in layer {stretch.strongest}"
-
-
-def _names_a_layer(stretch: Stretch, layers: int) -> bool:
-    return stretch.last < layers - 1 or stretch.first == stretch.last
-
-
-def _span(stretch: Stretch, layers: int) -> str:
-    if stretch.first == stretch.last:
-        return f"in layer {stretch.first}" + (", the last" if stretch.last == layers - 1 else "")
-    return f"through layer {stretch.last}" if stretch.last < layers - 1 else "to the last layer"
-
-
-def _every(measurement: Measurement, metric: str, policy: str) -> bool:
-    """Whether the mean goes the same way in every layer, each of which was measured."""
-    means = Curve(measurement, metric, policy).means
-    steps = [b - a for a, b in pairwise(means)]
-    whole = len(steps) == measurement.about.model.layers
-    return whole and (min(steps) > 0 or max(steps) < 0)
-
-
-def _others(measurement: Measurement, metrics: Sequence[str], policy: str, leading: tuple[int, ...]) -> str:
-    """Whether the other leading metrics tell the same course."""
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for metric in metrics[1:]:
-        found = tuple(stretch.way for stretch in course(measurement, metric, policy))
-        groups.setdefault(found, []).append(METRICS[metric].title)
-    said = []
-    if agreeing := groups.pop(leading, []):
-        said.append(f"{listed(agreeing)} {'agree' if len(agreeing) > 1 else 'agrees'}")
-    said += [f"by {listed(titles)} it {shape(told)}" for told, titles in groups.items()]
-    text = "; ".join(said)
-    return text[:1].upper() + text[1:]
-
-
-def _made(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
-    """Which kinds of layer made each clear stretch, and which worked against it."""
-    if measurement.about.model.placement.startswith("parallel"):
-        together = "each block adds attention and MLP in one sum, so that the two cannot be told apart here"
-        return together[0].upper() + together[1:] if ways(stretches) else ""
-    said = []
-    clear = [stretch for stretch in stretches if stretch.way]
-    for stretch in clear:
-        makers, against = made_by(measurement, metric, policy, stretch)
-        if makers is None:
-            return ""
-        same = [s for s in clear if s.way == stretch.way]
-        order = ("first " if stretch is same[0] else "second ") if len(same) > 1 else ""
-        work = "work" if len(against) > 1 else "works"
-        opposing = f", while {listed([_WHO[kind] for kind in against])} {work} against it" if against else ""
-        whole = f"the {order}{SHAPES[stretch.way]}"
-        if makers:
-            said.append(f"{whole} comes from {listed([_WHO[kind] for kind in makers])}{opposing}")
-        else:
-            said.append(f"no kind of layer clearly makes {whole} alone")
-    text = "; ".join(said)
-    return text[:1].upper() + text[1:]
-
-
-def made_by(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> tuple[list[str] | None, list[str]]:
-    """Kinds of layer that clearly made a stretch, and that clearly worked against it, each worth a quarter or more.
-
-    None where the points between them were not measured.
-    """
-    heading = math.copysign(1.0, stretch.after - stretch.before)
-    found = contributions(measurement, metric, policy, stretch)
-    if not found:
-        return None, []
-    toward = {kind: size * heading for kind, (size, way) in found.items() if way}
-    whole = sum(size for size in toward.values() if size > 0)
-    ordered = sorted((kind for kind in toward if kind != TOGETHER), key=lambda kind: -abs(toward[kind]))
-    return (
-        [kind for kind in ordered if toward[kind] > 0 and toward[kind] >= _CREDIT * whole],
-        [kind for kind in ordered if toward[kind] < 0 and -toward[kind] >= _CREDIT * whole],
-    )
 
 
 def _who(subject: Subject, policy: str) -> tuple[Part, ...]:
@@ -257,7 +110,7 @@ def _outlier_text(found: Outliers | None) -> str:
     if found.layer is None:
         return f"{token} is an outlier: before the first layer already its norm is {size}"
     brings = "brings its norm to" if found.ratio > 1 else "shrinks its norm to"
-    return f"{token} is an outlier: {_WHO[found.maker]} of layer {found.layer} {brings} {size}"
+    return f"{token} is an outlier: {WHO[found.maker]} of layer {found.layer} {brings} {size}"
 
 
 def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...]:
@@ -335,7 +188,7 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         )
     elif smoothing:
         said = (
-            f"What one could do: smoothing is no fault in itself, and here {listed([_WHO[k] for k in sorted(makers)])} "
+            f"What one could do: smoothing is no fault in itself, and here {listed([WHO[k] for k in sorted(makers)])} "
             "makes it, which no control of H reaches; look at those weights first"
         )
     elif any(ways(course(s.measurement, other, policies[0])).count(1) for s in subjects for other in metrics[1:]):

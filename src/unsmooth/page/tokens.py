@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unsmooth.figures import by_token
-from unsmooth.figures.drawing import png
+from unsmooth.figures.svg import png
 from unsmooth.figures.text import number_text
 from unsmooth.page.controls import segmented, shown_when, slider, toolbar
 from unsmooth.page.parts import Subjects, caption, colour_bar, heading, in_row

@@ -67,7 +67,9 @@ def _load(
         model, images = load_timm(name, weights, random_init, options)
         return LoadedModel(model, reference, "images", image_input=images)
     if colon and scheme == "hf":
-        return _hugging_face(reference, name, weights, random_init, options, dtype, device_map)
+        from unsmooth.sources.load_hf import load_hf
+
+        return load_hf(reference, name, weights, random_init, options, dtype, device_map)
     if weights is not None or random_init or options:
         raise OptionError(
             f"{reference}: weights, random_init and options (--weights, --random-init, --model-option) are for timm: "
@@ -75,7 +77,9 @@ def _load(
         )
     if (colon and scheme == "zoo") or os.path.exists(reference):
         if is_text(folder := trained_folder(reference)):
-            return _hugging_face(reference, str(folder), None, False, {}, None, None)
+            from unsmooth.sources.load_hf import load_hf
+
+            return load_hf(reference, str(folder))
         model, config = load_trained(reference)
         size = int(config["arguments"].get("img_size", 224))
         crop = float(config.get("crop", 1.0))
@@ -85,18 +89,3 @@ def _load(
         f"expected a model as {', '.join(f'{s}:NAME' for s in SCHEMES)} or the path of a checkpoint, got "
         f"{reference!r}" + (f": no scheme {scheme!r}" if colon else ", and there is no such path")
     )
-
-
-def _hugging_face(
-    reference: str,
-    name: str,
-    weights: str | Path | None,
-    random_init: bool,
-    options: dict[str, Any],
-    dtype: torch.dtype | None,
-    device_map: Any,
-) -> LoadedModel:
-    from unsmooth.sources.load_hf import load_hf
-
-    model, modality, tokenizer, image = load_hf(name, weights, random_init, options, dtype, device_map)
-    return LoadedModel(model, reference, modality, tokenizer, image)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -16,8 +17,8 @@ from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, Unk
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.taps import find
 from unsmooth.sources.files import read_object
-from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, Modality
-from unsmooth.sources.parts import modality_of, split_part, split_revision, take_part
+from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, LoadedModel
+from unsmooth.sources.parts import modality_of, split_mark, take_part
 from unsmooth.sources.state_files import load_state, read_state
 
 _INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -29,14 +30,15 @@ _VISION_TOWERS = {"clip": "CLIPVisionModel", "siglip": "SiglipVisionModel"}
 
 
 def load_hf(
+    reference: str,
     name: str,
-    weights: str | Path | None,
-    random_init: bool,
-    options: Mapping[str, Any],
+    weights: str | Path | None = None,
+    random_init: bool = False,
+    options: Mapping[str, Any] = MappingProxyType({}),
     dtype: torch.dtype | None = None,
     device_map: Any = None,
-) -> tuple[nn.Module, Modality, Any, ImageInput | None]:
-    """Model, what it takes, tokenizer and image preprocessing; `options` change the configuration.
+) -> LoadedModel:
+    """A model of transformers with its tokenizer or image preprocessing; `options` change the configuration.
 
     `name` may end in `@` and a branch, tag or commit, and in `#` and the path of a part (`#model.language_model`),
     which then is the model. `device_map` spreads the weights while they are read, in `dtype` (None: as stored).
@@ -45,8 +47,8 @@ def load_hf(
         import transformers
     except ImportError as error:
         raise MissingExtraError.needed("transformers", "text", f"loading hf:{name}") from error
-    name, part = split_part(name)
-    name, revision = split_revision(name)
+    name, part = split_mark(name, "#")
+    name, revision = split_mark(name, "@")
     at = {"revision": revision} if revision else {}
     with _quiet(transformers):
         config = _config(transformers, name, options, at)
@@ -65,7 +67,7 @@ def load_hf(
         modality = modality_of(model, config, f"hf:{name}")
         tokenizer = _tokenizer(transformers, name, at) if modality == "text" else None
         images = _image_input(name, config, at) if modality == "images" else None
-    return model, modality, tokenizer, images
+    return LoadedModel(model, reference, modality, tokenizer, images)
 
 
 def _config(transformers: Any, name: str, options: Mapping[str, Any], at: Mapping[str, Any]) -> Any:

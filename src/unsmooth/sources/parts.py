@@ -21,28 +21,16 @@ _MODALITY: dict[str, Modality] = {
 }
 
 
-def split_part(name: str) -> tuple[str, str]:
-    """The name and, after `#`, the part; a folder that has a `#` in its own name is not cut.
+def split_mark(name: str, mark: str) -> tuple[str, str]:
+    """The name and what stands after the mark; a folder that has the mark in its own name is not cut.
 
-    >>> split_part("openai/clip-vit-base-patch32#text_model"), split_part("gpt2")
+    >>> split_mark("openai/clip-vit-base-patch32#text_model", "#"), split_mark("gpt2", "@")
     (('openai/clip-vit-base-patch32', 'text_model'), ('gpt2', ''))
     """
     if os.path.exists(name):
         return name, ""
-    whole, _, part = name.partition("#")
-    return whole, part
-
-
-def split_revision(name: str) -> tuple[str, str]:
-    """The name and, after `@`, the branch, tag or commit; a folder that has an `@` in its own name is not cut.
-
-    >>> split_revision("EleutherAI/pythia-70m@step1000"), split_revision("gpt2")
-    (('EleutherAI/pythia-70m', 'step1000'), ('gpt2', ''))
-    """
-    if os.path.exists(name):
-        return name, ""
-    whole, _, revision = name.partition("@")
-    return whole, revision
+    whole, _, after = name.partition(mark)
+    return whole, after
 
 
 def take_part(model: nn.Module, part: str, name: str) -> nn.Module:

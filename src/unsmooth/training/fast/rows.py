@@ -161,11 +161,9 @@ def _add_norm(
     beta: Tensor | None,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    stream, branch = stream.contiguous(), branch.contiguous()
-    out, normed = torch.empty_like(stream), torch.empty_like(branch)
-    mean, rstd = (torch.empty(stream.shape[:2], device=stream.device) for _ in range(2))
-    launch_add_norm(stream, branch, bias, keep, gamma, beta, eps, out, normed, mean, rstd)
-    return out, normed, mean, rstd
+    results = _add_norm_results(stream, branch)
+    launch_add_norm(stream.contiguous(), branch.contiguous(), bias, keep, gamma, beta, eps, *results)
+    return results
 
 
 @torch.library.custom_op("unsmooth::add_norm_backward", mutates_args=())
@@ -180,11 +178,9 @@ def _add_norm_backward(
     biases: bool,
     programs: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    d_out, d_normed = d_out.contiguous(), d_normed.contiguous()
-    d_stream, d_branch = torch.empty_like(out), torch.empty_like(d_normed)
-    sums = out.new_empty(programs, 3 if biases else 1, out.shape[-1], dtype=torch.float32)
-    launch_add_norm_backward(d_out, d_normed, out, mean, rstd, keep, gamma, d_stream, d_branch, sums)
-    return d_stream, d_branch, sums
+    results = _add_norm_gradients(d_normed, out, biases, programs)
+    launch_add_norm_backward(d_out.contiguous(), d_normed.contiguous(), out, mean, rstd, keep, gamma, *results)
+    return results
 
 
 @_gelu.register_fake
@@ -208,35 +204,26 @@ def _(hidden: Tensor, d_out: Tensor) -> Tensor:
     return torch.empty_like(hidden, memory_format=torch.contiguous_format)
 
 
-@_add_norm.register_fake
-def _(
-    stream: Tensor,
-    branch: Tensor,
-    bias: Tensor | None,
-    keep: Tensor | None,
-    gamma: Tensor,
-    beta: Tensor | None,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _add_norm_results(stream: Tensor, branch: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Room for the sum, its LayerNorm, mean and 1/σ."""
     out, normed = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (stream, branch))
     mean, rstd = (stream.new_empty(stream.shape[:2], dtype=torch.float32) for _ in range(2))
     return out, normed, mean, rstd
 
 
-@_add_norm_backward.register_fake
-def _(
-    d_out: Tensor,
-    d_normed: Tensor,
-    out: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    keep: Tensor | None,
-    gamma: Tensor,
-    biases: bool,
-    programs: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _add_norm_gradients(d_normed: Tensor, out: Tensor, biases: bool, programs: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for the gradients of stream and branch, and for partial sums of those of γ, bias and β."""
     d_stream, d_branch = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (out, d_normed))
     return d_stream, d_branch, out.new_empty(programs, 3 if biases else 1, out.shape[-1], dtype=torch.float32)
+
+
+_add_norm.register_fake(_add_norm_results)
+
+
+@_add_norm_backward.register_fake
+def _(d_out: Tensor, d_normed: Tensor, out: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *_, biases, programs = rest
+    return _add_norm_gradients(d_normed, out, biases, programs)
 
 
 def _keep_gelu(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

@@ -1,0 +1,129 @@
+"""The course of a model in words: where it smooths and sharpens, what made each stretch, what other metrics tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from unsmooth.analysis.changes import TOGETHER
+from unsmooth.metrics.registry import METRICS
+from unsmooth.page.course import Curve, Stretch, contributions, course, ways
+from unsmooth.page.words import DOES, SHAPES, listed, number_text, shape
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.measurement import Measurement
+
+MOST_NUMBERS = 3  # in a paragraph
+_CREDIT = 0.25  # of what all kinds of layer do in a stretch's direction: what is worth a name
+WHO = {
+    "Attention": "attention",
+    "MLP": "the MLP",
+    "LayerNorm": "the normalisation",
+    TOGETHER: "the sum of attention and MLP",
+}
+
+
+def course_text(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
+    """The course in words, with the layers where it turns and where it moves most."""
+    layers, title = measurement.about.model.layers, METRICS[metric].title
+    first, last = stretches[0], stretches[-1]
+    values = f"({title} {number_text(first.before)} → {number_text(last.after)})"
+    if not ways(stretches):
+        where = "in its one layer" if layers == 1 else "from its first layer to its last"
+        return f"does not clearly change how smooth its features are {where} {values}"
+    if len(stretches) == 1:
+        if layers == 1:
+            return f"{DOES[first.way]} its features in its one layer {values}"
+        where = "in every layer" if _every(measurement, metric, policy) else "from its first layer to its last"
+        return f"{DOES[first.way]} its features {where} {values}{_most(first)}"
+    room = MOST_NUMBERS - sum(_names_a_layer(stretch, layers) for stretch in stretches)
+    sizes = sorted(
+        (s for s in stretches if s.way and s.first < s.last and _most(s)), key=lambda s: -abs(s.after - s.before)
+    )
+    told, clauses, what = {id(s) for s in sizes[:room]}, [], "its features"
+    for stretch in stretches:
+        most = _most(stretch) if id(stretch) in told else ""
+        verb = f"{DOES[stretch.way]} {what}" if stretch.way else "shows no clear change"
+        what = "them" if stretch.way else what
+        clauses.append(f"{verb} {_span(stretch, layers)}{most}")
+    return f"{clauses[0]}, {', '.join(f'then {clause}' for clause in clauses[1:])}"
+
+
+def _most(stretch: Stretch) -> str:
+    return "" if stretch.strongest is None else f", most in layer {stretch.strongest}"
+
+
+def _names_a_layer(stretch: Stretch, layers: int) -> bool:
+    return stretch.last < layers - 1 or stretch.first == stretch.last
+
+
+def _span(stretch: Stretch, layers: int) -> str:
+    if stretch.first == stretch.last:
+        return f"in layer {stretch.first}" + (", the last" if stretch.last == layers - 1 else "")
+    return f"through layer {stretch.last}" if stretch.last < layers - 1 else "to the last layer"
+
+
+def _every(measurement: Measurement, metric: str, policy: str) -> bool:
+    """Whether the mean goes the same way in every layer, each of which was measured."""
+    means = Curve(measurement, metric, policy).means
+    steps = [b - a for a, b in pairwise(means)]
+    whole = len(steps) == measurement.about.model.layers
+    return whole and (min(steps) > 0 or max(steps) < 0)
+
+
+def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, leading: tuple[int, ...]) -> str:
+    """Whether the other leading metrics tell the same course."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for metric in metrics[1:]:
+        found = tuple(stretch.way for stretch in course(measurement, metric, policy))
+        groups.setdefault(found, []).append(METRICS[metric].title)
+    said = []
+    if agreeing := groups.pop(leading, []):
+        said.append(f"{listed(agreeing)} {'agree' if len(agreeing) > 1 else 'agrees'}")
+    said += [f"by {listed(titles)} it {shape(told)}" for told, titles in groups.items()]
+    text = "; ".join(said)
+    return text[:1].upper() + text[1:]
+
+
+def makers_text(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
+    """Which kinds of layer made each clear stretch, and which worked against it."""
+    if measurement.about.model.placement.startswith("parallel"):
+        together = "each block adds attention and MLP in one sum, so that the two cannot be told apart here"
+        return together[0].upper() + together[1:] if ways(stretches) else ""
+    said = []
+    clear = [stretch for stretch in stretches if stretch.way]
+    for stretch in clear:
+        makers, against = made_by(measurement, metric, policy, stretch)
+        if makers is None:
+            return ""
+        same = [s for s in clear if s.way == stretch.way]
+        order = ("first " if stretch is same[0] else "second ") if len(same) > 1 else ""
+        work = "work" if len(against) > 1 else "works"
+        opposing = f", while {listed([WHO[kind] for kind in against])} {work} against it" if against else ""
+        whole = f"the {order}{SHAPES[stretch.way]}"
+        if makers:
+            said.append(f"{whole} comes from {listed([WHO[kind] for kind in makers])}{opposing}")
+        else:
+            said.append(f"no kind of layer clearly makes {whole} alone")
+    text = "; ".join(said)
+    return text[:1].upper() + text[1:]
+
+
+def made_by(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> tuple[list[str] | None, list[str]]:
+    """Kinds of layer that clearly made a stretch, and that clearly worked against it, each worth a quarter or more.
+
+    None where the points between them were not measured.
+    """
+    heading = math.copysign(1.0, stretch.after - stretch.before)
+    found = contributions(measurement, metric, policy, stretch)
+    if not found:
+        return None, []
+    toward = {kind: size * heading for kind, (size, way) in found.items() if way}
+    whole = sum(size for size in toward.values() if size > 0)
+    ordered = sorted((kind for kind in toward if kind != TOGETHER), key=lambda kind: -abs(toward[kind]))
+    return (
+        [kind for kind in ordered if toward[kind] > 0 and toward[kind] >= _CREDIT * whole],
+        [kind for kind in ordered if toward[kind] < 0 and -toward[kind] >= _CREDIT * whole],
+    )
