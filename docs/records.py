@@ -2,8 +2,8 @@
 
     python docs/records.py
 
-Findings, the tables and sentences between markers in reproduce.md, the README's table of accuracies and the recipe's
-docstring. What they say comes from the functions behind `unsmooth reproduce`; a test compares.
+Findings, the tables and sentences between markers in reproduce.md and imagenet.md, the README's table of accuracies and
+the recipe's docstring. What they say comes from the functions behind `unsmooth reproduce`; a test compares.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unsmooth.metrics.differences import compare_seeds
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.columns import kept_groups, missing_in_words, signs_in_words
 from unsmooth.paper.effects import forms_in_words, limited_in_words, oscillation_in_words
-from unsmooth.paper.item import Table
+from unsmooth.paper.item import Table, Value
 from unsmooth.paper.poster_table2 import over_subsets
 from unsmooth.paper.published import published
 from unsmooth.paper.records import Summary, accuracies, load_records
@@ -102,6 +102,23 @@ def columns() -> str:
     return "\n".join(lines)
 
 
+def image_runs() -> str:
+    """What the ViT-S models of docs/imagenet.md reach, a line a variant."""
+    groups = [group for group in kept_groups(Context(), []) if group.column.data == "ImageNet"]
+    if not groups:
+        return "**No run of these recipes has come to its end yet**, so their accuracies with this code are not known."
+    rows: list[list[Value]] = []
+    for group in groups:
+        records = [kept.record for kept in group.models]
+        right = Summary.of([100 * record.final["accuracy"] for record in records])
+        minutes = Summary.of([record.minutes for record in records])
+        assert right is not None
+        assert minutes is not None
+        rows.append([group.recipe, group.variant, right.show(".2f"), f"{minutes.mean:.1f}", records[0].hardware])
+    columns = ["recipe", "variant", "test accuracy in %", "minutes", "on"]
+    return "\n".join(markdown(Table("What they reach", columns, rows)))
+
+
 def markdown(table: Table) -> list[str]:
     """A table, with minus signs."""
     rows = [list(table.columns), ["---"] * len(table.columns), *table.cells()]
@@ -155,6 +172,9 @@ def pages() -> dict[Path, str]:
     found = find_item("findings").run(Context())
     return {
         Path("docs/reproduce.md"): reproduce,
+        Path("docs/imagenet.md"): between(
+            (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8"), "runs", image_runs()
+        ),
         Path("docs/findings.md"): findings.written(findings.PAGE.read_text(encoding="utf-8"), found),
         Path("README.md"): readme((ROOT / "README.md").read_text(encoding="utf-8")),
         RECIPE: recipe((ROOT / RECIPE).read_text(encoding="utf-8")),

@@ -12,6 +12,7 @@ from unsmooth.paper import Context, find_item
 from unsmooth.paper.columns import COLUMNS, WANTED, kept_groups, missing, nearest, signs
 from unsmooth.paper.effects import effect, effects, forms_in_words, limited_in_words, oscillation_in_words, turns
 from unsmooth.paper.published import column
+from unsmooth.training import Run, find_recipe
 from unsmooth.training.engine.record import TrainingRecord
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue
 
@@ -52,6 +53,10 @@ def test_each_missing_model_is_an_empty_row_and_its_command_a_note(tmp_path: Pat
     keep(tmp_path, "crammed-bert", "sharpening-split")
     keep(tmp_path, "small-text", "plain")  # not the paper's model: leaves its cell open
     result = find_item("superglue").run(Context(runs=tmp_path))
+    for each in COLUMNS:
+        for variant in WANTED:  # the command that a note gives trains any of them
+            words = each.command.replace("NAME", variant).split()
+            assert Run(find_recipe(words[2]), words[words.index("--variant") + 1]).recipe.name in each.recipes
     (said,) = [note for note in result.notes if note.startswith("missing of The Pile")]
     assert "unsmooth train crammed-bert --variant NAME" in said
     lacking = missing(kept_groups(Context(runs=tmp_path), []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 from unsmooth.cli.app import app
 from unsmooth.control import PEERS
 from unsmooth.errors import OptionError, WeightsError
+from unsmooth.paper import Context
+from unsmooth.paper.columns import changes_table, kept_groups
 from unsmooth.training import RECIPES, Run, TrainingError, TrainingRecord, lists
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 
@@ -179,7 +182,8 @@ def test_results_of_a_list_are_what_reproduce_reads(
         return load_images(path, split)
 
     monkeypatch.setattr(data, "load_images", counted)  # what the kept path calls
-    runs = [Run(tiny_recipe.override(["epochs=1"]), variant) for variant in ("plain", "sharpening-split")]
+    recipe = replace(tiny_recipe.override(["epochs=1"]), name="tiny-imagenet")  # which stands in for the paper's ViT-S
+    runs = [Run(recipe, variant) for variant in ("plain", "sharpening-split")]
     said: list[str] = []
     lists.train_all(
         runs, tiny_data, tmp_path / "runs", tmp_path / "records", say=said.append, results=tmp_path / "results",
@@ -194,4 +198,9 @@ def test_results_of_a_list_are_what_reproduce_reads(
         assert measured.about.model.reference == run.name == explained.about.model.reference
         assert json.loads((folder / "evaluation.json").read_text())["clean"]["images"] == 16
         assert (folder / "attribution.json").exists()
-    assert said[0] == "cifar100-fast-plain-seed0: started"
+    assert said[0] == "tiny-imagenet-plain-seed0: started"
+    notes: list[str] = []
+    table = changes_table("table1", kept_groups(Context(runs=tmp_path / "results"), notes))
+    for title in ("ViT-S", "ViT-S (sharpening), split"):
+        assert [row[3] for row in table.rows if row[1:3] == [title, "chain"]] == ["LayerNorm", "Attention", "MLP"]
+    assert any("sharpening-split-seed0 was not trained by its recipe as it stands" in note for note in notes)

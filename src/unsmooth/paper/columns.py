@@ -17,6 +17,7 @@ from unsmooth.paper.item import Context, Table, Value
 from unsmooth.paper.published import column
 from unsmooth.paper.records import VARIANTS, short_variant
 from unsmooth.training.engine.record import RECORD, TrainingRecord
+from unsmooth.training.tasks import find_recipe
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
@@ -40,7 +41,7 @@ COLUMNS = (
         "ImageNet",
         "ViT-S",
         {"imagenet": "ImageNet", "tiny-imagenet": "Tiny-ImageNet, which stands in"},
-        "unsmooth train --list tiny-imagenet --variant NAME --data PATH --results zoo/results/models",
+        "unsmooth train tiny-imagenet --variant NAME --data PATH --results zoo/results/models",
     ),
     Column(
         "The Pile",
@@ -139,6 +140,8 @@ def kept_groups(context: Context, notes: list[str]) -> list[ColumnModels]:
         variant = short_variant(record.variant)
         if variant.partition("-")[0] not in VARIANTS or "@" in variant:
             continue  # of a study, not of the paper
+        if changed := _changes(record):
+            notes.append(f"{record.run} was not trained by its recipe as it stands, but with {', '.join(changed)}")
         kept = Kept(path.parent, replace(record, variant=variant))
         found.setdefault((str(record.recipe.get("name")), variant), {}).setdefault(record.run, kept)
     groups = []
@@ -148,6 +151,19 @@ def kept_groups(context: Context, notes: list[str]) -> list[ColumnModels]:
             order = [v for v in WANTED if v in variants] + sorted(set(variants) - set(WANTED))
             groups += [ColumnModels(each, recipe, v, tuple(found[recipe, v].values())) for v in order]
     return groups
+
+
+def _changes(record: TrainingRecord) -> list[str]:
+    """What the record's recipe has that the one of its name has not."""
+    try:
+        standard = find_recipe(str(record.recipe.get("name")))
+    except UnsmoothError:
+        return []
+    return [
+        f"{key}={value}"
+        for key, value in record.recipe.items()
+        if getattr(standard, key, value) != (tuple(value) if isinstance(value, list) else value)
+    ]
 
 
 def missing(groups: Sequence[ColumnModels]) -> dict[Column, list[str]]:
