@@ -1,11 +1,13 @@
 """What `unsmooth.watch` costs at its default rate, as a share of the training time.
 
-    python -m benchmarks.watch_cost [--device cuda] [--batch 96] [--steps 2000 --every 0]
+    python -m benchmarks.watch_cost [--device cuda] [--batch 96] [--steps 2000 --every 0] [--compile]
 
 Target: ≤ 2 %. A ViT-Ti for 32 × 32 images (patch 4) trains on noise with AdamW; the probe is one training batch, read
 at `blocks.*.post` with the paper's three metrics. `cost` is the share that the readings after the first one took;
 `against plain` is the watched time over that of as many plain steps, half of them before and half after. To be quick it
 reads every 10 steps, and says what one reading costs at the default rate of 500; `--every 0` really uses that rate.
+`--compile` compiles the model; `between` is then a watched step without a reading over a plain one, and graphs that are
+compiled again are counted.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--every", type=int, default=10, help="0: the default rate")
+    parser.add_argument("--compile", action="store_true")
     asked = parser.parse_args(arguments or [])
     device = torch.device(asked.device)
     print(header(device))
@@ -40,7 +43,10 @@ def main(arguments: list[str] | None = None) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     images = torch.randn(asked.batch, 3, 32, 32, device=device)
     labels = torch.randint(100, (asked.batch,), device=device)
+    if asked.compile:
+        model = torch.compile(model)
     train(model, optimizer, images, labels, 5)  # warm-up
+    graphs = compiled_graphs()
     half = asked.steps // 2
     plain = train(model, optimizer, images, labels, half)
     with watch(model, images, asked.every or None) as watcher:
@@ -53,10 +59,20 @@ def main(arguments: list[str] | None = None) -> None:
         f"  read after steps {[r.step for r in readings]}: cost {100 * cost:.2f} %; "
         f"against plain {watched / plain:.3f}×"
     )
+    if asked.compile:
+        between = watched - sum(reading.seconds for reading in readings)
+        print(f"  compiled: between {between / plain:.3f}×, {compiled_graphs() - graphs} graphs compiled again")
     if readings:
         each = statistics.median(reading.seconds for reading in readings)
         share = 100 * each / (DEFAULT_EVERY * step)
         print(f"  one reading takes {1e3 * each:.0f} ms, {each / step:.2f} steps: {share:.2f} % at the default rate")
+
+
+def compiled_graphs() -> int:
+    """How many graphs torch has compiled so far."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int) -> float:

@@ -14,6 +14,8 @@ import pytest
 import torch
 from results import about_measured
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
 from watched import probe, train, vit
 
 import unsmooth
@@ -136,17 +138,32 @@ def test_no_step_seen_is_said() -> None:
         pass
 
 
-@pytest.mark.parametrize("inplace", [False, True])
-def test_compiled_models_are_looked_at_inside(inplace: bool) -> None:
-    model = vit()
+@pytest.mark.parametrize(("inplace", "count"), [(False, "optimizer"), (True, "manual")])
+def test_a_compiled_training_is_watched_without_a_new_graph_or_break(inplace: bool, count: Any) -> None:
+    model, graphs = vit(), CompileCounter()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     compiled: Any = model
     if inplace:
-        model.compile(backend="eager")
+        model.compile(backend=graphs)
     else:
-        compiled = torch.compile(model, backend="eager")
-    with watch(compiled, probe(), every=1) as watcher:
-        train(compiled, 2)
-    assert [r.step for r in watcher.history] == [0, 1, 2]
+        compiled = torch.compile(model, backend=graphs)
+    update = torch.compile(optimizer.step, backend=graphs)
+
+    def train(steps: int, after: Callable[[], None] = lambda: None) -> None:
+        for _ in range(steps):
+            compiled(probe()).square().mean().backward()
+            update()
+            optimizer.zero_grad()
+            after()
+
+    train(2)
+    frames, breaks = graphs.frame_count, sum(counters["graph_break"].values())
+    assert frames
+    with watch(compiled, probe(), every=2, count=count) as watcher:
+        train(4, watcher.step if count == "manual" else lambda: None)
+    train(1)
+    assert [r.step for r in watcher.history] == [0, 2, 4]
+    assert (graphs.frame_count, sum(counters["graph_break"].values())) == (frames, breaks)
     assert (model._compiled_call_impl is not None) == inplace
 
 

@@ -42,7 +42,7 @@ def test_two_processes_write_what_one_writes(
     commands = [
         f"measure --metrics paper,dataset_rank {given} measured", f"explain {given} explained",
         f"attribute --tokens all,no-outliers --spectrum --total 2 {given} attributed",
-        f"report {given.removesuffix('--out')} --explain-inputs 4 --out page",
+        f"report {given.removesuffix('--out')} --explain-inputs 4 --metrics hfc_lfc --tokens all --out page",
         f"track runs {given.removeprefix('hf:model ')} tracked",
     ]  # fmt: skip
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,7 @@ from unsmooth.callbacks.processes import Outcome, agree, first
 from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.errors import FeatureError, OptionError, UnsmoothError
 from unsmooth.models.storage import is_sharded
-from unsmooth.models.wrappers import unwrapped
+from unsmooth.models.wrappers import uncompiled, unwrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,7 @@ class Watcher:
         self._read()
         self._started = time.perf_counter()
         if self._count == "optimizer":
-            self._hook = register_optimizer_step_post_hook(self._after_optimizer)
+            self._hook = register_optimizer_step_post_hook(uncompiled(self._after_optimizer))
         return self
 
     def __exit__(

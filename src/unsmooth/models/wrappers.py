@@ -7,13 +7,17 @@ code instead; what was compiled stays, and no guard of it fails afterwards.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
 from unsmooth.errors import CompiledModelError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def unwrapped(model: Any) -> Any:
@@ -54,6 +58,11 @@ def refuse_compiled(model: nn.Module) -> None:
             "torch.compile, and its code knows only the parameters of that time. Change the model from before "
             "compiling (compiled._orig_mod), and compile it afterwards"
         )
+
+
+def uncompiled(fn: Callable[P, R]) -> Callable[P, R]:
+    """The function, which code that calls it does not take in when it is compiled: it is a break between two graphs."""
+    return torch.compiler.disable(fn) if "torch._dynamo.eval_frame" in sys.modules else fn
 
 
 def eagerly() -> AbstractContextManager[Any]:
