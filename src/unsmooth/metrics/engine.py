@@ -20,7 +20,7 @@ from unsmooth.metrics.definitions import check_count
 from unsmooth.metrics.features import Features, check_shapes
 from unsmooth.metrics.postponed import Postponed
 from unsmooth.metrics.registry import Metric
-from unsmooth.metrics.statistics import ReducedFeatures, Statistics
+from unsmooth.metrics.statistics import ReducedFeatures, Statistics, chunk
 from unsmooth.metrics.stopwatch import Stopwatch
 
 PENDING_BYTES = 1 << 28  # of Gram matrices that wait on a CPU; more are solved before the forward goes on
@@ -94,7 +94,8 @@ class Evaluator(Generic[Key]):
 
     On the CPU `add` computes everything but eigenvalues, which wait for many points together. On a GPU (`deferred`) it
     copies the tokens to a place where several points wait, and these are reduced to statistics by the same few
-    launches; nothing waits for the device before `flush`. Neither keeps `x`, and nothing survives `flush`.
+    launches; nothing waits for the device before `flush`. Neither keeps `x`, and nothing survives `flush`. Long inputs
+    are reduced where they lie, a chunk at a time: no copy of them is made, in float64 or otherwise.
 
     `choose`, given the rows of a Gram matrix and the size of the batch, says whose spectra are found (None: all).
     """
@@ -134,7 +135,8 @@ class Evaluator(Generic[Key]):
                 check_shapes(x, mask)
                 wide[key] = mask.expand(x.shape[:-1])
         x = x.detach() if x.requires_grad else x
-        reduce = self._stage if (x.is_cuda if self._deferred is None else self._deferred) else self._reduce
+        deferred = (x.is_cuda or _is_long(x)) if self._deferred is None else self._deferred
+        reduce = self._stage if deferred else self._reduce
         if torch.is_grad_enabled():
             with torch.no_grad():
                 reduce(x, wide, keep_norms)
@@ -253,7 +255,7 @@ class Evaluator(Generic[Key]):
         tensors = any(isinstance(mask, Tensor) for mask in masks.values())
         like = (x.shape, x.dtype, x.device, tuple(map(id, masks.values())))
         slots = min(MOST_SLOTS, _room(x.device) // max(1, x.nbytes))
-        if tensors or slots < 2:
+        if tensors or slots < 2 or _is_long(x):
             return self._reduce_stage(Stage(x[None], [(masks, keep_norms)]))
         if like not in self._stages:
             self._stages[like] = Stage(x.new_empty(slots, *x.shape), [])
@@ -328,6 +330,11 @@ class Evaluator(Generic[Key]):
             sizes = {key: size for keys, _ in group for key, size in keys.items()}
             self._ready.append((sizes, names, rows))
         groups.clear()
+
+
+def _is_long(x: Float[Tensor, "batch token dim"]) -> bool:
+    """Whether a copy of the features would be large beside their Gram matrix."""
+    return x.shape[-2] > x.shape[-1] and x.numel() > 4 * chunk(x.device)
 
 
 def _room(device: torch.device) -> int:

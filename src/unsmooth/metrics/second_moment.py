@@ -14,8 +14,8 @@ from torch import Tensor
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.features import keep
 from unsmooth.metrics.moments import rendezvous
-from unsmooth.metrics.spectrum import EigenProblem
-from unsmooth.metrics.statistics import GRAM_CHUNK
+from unsmooth.metrics.spectrum import EigenProblem, symmetric_product
+from unsmooth.metrics.statistics import chunk
 from unsmooth.metrics.values import entropy
 
 Key = TypeVar("Key")
@@ -25,7 +25,7 @@ Key = TypeVar("Key")
 class SecondMoment:
     """Σ x xᵀ in float64, the number of tokens and of samples; two of them add up, whatever data each has seen.
 
-    Of features in 16 bits on a GPU the products are exact and those of one batch are added in float32; all else is
+    Of features in 16 bits on a GPU the products are exact and those of one chunk are added in float32; all else is
     float64.
     """
 
@@ -36,14 +36,16 @@ class SecondMoment:
     def update(self, x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None = None) -> None:
         """Add the tokens that the mask keeps; does not wait for the device."""
         self.samples += len(x)
-        flat = keep(x.detach(), mask).flatten(0, -2)
+        flat, narrow = x.detach().flatten(0, -2), x.is_cuda and x.element_size() == 2
         self.tokens = self.tokens + (len(flat) if mask is None else mask.sum())
-        if flat.is_cuda and flat.element_size() == 2:
-            self._add(torch.mm(flat.mT, flat, out_dtype=torch.float32))
-            return
-        for part in flat.split(max(1, GRAM_CHUNK // flat.shape[-1])):
-            wide = part.to(torch.float64)
-            self._add(wide.mT @ wide)
+        step = len(flat) if narrow and mask is None else max(1, chunk(x.device) // x.shape[-1])
+        masks = [None] * -(-len(flat) // step) if mask is None else mask.expand(x.shape[:-1]).flatten().split(step)
+        for part, own in zip(flat.split(step), masks, strict=True):
+            kept = keep(part, own)
+            if narrow:
+                self._add(torch.mm(kept.mT, kept, out_dtype=torch.float32))
+            else:
+                self._add(symmetric_product(kept.to(torch.float64).mT))
 
     def merge(self, other: SecondMoment) -> SecondMoment:
         """What both have seen."""

@@ -115,10 +115,15 @@ def split_leading(
 def gram(x: Float[Tensor, "*batch token dim"]) -> Float[Tensor, "*batch side side"]:
     """XXᵀ or XᵀX, whichever is smaller."""
     rows = x if x.shape[-2] <= x.shape[-1] else x.mT
-    if x.is_cuda or x.requires_grad:
+    return symmetric_product(rows)
+
+
+def symmetric_product(rows: Float[Tensor, "*batch side dim"]) -> Float[Tensor, "*batch side side"]:
+    """RRᵀ in float64."""
+    if rows.is_cuda or rows.requires_grad:
         return rows @ rows.mT
     # torch has no product that knows its result is symmetric, which saves half of the work.
-    if x.device.type == "cpu" and (blas := openblas()) is not None:
+    if rows.device.type == "cpu" and (blas := openblas()) is not None:
         with blas.threads(torch.get_num_threads()), np.errstate(all="ignore"):  # NaN is told of elsewhere
             held = rows.numpy()
             return torch.from_numpy(held @ held.swapaxes(-1, -2))

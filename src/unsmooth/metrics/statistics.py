@@ -18,9 +18,10 @@ from torch import Tensor
 
 from unsmooth.metrics.features import Features, inverse_or_zero, keep, rescaled, safe_norms, to_float64, units
 from unsmooth.metrics.kernels.reduce import Reduced, cuda_reduce
-from unsmooth.metrics.spectrum import NEARLY_RANK_ONE, EigenProblem
+from unsmooth.metrics.spectrum import NEARLY_RANK_ONE, EigenProblem, symmetric_product
 
 GRAM_CHUNK = 1 << 24  # features that are in float64 at a time on their way into a Gram matrix
+CPU_CHUNK = 1 << 20  # the same on a CPU, whose cache is small and whose calls cost little
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,19 @@ class Statistics:
         if x.dtype == torch.float64:
             x, _ = rescaled(keep(x, self.mask), x.dtype)
         axis = 1 if x.shape[1] > x.shape[2] else 2  # the one that is summed over
-        step = max(1, GRAM_CHUNK * x.shape[axis] // x.numel())
+        step = max(1, chunk(x.device) * x.shape[axis] // x.numel())
         high = None
         for part in range(0, x.shape[axis], step):
             rows, columns = (slice(part, part + step), slice(None))[:: 1 if axis == 1 else -1]
             centred = x[:, rows, columns] - self.mean[:, None, columns]  # float64, as the mean is
             centred = keep(centred, self.mask[:, rows] if masked else None)
             left = centred.mT if axis == 1 else centred
-            high = left @ left.mT if high is None else torch.baddbmm(high, left, left.mT)
+            if high is None:
+                high = symmetric_product(left)
+            elif x.is_cuda:
+                high.baddbmm_(left, left.mT)
+            else:
+                high += symmetric_product(left)
         return replace(self, high=high)
 
     def __getitem__(self, chosen: Any) -> Statistics:
@@ -79,17 +85,38 @@ class Statistics:
 
 
 def reduce_tokens(x: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"] | None) -> Reduced:
-    """What cuda_reduce does, by torch alone."""
-    kept = to_float64(keep(x, mask))
-    count = x.shape[-2] if mask is None else mask.sum(-1, keepdim=True)
-    mean = kept.sum(-2) / count
-    if x.dtype == torch.float64:
-        norms, unit_sum = safe_norms(kept), units(kept).sum(-2)
-    else:  # from the tokens themselves: HFC + x̄ has lost the digits of one that is short beside x̄
-        norms = torch.linalg.vector_norm(kept, dim=-1)
-        unit_sum = (inverse_or_zero(norms)[..., None, :] @ kept)[..., 0, :]
-    high = keep(kept - mean[..., None, :], mask)
-    return norms, mean, high.square().sum(-1), (high @ mean[..., None])[..., 0], unit_sum
+    """What cuda_reduce does, by torch alone, with few tokens in float64 at a time."""
+    step = max(1, chunk(x.device) * x.shape[-2] // x.numel())
+    parts = [slice(start, start + step) for start in range(0, x.shape[-2], step)]
+
+    def wide(part: slice) -> tuple[Tensor, Tensor | None]:
+        own = None if mask is None else mask[:, part]
+        return to_float64(keep(x[:, part], own)), own
+
+    norms, sums = [], []
+    for part in parts:
+        kept, _ = wide(part)
+        if x.dtype == torch.float64:
+            norms.append(safe_norms(kept))
+            unit_sum = units(kept).sum(-2)
+        else:  # from the tokens themselves: HFC + x̄ has lost the digits of one that is short beside x̄
+            norms.append(torch.linalg.vector_norm(kept, dim=-1))
+            unit_sum = (inverse_or_zero(norms[-1])[..., None, :] @ kept)[..., 0, :]
+        sums.append(torch.stack([kept.sum(-2), unit_sum]))
+    total, unit_sum = torch.stack(sums).sum(0)
+    mean = total / (x.shape[-2] if mask is None else mask.sum(-1, keepdim=True))
+    squares, cross = [], []
+    for part in parts:
+        kept, own = wide(part)
+        high = keep(kept - mean[..., None, :], own)
+        squares.append(high.square().sum(-1))
+        cross.append((high @ mean[..., None])[..., 0])
+    return torch.cat(norms, -1), mean, torch.cat(squares, -1), torch.cat(cross, -1), unit_sum
+
+
+def chunk(device: torch.device) -> int:
+    """Features that are in float64 at a time on this device."""
+    return CPU_CHUNK if device.type == "cpu" else GRAM_CHUNK
 
 
 @cache
