@@ -16,6 +16,7 @@ from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer
 from unsmooth.analysis.policies import token_mask
 from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.errors import FeatureError, OptionError
+from unsmooth.metrics.workers import spread
 from unsmooth.models import capture_attention, hook_points
 from unsmooth.models.forward import each_batch
 from unsmooth.sources.loaded import LoadedModel
@@ -115,10 +116,18 @@ class Explainer(AttentionListener):
         yield capture_attention(self.view, self._on_attention, self.chosen)
 
     def facts(self, index: int) -> LayerFacts:
-        """The data-free part of a layer, computed when it is first needed."""
+        """The data-free part of a layer, computed when it is first needed; dense spectra of all layers side by side."""
         if index not in self._facts:
-            self._facts[index] = layer_facts(self.view.layers[index], self.folded, self.whole)
+            together = [index]
+            if self.whole and self._at_hand(index):
+                together = [i for i in self.chosen if i not in self._facts and self._at_hand(i)]
+            found = spread(lambda i: layer_facts(self.view.layers[i], self.folded, self.whole), together)
+            self._facts |= dict(zip(together, found, strict=True))
         return self._facts[index]
+
+    def _at_hand(self, index: int) -> bool:
+        """Whether a layer's weights are there at any time: sharded and offloaded ones are in the forward pass only."""
+        return not any(is_sharded(p) or p.is_meta for p in self.view.layers[index].attention.parameters())
 
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""

@@ -19,7 +19,7 @@ from unsmooth.theory.folding import Folded, fold, linear_part
 from unsmooth.theory.lemma2 import corollary3
 from unsmooth.theory.normality import departure_from_normality, head_conditions, layer_condition, layer_departure
 from unsmooth.theory.projection import SpectralProjector, spectral_projector
-from unsmooth.theory.spectrum import HSpectrum, head_eigenvalues, spectrum_of_h
+from unsmooth.theory.spectrum import HSpectrum, head_eigenvalues, layer_spectrum
 
 WHOLE = -1  # the "head" of a row that is about Σ_h H_h
 
@@ -68,12 +68,15 @@ def layer_facts(layer: LayerView, folded: bool = True, whole: bool = True) -> La
     acting = fold_weights(exact) if folded else fold(exact.w_v, exact.w_proj)
     if not whole and acting.post_norm is None:
         return _heads_only(layer.index, folded, wide, exact, acting)
-    raw = spectrum_of_h(exact.w_v, exact.w_proj)
-    total = (acting.w_v @ acting.w_proj).sum(0).cpu()
+    bare = exact.w_v, exact.w_proj
+    plain, total = ((w_v @ w_proj).sum(0).cpu() for w_v, w_proj in (bare, acting.pair))
     found = torch.linalg.eig(total.mT)  # H = Wᵀ
-    effective = HSpectrum(spectrum_of_h(*acting.pair, layer=False).heads, found.eigenvalues, raw.dim)
-    plain = (exact.w_v @ exact.w_proj).sum(0).cpu()
-    rows = _rows(layer.index, False, raw, (exact.w_v, exact.w_proj), plain, None)
+    same = torch.linalg.eig(plain.mT) if folded else found
+    heads, dim, key = exact.w_v.shape
+    known = same.eigenvalues if heads * key >= dim else layer_spectrum(*bare)  # of fewer, the rest are exact zeros
+    raw = HSpectrum(head_eigenvalues(*bare), known, dim)
+    effective = HSpectrum(head_eigenvalues(*acting.pair), found.eigenvalues, dim)
+    rows = _rows(layer.index, False, raw, bare, plain, layer_condition(plain.mT, *same))
     if folded:
         rows += _rows(layer.index, True, effective, acting.pair, total, layer_condition(total.mT, *found))
     packed = fold_weights(wide)
@@ -161,15 +164,13 @@ def alignment(
 
 def _rows(
     layer: int, folded: bool, spectrum: HSpectrum, pair: tuple[Tensor, Tensor],
-    total: Tensor | None, condition: float | None,
+    total: Tensor | None, condition: float,
 ) -> list[dict[str, Any]]:  # fmt: skip
     departures, conditions = departure_from_normality(*pair, spectrum.heads), head_conditions(*pair)
     if spectrum.layer is None or total is None:
         unknown = _row(layer, WHOLE, folded, spectrum.heads[0], 0.0, 0.0)
         whole = {name: value if name in ("layer", "head", "folded") else math.nan for name, value in unknown.items()}
     else:
-        if condition is None:
-            condition = layer_condition(total.mT, *torch.linalg.eig(total.mT))
         whole = _row(layer, WHOLE, folded, spectrum.layer, layer_departure(total, spectrum.layer), condition)
     heads = [
         _row(layer, h, folded, values, float(departures[h]), conditions[h]) for h, values in enumerate(spectrum.heads)

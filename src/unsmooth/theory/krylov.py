@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
+from unsmooth.metrics.workers import spread_rows
+
 Apply = Callable[[Float[Tensor, "batch size"], Int[Tensor, " batch"] | None], Float[Tensor, "batch size"]]
 Project = Callable[[Float[Tensor, "batch size"], Int[Tensor, " batch"] | None], Float[Tensor, "batch size"]]
 Enough = Callable[[Complex[Tensor, " batch"], Int[Tensor, " batch"]], Float[Tensor, " batch"]]
@@ -177,7 +179,8 @@ def _ritz(h: Float[Tensor, "batch more m"], dead: Bool[Tensor, "batch m"]) -> tu
     far = 2 * (square.norm(dim=(-2, -1)) + 1)
     ladder = far[:, None] * (1 + torch.arange(square.shape[-1]))
     square.diagonal(dim1=-2, dim2=-1)[dead] = ladder[dead]
-    return torch.linalg.eig(square)
+    values, vectors = zip(*spread_rows(torch.linalg.eig, square), strict=True)
+    return torch.cat(values), torch.cat(vectors)
 
 
 def _lives_in(vectors: Complex[Tensor, "batch m ritz"], dead: Bool[Tensor, "batch m"]) -> Tensor:

@@ -11,7 +11,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from unsmooth.errors import WeightsError
-from unsmooth.metrics.workers import spread
+from unsmooth.metrics.workers import spread_rows
 from unsmooth.theory.stochastic import check_row_stochastic, is_causal, quotient
 
 _CACHE: OrderedDict[tuple[object, ...], HSpectrum] = OrderedDict()
@@ -85,8 +85,7 @@ def head_eigenvalues(
     """Those of each head through the smaller of its two sides, formed where the weights are, solved on all cores."""
     v, p = w_v.detach().double(), w_proj.detach().double()
     small = p @ v if v.shape[-1] <= v.shape[-2] else v @ p  # ST and TS share their non-zero eigenvalues
-    parts = small.cpu().split(max(1, -(-len(small) // torch.get_num_threads())))
-    return torch.cat(spread(torch.linalg.eigvals, parts))
+    return torch.cat(spread_rows(torch.linalg.eigvals, small.cpu()))
 
 
 def forget_spectra() -> None:
@@ -118,7 +117,9 @@ def spectrum_of_attention(a: Float[Tensor, "*batch token token"]) -> AttentionSp
     if is_causal(a):
         others = a.diagonal(dim1=-2, dim2=-1)[..., 1:].cpu().to(torch.complex128)
     else:
-        others = torch.linalg.eigvals(quotient(a.cpu().double())[1][..., 1:, 1:])
+        inner = quotient(a.cpu().double())[1][..., 1:, 1:]
+        flat = inner.flatten(0, -3) if inner.ndim > 2 else inner[None]
+        others = torch.cat(spread_rows(torch.linalg.eigvals, flat)).view(inner.shape[:-1])
     others = others.gather(-1, others.real.argsort(dim=-1, stable=True))
     return AttentionSpectrum(torch.cat([others, torch.ones_like(others[..., :1])], dim=-1))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from unsmooth.metrics.definitions import cosine_similarity, effective_rank, hfc_lfc_ratio
 from unsmooth.metrics.tolerance import is_zero
+from unsmooth.metrics.workers import spread
 from unsmooth.models import view
 from unsmooth.models.hooks import hook_points
 from unsmooth.theory.spectrum import layer_spectrum
@@ -60,9 +60,7 @@ def spectrum_shares(model: nn.Module) -> dict[str, list[float]]:
     negative, positive = [], []
     weights = [layer.weights() for layer in view(model).layers]
     pairs = [(w.w_v.cpu(), w.w_proj.cpu()) for w in weights]
-    with ThreadPoolExecutor() as pool:  # LAPACK takes one core a matrix, and seconds for a wide model's
-        spectra = list(pool.map(lambda pair: layer_spectrum(*pair), pairs))
-    for values in spectra:
+    for values in spread(lambda pair: layer_spectrum(*pair), pairs):  # seconds for each layer of a wide model
         real, side = values.real, ~is_zero(values)
         negative.append(round(float((side & (real >= -1) & (real < 0)).double().mean()), 4))
         positive.append(round(float((side & (real > 0)).double().mean()), 4))
