@@ -2,7 +2,7 @@
 
     python -m benchmarks.measure_long [--device cuda] [--tokens 8192 32768 131072] [--width 576] [--layers 6]
 
-A small Llama with random weights, one input. Memory: on a GPU the peak beyond the forward pass's own, and everywhere the
+A small Llama with random weights, one input. Memory: on a GPU the peak beyond the forward pass's own; everywhere the
 largest tensor that measuring one point makes beside its features. It should grow by a chunk, not by tokens times width.
 """
 
