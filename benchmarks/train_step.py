@@ -5,6 +5,7 @@
     python -m benchmarks.train_step --device cuda   # the recipe cifar100 against the eager loop, and the variants
     python -m benchmarks.train_step --device cuda --profile plain   # only that variant, and which kernels its step runs
     python -m benchmarks.train_step --device cuda --recipe tiny-imagenet --ours   # without the eager loop
+    python -m benchmarks.train_step --device cuda --steady 20     # its mean; started twice: two runs on one GPU
 
 The eager loop is what timm's train.py does: Pillow augmentation in DataLoader workers, timm's Mixup, autocast,
 clipping, AdamW. Both loops train from the same weights; the mean losses of their epochs are printed side by side.
@@ -121,6 +122,20 @@ def timed(trainer: Trainer) -> Iterator[tuple[float, float]]:
         yield (time.perf_counter() - start) / len(rates), loss
 
 
+def steady(trainer: Trainer, seconds: float) -> tuple[float, int]:
+    """Milliseconds per step in the second half of so many seconds after compiling, and how many steps these are."""
+    epochs = timed(trainer)
+    next(epochs)
+    start, kept = time.perf_counter(), []
+    for took, _ in epochs:
+        since = time.perf_counter() - start
+        if since > seconds / 2:
+            kept.append(took)
+        if since > seconds:
+            break
+    return 1e3 * sum(kept) / len(kept), len(kept) * trainer.task.chunk
+
+
 def best(epochs: Iterator[tuple[float, float]], count: int) -> tuple[float, list[float]]:
     """Milliseconds per step of the fastest epoch after the first (which compiles), and all mean losses."""
     found = [next(epochs) for _ in range(count + 1)]
@@ -167,6 +182,7 @@ def main() -> None:
     parser.add_argument("--fast", nargs="*", metavar="VARIANT", help="only this: what training/fast is worth")
     parser.add_argument("--shortcuts", action="store_true", help="also without each short cut of the plain step")
     parser.add_argument("--profile", metavar="VARIANT", help="only this: the kernels of its step")
+    parser.add_argument("--steady", type=float, metavar="SECONDS", help="only this: the plain step's mean over a while")
     parser.add_argument("--recipe", default="cifar100", choices=sorted(RECIPES))
     parser.add_argument("--ours", action="store_true", help="not the eager loop; also what augmentation alone takes")
     parser.add_argument("--workers", type=int, default=8, help="DataLoader workers of the eager loop")
@@ -183,6 +199,10 @@ def main() -> None:
     print(f"{recipe.depth} layers, patch {recipe.patch_size}, batch {recipe.batch_size}; {header(device)}", flush=True)
     if options.profile:
         profile(our_trainer(pixels, labels, recipe, device, options.profile, Speed()))
+        return
+    if options.steady:
+        took, count = steady(our_trainer(pixels, labels, recipe, device, "plain", Speed()), options.steady)
+        print(f"{took:.2f} ms a step, mean of {count}", flush=True)
         return
     if options.fast is not None:
         for variant in options.fast or ("plain", "sharpening"):

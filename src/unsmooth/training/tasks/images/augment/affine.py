@@ -53,7 +53,7 @@ def warp(
         for j in range(-1, 3):
             where = base + (column + j).clamp(0, width - 1)
             index = where.reshape(batch, 1, -1).expand(-1, channels, -1)
-            taps.append(flat.gather(2, index).reshape(x.shape))
+            taps.append(flat.gather(2, index.to(torch.int64)).reshape(x.shape))
         lines.append(_interpolate(taps, across[:, None], bicubic))
     total = _interpolate(lines, down[:, None], bicubic)
     value = total.clamp(0, 255).to(torch.int32)  # Pillow truncates
@@ -62,7 +62,7 @@ def warp(
 
 def _split(t: Float64[Tensor, "*shape"]) -> tuple[Tensor, Float64[Tensor, "*shape"]]:
     whole = torch.floor(t)
-    return whole.to(torch.int64), t - whole
+    return whole.to(torch.int32), t - whole  # places in an image: a GPU takes several operations for one of int64
 
 
 def _interpolate(
