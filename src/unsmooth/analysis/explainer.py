@@ -19,6 +19,7 @@ from unsmooth.errors import FeatureError, OptionError
 from unsmooth.metrics.workers import spread
 from unsmooth.models import capture_attention, hook_points
 from unsmooth.models.forward import each_batch
+from unsmooth.models.storage import is_sharded
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.stochastic import widened
 
