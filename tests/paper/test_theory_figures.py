@@ -12,7 +12,7 @@ import torch
 
 from unsmooth.analysis.patches import image_patches
 from unsmooth.paper import Context, find_item
-from unsmooth.theory.scenario import log10_table
+from unsmooth.theory.scenario import log10_curves
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -73,8 +73,8 @@ def test_figure_3_can_start_from_an_image(tmp_path: Path) -> None:
     assert f"on the patches of {path}, 1 seed, 128 iterations" in result.label
     assert result.about["start"] == f"the patches of {path}"
     assert {row[5] for row in result.tables[0].rows} == {None}  # one seed has no deviation
-    again = log10_table([3], x=image_patches(path))
-    expected = [pytest.approx(float(v[0])) for v in again.values()]
+    again = log10_curves([3], x=image_patches(path))
+    expected = [pytest.approx(float(v[0, -1])) for v in again.values()]
     assert [row[4] for row in result.tables[0].rows] == expected
     svg = result.figures["fig3"].svg()
     assert "One layer iterated, 1 seed:" in svg
@@ -89,14 +89,15 @@ def test_figure_3_takes_twenty_seeds_and_stands_without_matplotlib(monkeypatch: 
     assert "20 seeds, 2 iterations" in result.label
     (table,) = result.tables
     assert table.columns == ["H", "LayerNorm", "mode", "its weights", "log10 HFC/LFC", "std", "seeds below 1"]
-    for row, values in zip(table.rows, log10_table(range(20), 2).values(), strict=True):
-        assert row[6] == f"{sum(v < 0 for v in values.tolist()) / 20:.0%}"
+    for row, values in zip(table.rows, log10_curves(range(20), 2).values(), strict=True):
+        assert row[6] == f"{sum(v < 0 for v in values[:, -1].tolist()) / 20:.0%}"
 
 
 def test_figure_3_holds_mean_deviation_and_share_of_its_seeds() -> None:
     result = find_item("fig3").run(Context(limit=2, seed=5))
     assert result.about == {"seeds": [5, 6], "start": "random tokens (n = 64, d = 32)"}
-    for row, (scenario, values) in zip(result.tables[0].rows, log10_table([5, 6]).items(), strict=True):
+    for row, (scenario, curves) in zip(result.tables[0].rows, log10_curves([5, 6]).items(), strict=True):
+        values = curves[:, -1]
         assert row[:3] == [
             scenario.form,
             {None: "none", "pre": "Pre-LN", "post": "Post-LN"}[scenario.norm],

@@ -12,7 +12,7 @@ from unsmooth.analysis.patches import image_patches, patches_of
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.theory import dominance
 from unsmooth.theory.phase import phase_grid
-from unsmooth.theory.scenario import Scenario, curve, log10_table, random_attention, random_h, scenarios
+from unsmooth.theory.scenario import Scenario, curve, log10_curves, random_attention, random_h, scenarios
 from unsmooth.theory.section5 import TableCell, section5_table
 
 
@@ -89,11 +89,11 @@ def test_one_seed_shares_everything_but_signs_over_scenarios() -> None:
     x = torch.randn(10, 4)
     assert len(curve(none, 0, layers=3, x=x)) == len(curve(none, 0, layers=3, tokens=10, dim=4)) == 4
     assert float(curve(none, 0, 3, x)[0]) == pytest.approx(float((x - x.mean(0)).norm() / x.mean(0).norm() / 10**0.5))
-    table = log10_table([5, 6], layers=3, tokens=8, dim=4)
+    table = log10_curves([5, 6], layers=3, tokens=8, dim=4)
     assert list(table) == list(scenarios())
     for scenario in (none, smooth):
         expected = [curve(scenario, seed, 3, tokens=8, dim=4)[-1].log10() for seed in (5, 6)]
-        torch.testing.assert_close(table[scenario], torch.stack(expected))
+        torch.testing.assert_close(table[scenario][:, -1], torch.stack(expected))
 
 
 def test_labels_say_what_differs() -> None:
@@ -127,9 +127,9 @@ def test_a_cell_of_two_heaps_is_met_by_the_share_of_seeds_and_says_where_each_he
 
 def test_cells_hold_mean_deviation_and_share_of_their_seeds() -> None:
     for start in (None, torch.randn(6, 5)):
-        values = log10_table([0, 1], 4, start, tokens=8, dim=4)
+        values = log10_curves([0, 1], 4, start, tokens=8, dim=4)
         for cell in section5_table([0, 1], 4, start, tokens=8, dim=4):
-            mine = values[cell.scenario]
+            mine = values[cell.scenario][:, -1]
             assert (cell.mean, cell.std) == (pytest.approx(float(mine.mean())), pytest.approx(float(mine.std())))
             assert cell.smoothed == sum(v < 0 for v in mine.tolist()) / 2
     assert {cell.std for cell in section5_table([0], 2, tokens=8, dim=4)} == {0.0}

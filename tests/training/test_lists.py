@@ -67,7 +67,7 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
 def test_the_help_names_every_list_and_every_recipe() -> None:
     from unsmooth.cli.train import ListName, RecipeName
 
-    assert all(f" {name}" in ListName.__metadata__[0].help for name in lists.list_names())
+    assert all(f" {name}" in ListName.__metadata__[0].help for name in lists._lists())
     assert all(f" {name}" in RecipeName.__metadata__[0].help for name in RECIPES)
 
 

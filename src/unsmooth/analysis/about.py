@@ -70,6 +70,26 @@ class ModelFacts:
     reference: str | None = None
     weights: str | None = None
 
+    @classmethod
+    def of(cls, v: ModelView, origin: Origin) -> Self:
+        """What can be read off a model."""
+        device, dtype = home(v.model)
+        heads, key = _heads(v)
+        return cls(
+            class_name=type(v.model).__qualname__,
+            family=v.family.name,
+            placement=v.family.placement,
+            layers=len(v.layers),
+            width=v.width,
+            dtype=str(dtype).removeprefix("torch."),
+            device=str(device),
+            heads=heads,
+            key=key,
+            causal=v.causal,
+            reference=origin.model,
+            weights=origin.weights,
+        )
+
     @property
     def name(self) -> str:
         """Its reference, or what it is."""
@@ -110,27 +130,16 @@ class About(Generic[Settings]):
 
     @classmethod
     def of(
-        cls, v: ModelView, settings: Settings, definitions: Definitions, data: DataFacts, origin: Origin | None
+        cls,
+        v: ModelView | ModelFacts,
+        settings: Settings,
+        definitions: Definitions,
+        data: DataFacts,
+        origin: Origin,
     ) -> About[Settings]:
         """The stamp on a result that is made now."""
-        origin = origin or Origin()
-        device, dtype = home(v.model)
-        heads, key = _heads(v)
         return About(
-            model=ModelFacts(
-                class_name=type(v.model).__qualname__,
-                family=v.family.name,
-                placement=v.family.placement,
-                layers=len(v.layers),
-                width=v.width,
-                dtype=str(dtype).removeprefix("torch."),
-                device=str(device),
-                heads=heads,
-                key=key,
-                causal=v.causal,
-                reference=origin.model,
-                weights=origin.weights,
-            ),
+            model=v if isinstance(v, ModelFacts) else ModelFacts.of(v, origin),
             data=DataFacts(data.batches, data.inputs, origin.data, origin.kind),
             settings=settings,
             definitions=definitions,

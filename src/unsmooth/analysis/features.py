@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from unsmooth.analysis.about import About, DataFacts, ModelFacts, Origin
+from unsmooth.analysis.about import ModelFacts, Origin
 from unsmooth.analysis.cells import layer_of
 from unsmooth.analysis.fingerprint import sample_keys
-from unsmooth.analysis.measurement import Measurement, MeasureSettings
+from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.measurer import Measurer
 from unsmooth.analysis.policies import TokenKinds
 from unsmooth.analysis.running import Shape
 from unsmooth.errors import DataError, OptionError
 from unsmooth.sources.features import by_point, read_features
-from unsmooth.sources.provenance import library_versions
 
 Given = Mapping[str, Tensor] | str | Path
 POLICIES = ("all", "content", "no-outliers")
@@ -85,7 +81,7 @@ class FeatureMeasurer(Measurer):
         self._set_up(metrics, tokens, tuple(like), Shape("pre", deepest + 1, None), degenerate, rank_budget)
         if unknown := [policy for policy in self.policies if policy not in POLICIES]:
             raise OptionError.unknown("token policy of saved features", unknown[0], POLICIES)
-        self._model = ModelFacts(
+        self._subject = ModelFacts(
             class_name=name or "saved features",
             family="features",
             placement="pre",
@@ -114,19 +110,6 @@ class FeatureMeasurer(Measurer):
                 self._on_point(point, features[point])
             first = features[self.points[0]]
             self._take_in(sample_keys(first, first))
-
-    def _about(self) -> Any:
-        settings, definitions = self._said()
-        about: About[MeasureSettings] = About(
-            model=self._model,
-            data=replace(DataFacts(batches=self.batches), reference=self.origin.data),
-            settings=settings,
-            definitions=definitions,
-            versions=library_versions(),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=self.origin.command,
-        )
-        return about
 
 
 def _source(given: Sequence[Given]) -> str | None:

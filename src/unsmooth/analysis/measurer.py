@@ -16,7 +16,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, About, DataFacts, Definitions, Origin, is_compiled, module_of
+from unsmooth.analysis.about import (
+    THROUGH_THE_ORIGINAL,
+    About,
+    DataFacts,
+    Definitions,
+    ModelFacts,
+    Origin,
+    is_compiled,
+    module_of,
+)
 from unsmooth.analysis.budget import RankBudget
 from unsmooth.analysis.changes import READINGS
 from unsmooth.analysis.extremes import STREAM, Extremes
@@ -39,7 +48,7 @@ from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator, MaskOf
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.metrics.second_moment import SecondMoment
-from unsmooth.models import hook_points, select_points, split_point, view
+from unsmooth.models import ModelView, hook_points, select_points, split_point, view
 from unsmooth.models.forward import call, each_batch
 from unsmooth.models.storage import home
 from unsmooth.sources.loaded import LoadedModel
@@ -110,6 +119,7 @@ class Measurer(Hooked):
         origin: Origin | None = None,
     ) -> None:
         self.view = view(module_of(model))
+        self._subject: ModelView | ModelFacts = self.view  # what the result is about
         self.origin = origin or Origin.of(model)
         self._special = SpecialTokens.find(model, special_ids, tokenizer)
         shape = Shape(self.view.family.placement, len(self.view.layers), self.view.points)
@@ -281,14 +291,10 @@ class Measurer(Hooked):
             self.notes[note] = None
 
     def _about(self) -> About[MeasureSettings]:
-        settings, definitions = self._said()
-        return About.of(self.view, settings, definitions, DataFacts(batches=self.batches), self.origin)
-
-    def _said(self) -> tuple[MeasureSettings, Definitions]:
-        names = tuple(metric.name for metric in self.metrics)
         definitions = Definitions(
             metrics={metric.name: metric.definition for metric in self.metrics},
             tokens={policy: POLICIES[policy] for policy in self.policies},
             changes=dict(READINGS),
         )
-        return MeasureSettings(names, self.policies, self.points), definitions
+        settings = MeasureSettings(tuple(metric.name for metric in self.metrics), self.policies, self.points)
+        return About.of(self._subject, settings, definitions, DataFacts(batches=self.batches), self.origin)

@@ -132,10 +132,3 @@ def log10_curves(
     if not listed:
         raise OptionError("seeds must name at least one seed")
     return {s: torch.stack([curve(s, seed, layers, x, tokens, dim).log10() for seed in listed]) for s in scenarios()}
-
-
-def log10_table(
-    seeds: Iterable[int], layers: int = 128, x: Tensor | None = None, tokens: int = 64, dim: int = 32
-) -> dict[Scenario, Float[Tensor, " seed"]]:
-    """The final log10 HFC/LFC of every cell and seed."""
-    return {scenario: found[:, -1] for scenario, found in log10_curves(seeds, layers, x, tokens, dim).items()}

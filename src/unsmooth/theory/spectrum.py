@@ -31,11 +31,6 @@ class HSpectrum:
         """How many eigenvalues of each head are zero because its rank is at most `key`."""
         return max(self.dim - self.heads.shape[-1], 0)
 
-    def head_spectrum(self, head: int) -> Complex[Tensor, " dim"]:
-        """All `dim` eigenvalues of one head, the zeros included."""
-        values = self.heads[head]
-        return torch.cat([values, values.new_zeros(self.structural_zeros)])
-
 
 @dataclass(frozen=True)
 class AttentionSpectrum:

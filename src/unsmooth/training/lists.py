@@ -20,11 +20,6 @@ from unsmooth.training.tasks import find_recipe
 from unsmooth.training.tasks.images.data import KeptImages
 
 
-def list_names() -> list[str]:
-    """The lists there are."""
-    return list(_lists())
-
-
 def find_list(name: str) -> list[Run]:
     """The runs of a list, in order."""
     lists = _lists()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +17,10 @@ from torch import Tensor
 
 from unsmooth.errors import DataError, MissingExtraError
 from unsmooth.sources.paths import IMAGES
+from unsmooth.training.tasks.images.decode import decode_all, read_image
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
 IMAGE_COLUMNS = ("img", "image")
-JPEG = b"\xff\xd8"  # how such a file begins
 EXPECTED = (
     "HF-layout parquet (train-*.parquet, test- or validation-*.parquet), torchvision's cifar-100-python folder, "
     f"or train/ and test/ folders with one folder per class (files {', '.join(sorted(IMAGES))})"
@@ -137,47 +135,6 @@ def _canonical(images: ImageSet, where: str) -> ImageSet:
     return images.take(torch.tensor(sorted(range(len(keys)), key=keys.__getitem__)))
 
 
-def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
-    if not isinstance(blob, bytes):
-        raise DataError(f"{where} holds no image: expected the bytes of an image file, got {type(blob).__name__}")
-    if blob[:2] == JPEG and (pixels := _decode_jpeg(blob)) is not None:
-        return pixels
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise MissingExtraError.needed("pillow", "train", "reading images") from error
-    try:
-        return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        why = "no format that Pillow knows" if isinstance(error, UnidentifiedImageError) else error
-        raise DataError(f"{where} is not a readable image ({why}): remove it or repair it") from error
-
-
-def _decode_all(blobs: Sequence[Any], names: Sequence[str]) -> list[UInt8[np.ndarray, "channel height width"]]:
-    """By as many threads as torch has: torchvision's decoder lets the others run meanwhile."""
-
-    def some(start: int) -> list[Any]:
-        return list(map(_decode, blobs[start : start + 256], names[start : start + 256]))
-
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return [image for part in pool.map(some, range(0, len(blobs), 256)) for image in part]
-
-
-def _decode_jpeg(blob: bytes) -> UInt8[np.ndarray, "channel height width"] | None:
-    """The pixels that Pillow would give, to the bit, and sooner; None where Pillow must look itself.
-
-    torchvision's op, not its function: that warns that the op may leave for another library, and Pillow stays.
-    """
-    try:
-        from torchvision.io import ImageReadMode
-
-        encoded = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
-        pixels: Tensor = torch.ops.image.decode_jpeg(encoded, ImageReadMode.RGB.value, False)
-    except (ImportError, AttributeError, RuntimeError, TypeError):
-        return None
-    return pixels.numpy()
-
-
 def _stack(arrays: list[Any], labels: list[Any], names: tuple[str, ...]) -> ImageSet:
     numbers = whole_numbers(labels)
     sizes = {a.shape for a in arrays}
@@ -225,7 +182,7 @@ def _from_parquet(files: list[Path]) -> ImageSet:
         names = names or class_names(table.schema.metadata or {}, label)
         values = table.column(image).to_pylist()
         blobs = [value.get("bytes") if isinstance(value, dict) else value for value in values]
-        arrays += _decode_all(blobs, [f"{file}, row {row}" for row in range(len(blobs))])
+        arrays += decode_all(blobs, [f"{file}, row {row}" for row in range(len(blobs))])
         labels += table.column(label).to_pylist()
     return _stack(arrays, labels, names)
 
@@ -306,7 +263,7 @@ def _from_folders(folder: Path) -> ImageSet:
     labels: list[int] = []
     for number, path in enumerate(classes):
         found = list(_image_files(path))
-        arrays += _decode_all([_read(file) for file in found], list(map(str, found)))
+        arrays += decode_all([read_image(file) for file in found], list(map(str, found)))
         labels += [number] * len(found)
     return _stack(arrays, labels, tuple(p.name for p in classes))
 
@@ -314,10 +271,3 @@ def _from_folders(folder: Path) -> ImageSet:
 def _image_files(folder: Path) -> Iterator[Path]:
     found = (p for p in sorted(folder.iterdir()) if p.suffix.lower() in IMAGES and not p.name.startswith("."))
     return (p for p in found if not p.is_dir())
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file} cannot be read ({error.strerror or error}): remove it or repair it") from error
