@@ -37,9 +37,11 @@ ARROWS: dict[str, set[str]] = {
     "figures": RESULTS,
     "page": RESULTS | {"figures"},
     "paper": RESULTS | {"models", "control", "training", "figures"},  # its results come from models and records
+    "sweeping": RESULTS | {"models", "control", "training"},  # edits a model, measures it, asks a task
     "reporting": RESULTS | {"models", "page"},  # from a model in memory to a page
     "publishing": RESULTS | {"training"},  # from a trained folder and its record to the hub
-    "cli": RESULTS | {"models", "control", "training", "callbacks", "figures", "page", "paper", "publishing"},
+    "cli": RESULTS
+    | {"models", "control", "training", "callbacks", "figures", "page", "paper", "publishing", "sweeping"},
     "__main__": {"cli"},  # python -m unsmooth
 }
 SURFACE = RESULTS | {
@@ -48,6 +50,7 @@ SURFACE = RESULTS | {
     "callbacks",
     "page",
     "reporting",
+    "sweeping",
 }  # where unsmooth/__init__.py finds the public names
 
 # Imports against the arrows that stay, with the reason; one that is gone must go from here too.
@@ -56,6 +59,8 @@ DOORS = {
     ("analysis/attribution.py", "unsmooth.figures.parts"): "a.plot()",
     ("analysis/measurement.py", "unsmooth.figures.Drawing"): "what m.plot() returns",
     ("analysis/measurement.py", "unsmooth.figures.depth"): "m.plot(): a result draws itself in a notebook",
+    ("analysis/sweep.py", "unsmooth.figures.Drawing"): "what s.plot() returns",
+    ("analysis/sweep.py", "unsmooth.figures.prices"): "s.plot()",
 }
 
 HEAVY = {"torch", "torchvision", "timm", "transformers", "datasets", "pandas", "matplotlib", "PIL", "lightning"}

@@ -15,6 +15,7 @@ HFC/LFC (their distance from their mean, against the mean's own size), by cosine
     unsmooth.reparametrize(model, "sharpening")        # eigenvalues that cannot smooth; unsmooth.bake undoes the form
     unsmooth.adapt(model, "sharpening", rank=8)        # fine-tuning that can only sharpen, from where it is
     unsmooth.edit(model, high=0.0)                     # or move those of a trained model; .undo() takes it back
+    unsmooth.sweep(model, batches, loss)               # what does such an edit cost? loss(model) is yours
     with unsmooth.watch(model, probe, log=print): ...  # the same numbers while a model trains
 
 A model is any of timm, Hugging Face or torch that a family describes (`register_family` adds one); batches are tensors
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         Measurement,
         Measurer,
         Origin,
+        Sweep,
         attribute,
         compare,
         explain,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from unsmooth.models import Family, register_family
     from unsmooth.reporting import report
     from unsmooth.sources import load_model
+    from unsmooth.sweeping import sweep
     from unsmooth.theory import dominance, layer_exponent, limit, simulate
 
 __version__ = "0.2.0.dev0"
@@ -82,6 +85,7 @@ __all__ = [
     "Origin",
     "Panel",
     "SmoothingAlarm",
+    "Sweep",
     "UnsmoothError",
     "adapt",
     "apply_fix",
@@ -113,12 +117,14 @@ __all__ = [
     "report",
     "simulate",
     "stable_rank",
+    "sweep",
     "vita2022",
     "watch",
 ]
 
 # Where public names come from, the cheapest first.
-_ROOMS = ("errors", "metrics", "theory", "models", "sources", "analysis", "control", "callbacks", "page", "reporting")
+_ROOMS = ("errors", "metrics", "theory", "models", "sources", "analysis", "control", "callbacks", "page", "reporting",
+          "sweeping")  # fmt: skip
 
 if not TYPE_CHECKING:  # or every misspelt name would pass as Any
 

@@ -12,6 +12,7 @@ from unsmooth.analysis.measurement import Measurement
 from unsmooth.analysis.measurer import Measurer, measure
 from unsmooth.analysis.results import load, load_explanation, load_measurement
 from unsmooth.analysis.subject import Subject
+from unsmooth.analysis.sweep import Sweep
 from unsmooth.analysis.token_view import TokenView
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Measurer",
     "Origin",
     "Subject",
+    "Sweep",
     "TokenView",
     "analyse",
     "attribute",

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from unsmooth.analysis import attribution, explanation, measurement, token_view
+from unsmooth.analysis import attribution, explanation, measurement, sweep, token_view
 from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.explanation import Explanation
 from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.sweep import Sweep
 from unsmooth.analysis.token_view import TokenView
 from unsmooth.errors import CheckpointError
 from unsmooth.sources.files import read_json, validate_file
 from unsmooth.sources.hub import zoo_result
 
-Result = Measurement | Explanation | Attribution | TokenView
+Result = Measurement | Explanation | Attribution | Sweep | TokenView
 R = TypeVar("R", Measurement, Explanation, TokenView)
 # Every schema that was ever written, and who reads it.
 READERS: dict[str, Callable[[Mapping[str, Any]], Result]] = {
@@ -23,12 +24,13 @@ READERS: dict[str, Callable[[Mapping[str, Any]], Result]] = {
     explanation.SCHEMA: Explanation.from_json,
     "unsmooth.explanation/1": Explanation.from_json,
     attribution.SCHEMA: Attribution.from_json,
+    sweep.SCHEMA: Sweep.from_json,
     token_view.SCHEMA: TokenView.from_json,
 }
 
 
 def load(path: str | Path) -> Result:
-    """Read a result that was saved: Measurement, Explanation, Attribution or TokenView, whichever the file holds.
+    """Read a result that was saved: Measurement, Explanation, Attribution, Sweep or TokenView, whichever the file holds.
 
     `zoo:NAME/FILE.json` is one of the zoo, such as `zoo:small-text-plain/measurement.json`: shipped, or on the hub.
     """

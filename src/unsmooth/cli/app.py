@@ -17,6 +17,7 @@ VERBS = {
     "measure": "Measure how alike tokens are, at every layer.",
     "explain": "Explain from the weights which layers smooth or sharpen.",
     "attribute": "Say which heads, MLPs and norms changed HFC/LFC.",
+    "sweep": "Say what edits of the weights cost on a task.",
     "simulate": "Iterate one attention layer: does it smooth or sharpen?",
     "report": "Write one HTML page about one or several models.",
     "track": "Follow the checkpoints of a training over its steps.",

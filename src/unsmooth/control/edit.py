@@ -10,7 +10,7 @@ eigenvectors it would be larger by up to their condition number. Constants stay 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unsmooth.control.effect import effect
 from unsmooth.control.layers import attention_layers
 from unsmooth.control.select import Layers, select_layers
+from unsmooth.control.sink import drop_sink as drop
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView
+from unsmooth.models.forward import each_batch
 from unsmooth.models.weights import HeadWeights, write_projection
 from unsmooth.theory.folding import centre_and_scale
 
@@ -33,18 +36,34 @@ WHOLE = -1  # the "head" of a row that is about Σ_h H_h
 
 @dataclass(repr=False)
 class Edit:
-    """What an edit changed: one row per layer and head (head −1: Σ_h H_h), and the way back."""
+    """What an edit changed: one row per layer and head (head −1: Σ_h H_h), and the way back.
+
+    `before` and `after` hold HFC/LFC, cosine similarity and effective rank after the last block, and the loss, where
+    `edit` was given data or a loss.
+    """
 
     rows: list[dict[str, Any]]
     what: str
     _before: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    _after: list[Tensor] = field(default_factory=list)
     undone: bool = False
+    before: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
 
     def frame(self) -> pd.DataFrame:
         """Norm of the change of H, and the spectrum before and after, for every matrix that was edited."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)
+
+    @torch.no_grad()
+    def go(self, share: float) -> None:
+        """A share of the way from the weights before (0) to those after (1), without finding the edit again."""
+        if self.undone:
+            raise OptionError("this edit is undone: edit the model again")
+        self._after = self._after or [parameter.detach().clone() for parameter, _ in self._before]
+        for (parameter, before), after in zip(self._before, self._after, strict=True):
+            parameter.copy_(after if share == 1 else before.lerp(after, share))
 
     @torch.no_grad()
     def undo(self) -> None:
@@ -57,8 +76,11 @@ class Edit:
 
     def __repr__(self) -> str:
         moved = [row["change"] / row["size"] for row in self.rows if row["size"]]
-        share = f", ‖ΔH‖ up to {max(moved):.1%} of ‖H‖" if moved else ""
-        return f"Edit of {len(self.rows)} matrices H: {self.what}{share}{' (undone)' if self.undone else ''}"
+        size = "ΔW‖ up to {:.1%} of ‖W" if self.what.startswith("sink") else "ΔH‖ up to {:.1%} of ‖H"
+        share = f", ‖{size.format(max(moved))}‖" if moved else ""
+        said = [f"{name} {value:.4g} → {self.after[name]:.4g}" for name, value in self.before.items()]
+        what = "the weights of an MLP" if self.what.startswith("sink") else f"{len(self.rows)} matrices H"
+        return "; ".join([f"Edit of {what}: {self.what}{share}{' (undone)' if self.undone else ''}", *said])
 
 
 @torch.no_grad()
@@ -71,11 +93,14 @@ def edit(
     low: float | None = None,
     high: float | None = None,
     head_scale: float | None = None,
+    drop_sink: Iterable[Any] | None = None,
     layers: Layers = "all",
     heads: Sequence[int] | None = None,
     of: str = "head",
     folded: bool = True,
     strength: float = 1.0,
+    data: Iterable[Any] | None = None,
+    loss: Callable[[nn.Module], Tensor | float] | None = None,
 ) -> Edit:
     """Change the eigenvalues of H in chosen layers or heads, in place, into plain weights; `.undo()` takes it back.
 
@@ -87,11 +112,15 @@ def edit(
         low: real parts below it are moved up to it; with `high`, both bounds hold.
         high: real parts above it are moved down to it: `high=0` leaves no eigenvalue that smooths.
         head_scale: multiplies a head whole, constants included: 0 removes it.
+        drop_sink: batches in which a token of enormous norm is made by an MLP: that MLP, found in them, no longer
+            writes in that token's direction (`unsmooth.control.sink`). Layers and heads have no part in it.
         layers: as in `reparametrize`: "all", indices, or a pattern.
         heads: which heads; all by default.
         of: `head` edits every head's H_h, `layer` their sum.
         folded: edit H as it acts, with the norm's weight and centring and LayerScale folded in; False: bare weights.
         strength: how far to go, from 0 (nowhere) to 1.
+        data: batches on which smoothness after the last block is looked at, before and after.
+        loss: a function of the model, asked before and after.
 
     >>> from unsmooth.models import view
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -102,17 +131,31 @@ def edit(
     True
     >>> done.undo()
     """
-    act, what = _action(scale, flip, shift, low, high, head_scale)
+    given = None if data is None else list(each_batch(data))
+    if drop_sink is not None:
+        if any((scale is not None, flip, shift is not None, low is not None, high is not None, head_scale is not None)):
+            raise OptionError("drop_sink is an edit of its own: give the others in another call")
+        action = None
+    else:
+        action = _action(scale, flip, shift, low, high, head_scale)
     if of not in ("head", "layer"):
         raise OptionError.unknown("of", of, ("head", "layer"))
     if not 0 <= strength <= 1:
         raise OptionError(f"strength {strength}: expected a number from 0 (nothing changes) to 1")
-    found = attention_layers(model)
-    chosen = select_layers(layers, list(found))
-    done = Edit([], what)
-    for index, layer in enumerate(found.values()):
-        if index in chosen:
-            _edit_layer(layer, act, heads, of, folded, strength, done)
+    before = effect(model, given, loss)
+    if action is None:
+        done = Edit([], "sink dropped")
+        done.rows.append(drop(model, drop_sink or (), strength, done._before))
+        done.what += f", written by the MLP of layer {done.rows[0]['layer']}"
+    else:
+        act, what = action
+        found = attention_layers(model)
+        chosen = select_layers(layers, list(found))
+        done = Edit([], what)
+        for index, layer in enumerate(found.values()):
+            if index in chosen:
+                _edit_layer(layer, act, heads, of, folded, strength, done)
+    done.before, done.after = before, effect(model, given, loss)
     return done
 
 

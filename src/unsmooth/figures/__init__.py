@@ -8,6 +8,7 @@ from unsmooth.figures.by_depth import depth
 from unsmooth.figures.by_head import heads, shares
 from unsmooth.figures.by_part import parts
 from unsmooth.figures.by_step import steps
+from unsmooth.figures.by_strength import prices
 from unsmooth.figures.by_token import tokens
 from unsmooth.figures.differences import difference
 from unsmooth.figures.drawing import Drawing
@@ -19,6 +20,6 @@ from unsmooth.figures.trained import Run, runs_figure
 
 __all__ = [
     "Drawing", "Run", "agreement", "check_figure", "check_folder", "depth", "difference", "explanation_figures",
-    "exponents", "heads", "histograms", "norm_impact", "parts", "phase", "runs_figure", "save_figures", "shares",
-    "spectra", "steps", "subject_figures", "tokens",
+    "exponents", "heads", "histograms", "norm_impact", "parts", "phase", "prices", "runs_figure", "save_figures",
+    "shares", "spectra", "steps", "subject_figures", "tokens",
 ]  # fmt: skip

@@ -82,7 +82,7 @@ def open_data(
         if first is None:
             window = f"a window of {max_length} tokens (or whole_records)" if total is None else "one record"
             raise DataError(f"no sample could be made from {path}: expected {kind} for {window}, and a limit above 0")
-        yield from _collate(itertools.chain([first], stream), batch_size, loaded)
+        yield from collate(itertools.chain([first], stream), batch_size, loaded)
 
     if kind == "text" and not whole_records:
         total = None  # windows, not records
@@ -105,7 +105,8 @@ def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterato
     return make
 
 
-def _collate(samples: Iterable[Any], batch_size: int, loaded: LoadedModel) -> Iterator[Batch]:
+def collate(samples: Iterable[Any], batch_size: int, loaded: LoadedModel) -> Iterator[Batch]:
+    """Samples as batches, texts padded to the longest of theirs."""
     samples = iter(samples)
     while chunk := list(itertools.islice(samples, min(batch_size, sys.maxsize))):
         if isinstance(chunk[0], Tensor):

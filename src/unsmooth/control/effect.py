@@ -1,0 +1,55 @@
+"""What a change of weights does: smoothness after the last block and a loss, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unsmooth.errors import DataError
+from unsmooth.metrics import cosine_similarity, effective_rank, hfc_lfc_ratio
+from unsmooth.models import view
+from unsmooth.models.forward import call, each_batch, evaluating, padding_of, to_model
+from unsmooth.models.hooks import hook_points
+
+METRICS: dict[str, Callable[..., Tensor]] = {
+    "hfc_lfc": hfc_lfc_ratio,
+    "cosine_similarity": cosine_similarity,
+    "effective_rank": effective_rank,
+}
+
+
+def effect(
+    model: nn.Module, batches: Iterable[Any] | None, loss: Callable[[nn.Module], Tensor | float] | None
+) -> dict[str, float]:
+    """Means over samples of the three metrics after the last block (all tokens but padding), and the loss."""
+    found: dict[str, float] = {}
+    with evaluating(model):
+        if batches is not None:
+            found |= _smoothness(model, batches)
+        if loss is not None:
+            found["loss"] = float(torch.as_tensor(loss(model)).double().mean())
+    return found
+
+
+def _smoothness(model: nn.Module, batches: Iterable[Any]) -> dict[str, float]:
+    v = view(model)
+    values: dict[str, list[Tensor]] = {name: [] for name in METRICS}
+    mask: list[Tensor | None] = [None]
+
+    def see(point: str, x: Float[Tensor, "batch token dim"]) -> None:
+        for name, metric in METRICS.items():
+            values[name].append(metric(x.double(), mask=mask[0]).cpu())
+
+    with hook_points(v, [f"blocks.{len(v.layers) - 1}.post"], see):
+        for batch in each_batch(batches):
+            inputs = to_model(batch, model)
+            padding = padding_of(inputs, model=model)
+            mask[0] = None if padding is None else ~padding
+            call(model, inputs)
+    if not values["hfc_lfc"]:
+        raise DataError("no batch to look at: expected at least one")
+    return {name: float(torch.cat(each).mean()) for name, each in values.items()}

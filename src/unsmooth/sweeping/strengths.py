@@ -1,0 +1,137 @@
+"""`sweep`: apply an edit at growing strength, measure, ask the task, undo."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unsmooth.analysis import measure
+from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
+from unsmooth.analysis.policies import resolve_policies
+from unsmooth.analysis.sweep import DEFINITIONS, HEADLINE, Sweep, SweepPoint, SweepSettings, SweptEdit, TaskFacts
+from unsmooth.control import edit
+from unsmooth.control.select import Layers
+from unsmooth.errors import DataError, OptionError
+from unsmooth.metrics.differences import paired_difference
+from unsmooth.models import view
+from unsmooth.models.forward import each_batch, evaluating
+from unsmooth.sources import Data, LoadedModel
+from unsmooth.sweeping.tasks import Task
+
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+METRICS = ("hfc_lfc", "cosine_similarity", "effective_rank")
+#: Towards each side: no eigenvalue that smooths, and none that sharpens.
+EDITS: tuple[Mapping[str, Any], ...] = ({"high": 0.0}, {"low": 0.0})
+Loss = Callable[[nn.Module], Tensor | float]
+
+
+def sweep(
+    model: nn.Module | LoadedModel,
+    batches: Iterable[Any],
+    task: Task | Loss,
+    *,
+    edits: Sequence[Mapping[str, Any]] = EDITS,
+    strengths: Sequence[float] = STRENGTHS,
+    layers: Layers = "all",
+    tokens: str | Sequence[str] = ("all", "no-outliers"),
+    metrics: Sequence[str] = METRICS,
+    origin: Origin | None = None,
+    progress: Callable[[str], object] = lambda said: None,
+) -> Sweep:
+    """What does one pay for one unit of HFC/LFC? Edits of growing strength against smoothness and a task's score.
+
+    Args:
+        model: any model that `edit` takes; afterwards its weights are bit for bit what they were.
+        batches: inputs on which smoothness is measured, after the last block.
+        task: a `Task` (`unsmooth.sweeping`: k nearest neighbours, perplexity, retrieval), or any function of the model
+            that returns a loss: one number, or a tensor with one for each sample, which gives paired intervals.
+        edits: each as keyword arguments of `unsmooth.edit`; `{"drop_sink": True}` finds the sink in `batches`.
+        strengths: how far each edit goes, between 0 and 1; 0 is always there.
+        layers: which layers are edited.
+        tokens: token policies; tables and figures take the last.
+        metrics: which are measured beside HFC/LFC.
+        origin: where model and data come from; known already where both were loaded by reference.
+        progress: told what is done next.
+
+    >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    >>> x = torch.randn(3, 5, 8)
+    >>> found = sweep(encoder, [x], lambda m: m(x).square().mean((1, 2)), edits=[{"scale": 0.0}], strengths=[1.0])
+    >>> [point.strength for point in found.edits[0].points], found.task.samples
+    ([0.0, 1.0], 3)
+    """
+    steps = sorted({0.0, *map(float, strengths)})
+    if not 0 <= steps[0] <= steps[-1] <= 1 or len(steps) < 2:
+        raise OptionError(f"strengths {list(strengths)}: expected numbers from 0 to 1, and one above 0")
+    if not edits:
+        raise OptionError("no edit to sweep: give some, such as [{'high': 0.0}]")
+    plain, policies = module_of(model), resolve_policies(tokens)
+    given = batches if isinstance(batches, Data) else list(each_batch(batches))
+    origin = origin or Origin.of(model, given)
+    asked = task if isinstance(task, Task) else Task("loss", "as returned", "lower", "the function given", task)
+    v = view(plain)
+    point = f"blocks.{len(v.layers) - 1}.post"
+    names = tuple(dict.fromkeys((HEADLINE, *metrics)))
+    counted: list[int] = []
+
+    def look() -> tuple[dict[str, dict[str, float]], np.ndarray]:
+        with evaluating(plain):
+            measured = measure(model, given, names, policies, [point], origin=origin)
+            values = _values(asked, plain)
+        found: dict[str, dict[str, float]] = {policy: {} for policy in policies}
+        for cell, moments in measured.cells.items():
+            found[cell.tokens][cell.metric] = moments.mean
+            counted.append(moments.count)
+        return found, values
+
+    progress("the model as it is")
+    smoothness, before = look()
+    start = SweepPoint(0.0, 0.0, smoothness, float(before.mean()))
+    swept: list[SweptEdit] = []
+    for options in edits:
+        name = ", ".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+                         for key, value in options.items())  # fmt: skip
+        points = [start]
+        sink = {"drop_sink": given} if options.get("drop_sink") is True else {}
+        done = edit(plain, **{"layers": layers, **options, **sink})
+        try:
+            for strength in steps[1:]:
+                progress(f"{name}, strength {strength:g}")
+                done.go(strength)
+                smoothness, after = look()
+                points.append(_point(strength, strength * _moved(done.rows), smoothness, before, after))
+        finally:
+            done.undo()
+        swept.append(SweptEdit(name, tuple(points)))
+    settings = SweepSettings(point, names, policies, layers if isinstance(layers, str) else str(list(layers)))
+    about = About.of(v, settings, Definitions(columns=DEFINITIONS), DataFacts(0, counted[0]), origin)
+    facts = TaskFacts(asked.name, asked.unit, asked.better, asked.definition, len(before))
+    return Sweep(tuple(swept), facts, about)
+
+
+def _values(task: Task, model: nn.Module) -> np.ndarray:
+    """The task's score of each sample; of one number, that."""
+    found = torch.as_tensor(task.values(model)).detach().double().cpu().reshape(-1).numpy()
+    if not len(found) or not np.isfinite(found).all():
+        raise DataError(f"the task {task.name!r} gave no finite number: expected a loss, or one for each sample")
+    return found
+
+
+def _point(
+    strength: float, moved: float, smoothness: dict[str, dict[str, float]], before: np.ndarray, after: np.ndarray
+) -> SweepPoint:
+    if len(before) != len(after):
+        raise DataError(f"the task gave {len(before)} scores before the edit and {len(after)} after: expected the same")
+    gap = paired_difference(before, after)
+    low, high = (None, None) if math.isnan(gap.low) else (gap.low, gap.high)
+    return SweepPoint(strength, moved, smoothness, float(after.mean()), gap.mean, low, high)
+
+
+def _moved(rows: Sequence[Mapping[str, float]]) -> float:
+    """‖ΔH‖ / ‖H‖ over all edited matrices."""
+    size = math.hypot(*(row["size"] for row in rows))
+    return math.hypot(*(row["change"] for row in rows)) / size if size else 0.0
