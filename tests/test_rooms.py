@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "reporting": RESULTS | {"models", "page"},  # from a model in memory to a page
     "publishing": RESULTS | {"training"},  # from a trained folder and its record to the hub
     "cli": RESULTS
-    | {"models", "control", "training", "callbacks", "figures", "page", "paper", "publishing", "sweeping"},
+    | {"models", "control", "training", "callbacks", "figures", "page", "paper", "publishing", "reporting", "sweeping"},
     "__main__": {"cli"},  # python -m unsmooth
 }
 SURFACE = RESULTS | {

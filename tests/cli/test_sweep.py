@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from page.test_could import sweep as made_up
 from sweeping.test_sweep import folder
 
 from unsmooth.analysis.sweep import Sweep
@@ -37,3 +39,17 @@ def test_what_makes_no_sense_is_said_and_nothing_written(
     ):
         assert said in cli(*given, *more, code=1).stderr
     assert not out.exists()
+
+
+def test_a_report_takes_the_sweep_beside_it(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+    made = made_up([(1.0, 3.0, -0.2, -0.25, -0.15)])
+    asked = (*tiny, "--data", "bundled", "--samples", 2, "--explain-inputs", 0, "--out", tmp_path / "page.html")
+    made.save(tmp_path / "page.sweep.json")  # of another model: left alone
+    cli("report", *asked)
+    assert "Not measured for this model" in (tmp_path / "page.html").read_text()
+    said = cli("report", *asked, "--sweep", tmp_path / "page.sweep.json", code=1).stderr
+    assert "the sweep is of zoo:x" in said
+    about = replace(made.about, model=replace(made.about.model, reference="timm:vit_tiny_patch16_224"))
+    Sweep(made.edits, made.task, about).save(tmp_path / "page.sweep.json")
+    cli("report", *asked)
+    assert "raises HFC/LFC" in (tmp_path / "page.html").read_text()

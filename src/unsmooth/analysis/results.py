@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[Mapping[str, Any]], Result]] = {
 
 
 def load(path: str | Path) -> Result:
-    """Read a result that was saved: Measurement, Explanation, Attribution, Sweep or TokenView, whichever the file holds.
+    """Read a saved result: Measurement, Explanation, Attribution, Sweep or TokenView, whichever the file holds.
 
     `zoo:NAME/FILE.json` is one of the zoo, such as `zoo:small-text-plain/measurement.json`: shipped, or on the hub.
     """

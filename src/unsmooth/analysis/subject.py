@@ -9,6 +9,7 @@ from unsmooth.analysis.agreement import Agreement
 from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.explanation import Explanation
 from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.sweep import Sweep
 from unsmooth.analysis.token_view import TokenView
 
 MEASURED = "measured_ratio"
@@ -28,6 +29,14 @@ class Subject:
     explanation: Explanation | None = None
     tokens: TokenView | None = None
     attribution: Attribution | None = None
+    sweep: Sweep | None = None
+
+    def is_of(self, sweep: Sweep) -> bool:
+        """Whether a sweep edited this model: the same weights, or the same reference."""
+        ours, theirs = self.measurement.about.model, sweep.about.model
+        return any(
+            a is not None and a == b for a, b in ((ours.weights, theirs.weights), (ours.reference, theirs.reference))
+        )
 
     @cached_property
     def agreements(self) -> dict[str, Agreement]:

@@ -127,14 +127,13 @@ class Sweep:
 
     def to_json(self) -> dict[str, Any]:
         """The whole sweep as plain data."""
-        parts = {"task": self.task, "edits": self.edits, "notes": self.notes}
-        return {"schema": SCHEMA, "about": self.about.to_json(), **to_plain(parts)}
+        return {**self.about.heading(SCHEMA, False, self.notes), **to_plain({"task": self.task, "edits": self.edits})}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Sweep:
         """The inverse of to_json; CheckpointError where a value is missing or of another type."""
         edits = tuple(from_plain(SweptEdit, each, f"edits[{i}]") for i, each in enumerate(found.get("edits", ())))
-        about = About.from_json(found.get("about", {}), SweepSettings)
+        about = About.from_json(found, SweepSettings)
         _check(edits, about.settings)
         return cls(edits, from_plain(TaskFacts, found.get("task"), "task"), about, list(found.get("notes", ())))
 

@@ -24,6 +24,7 @@ VERBS = {
     "compare": "Compare two runs or two models, with intervals.",
     "check": "Hold a measurement against bounds, for CI.",
     "train": "Train a recipe's model, plain or reparametrised.",
+    "finetune": "Fine-tune with and without control: does it help?",
     "evaluate": "Evaluate a trained model on its test set.",
     "push": "Publish a trained model on the Hugging Face hub.",
     "reproduce": "Reproduce a figure or table of the paper or poster.",

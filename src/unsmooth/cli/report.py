@@ -18,7 +18,7 @@ from unsmooth.cli.groups import ungrouped
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
-    from unsmooth.analysis import Subject
+    from unsmooth.analysis import Subject, Sweep
 
 Models = Annotated[
     list[str],
@@ -34,6 +34,13 @@ Inputs = Annotated[
     typer.Option(min=0, help="How many inputs are explained (spectra, exponents, heads); 0 leaves those sections out."),
 ]
 Example = Annotated[int, typer.Option(min=0, help="Which sample of the first batch the token view shows.")]
+Sweeps = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--sweep", help="What `sweep --out` wrote for one of the models; repeatable. Without it, PAGE.sweep.json "
+        "beside the page is taken where it is of one of the models.",
+    ),
+]  # fmt: skip
 Degenerate = Annotated[str, typer.Option(help="Samples a metric has no meaning on: `error` stops, `keep` counts them.")]
 
 
@@ -48,6 +55,7 @@ def command(
     tokens: Tokens = None,
     explain_inputs: Inputs = 4,
     example: Example = 0,
+    sweep: Sweeps = None,
     reading: options.DataOptions = options.DataOptions(samples=64),
     loading: options.ModelsOptions = options.ModelsOptions(),
     degenerate: Degenerate = "error",
@@ -60,9 +68,10 @@ def command(
     from unsmooth.cli.progress import Interruption
     from unsmooth.figures import check_folder
     from unsmooth.page import build_report
+    from unsmooth.reporting import with_sweeps
     from unsmooth.sources.files import check_writable, write_result
 
-    called = page_names(models, names)
+    called, swept = page_names(models, names), load_sweeps(sweep, out)
     with launched() as team, nothing_half_done(out):
         if team.first:
             check_writable(out)
@@ -82,11 +91,28 @@ def command(
             subject.measurement.partial = bool(stop)
             subjects.append(replace(subject, measurement=team.measured(subject.measurement)))
         if team.first:
+            known = swept if sweep else [each for each in swept if any(subject.is_of(each) for subject in subjects)]
+            subjects = with_sweeps(subjects, known)
             write_result(out, build_report(subjects, command=options.command_line()))
     if team.first:
         _tell(out, write_figures(subjects, figures), subjects, as_json)
     for stop in stops:  # the page holds what could be read; now the error, and its exit code
         stop.leave()
+
+
+def load_sweeps(paths: Sequence[Path] | None, out: Path) -> list[Sweep]:
+    """The sweeps given, or the one beside the page."""
+    from unsmooth.analysis import Sweep, load
+    from unsmooth.errors import CheckpointError
+
+    beside = out.with_suffix(".sweep.json")
+    found = []
+    for path in paths or ([beside] if beside.is_file() else []):
+        result = load(path)
+        if not isinstance(result, Sweep):
+            raise CheckpointError(f"{path} holds a {type(result).__name__}: expected what `unsmooth sweep` wrote")
+        found.append(result)
+    return found
 
 
 @contextmanager

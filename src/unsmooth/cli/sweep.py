@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ Edits = Annotated[
     typer.Option(
         "--edit", metavar="KEY=VALUE[,…]", help="What `unsmooth.edit` takes, as high=0, scale=0.5 or "
         "drop_sink=True; repeatable. "
-        "By default high=0 (no eigenvalue that smooths) and low=0 (none that sharpens).",
+        "By default high=0 (no eigenvalue above 0, where they smooth in theory) and low=0 (none below).",
     ),
 ]  # fmt: skip
 Strengths = Annotated[str, typer.Option(help="How far each edit goes, from 0 to 1, with commas.")]
@@ -40,6 +41,7 @@ TaskSamples = Annotated[int, typer.Option(min=2, help="Samples of the task; k-NN
 Figures = Annotated[Path | None, typer.Option(help="Write the figure into this folder, as SVG, PNG and PDF.")]
 
 
+@ungrouped
 def command(
     model: options.Model,
     data: options.DataPath,
@@ -48,16 +50,9 @@ def command(
     strengths: Strengths = "0.25,0.5,0.75,1",
     layers: LayersChosen = "all",
     tokens: Tokens = "all,no-outliers",
-    samples: options.Samples = 32,
     task_samples: TaskSamples = 200,
-    batch_size: options.BatchSize = 8,
-    weights: options.Weights = None,
-    random_init: options.RandomInit = False,
-    model_option: options.ModelOption = None,
-    column: options.Column = None,
-    max_length: options.MaxLength = 128,
-    device: options.Device = "auto",
-    dtype: options.Dtype = None,
+    reading: options.DataOptions = options.DataOptions(samples=32),
+    loading: options.ModelOptions = options.ModelOptions(),
     figures: Figures = None,
     out: options.Out = None,
     as_json: options.Json = False,
@@ -65,7 +60,6 @@ def command(
     """Edit a model at growing strength, and hold HFC/LFC after its last block against a task's score."""
     from unsmooth.analysis import Origin
     from unsmooth.figures import check_folder, save_figures
-    from unsmooth.sources import open_data
     from unsmooth.sources.files import check_writable
     from unsmooth.sweeping import open_task, sweep
     from unsmooth.sweeping.strengths import EDITS
@@ -76,9 +70,9 @@ def command(
         check_folder(figures)
     edits = [options.key_values(text.split(",")) for text in edit] if edit else list(EDITS)
     steps = numbers(strengths)
-    loaded = options.open_model(model, weights, random_init, model_option, device, dtype)
-    batches = open_data(data, loaded, batch_size=batch_size, limit=samples, column=column, max_length=max_length)
-    asked = open_task(task, loaded, samples=task_samples, batch_size=batch_size, max_length=max_length)
+    loaded = loading.load(model)
+    batches = reading.open(data, loaded)
+    asked = open_task(task, loaded, samples=task_samples, batch_size=reading.batch_size, max_length=reading.max_length)
     err = Console(stderr=True, highlight=False)
     found = sweep(
         loaded, batches, asked, edits=edits, strengths=steps, layers=layers, tokens=tokens,

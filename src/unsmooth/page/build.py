@@ -168,6 +168,7 @@ def _downloads(subjects: Sequence[Subject]) -> dict[str, str]:
             "measurement": subject.measurement.to_json(),
             "explanation": None if subject.explanation is None else subject.explanation.to_json(),
             "attribution": None if subject.attribution is None else subject.attribution.to_json(),
+            "sweep": None if subject.sweep is None else subject.sweep.to_json(),
         }
         for subject in subjects
     ]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from unsmooth.page.attributed import who_section
 from unsmooth.page.controls import fold
+from unsmooth.page.could import could_section
 from unsmooth.page.explained import (
     exponents_section,
     heads_section,
@@ -30,6 +31,7 @@ _CHARTS: dict[str, Callable[[Subjects], str]] = {
     "exponents": exponents_section,
     "heads": heads_section,
     "tokens": tokens_section,
+    "could": could_section,
 }
 
 

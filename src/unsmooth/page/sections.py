@@ -87,6 +87,15 @@ SECTIONS = (
         "tokens",
     ),
     Section(
+        "could", "What one could do", "What one could do",
+        "Edits of the trained weights, each at growing strength: what they do to HFC/LFC after the last layer, and "
+        "what they cost on a task. <em>high=0</em> moves the real parts of H’s eigenvalues that lie above zero, on the "
+        "side that smooths by Corollary 3, to zero; <em>low=0</em> those below; <em>drop_sink</em> keeps an MLP from "
+        "making one token enormous. The dashed line is the model as it is; whiskers are 95 % intervals of the "
+        "difference. Only what was measured for this model stands here.",
+        "nothing",
+    ),
+    Section(
         "playground", "Playground", "A layer to play with",
         "One attention layer with a random H, repeated 128 times, computed in this page. Drag the handle, or move the "
         "sliders: where do eigenvalues and temperature make it smooth? Then put the normalisation before or after, and "

@@ -25,7 +25,7 @@ from unsmooth.sweeping.tasks import Task
 
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 METRICS = ("hfc_lfc", "cosine_similarity", "effective_rank")
-#: Towards each side: no eigenvalue that smooths, and none that sharpens.
+#: No eigenvalue on the side that smooths in theory, and none on the side that sharpens.
 EDITS: tuple[Mapping[str, Any], ...] = ({"high": 0.0}, {"low": 0.0})
 Loss = Callable[[nn.Module], Tensor | float]
 

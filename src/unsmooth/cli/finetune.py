@@ -1,0 +1,151 @@
+"""`unsmooth finetune MODEL --data PATH`: does control help when a pretrained model is fine-tuned?"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
+from unsmooth.errors import OptionError
+
+if TYPE_CHECKING:
+    from unsmooth.training.finetuning import FineTuned
+
+Images = Annotated[str | None, typer.Option("--data", help="Labelled images with a train and a test split.")]
+SuperGlueFolder = Annotated[
+    str | None, typer.Option("--superglue", help="The folder of SuperGLUE, for a text encoder.")
+]
+Tasks = Annotated[str, typer.Option(help="With --superglue: which tasks, with commas.")]
+Fractions = Annotated[str, typer.Option(help="With --data: which shares of the training images, with commas.")]
+Arms = Annotated[
+    str,
+    typer.Option(
+        help="With commas: plain, adapter-sharpening, adapter-smoothing, penalty-sharpening, penalty-smoothing, and "
+        "published fixes (attnscale, featscale, contranorm, neutreno, gfsa, centered). Plain is always there."
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Runs of each arm; those with the same seed are pairs.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="By default 5 of images, and each task's own.")]
+Minutes = Annotated[float, typer.Option(min=0, help="A run that would not end within this time is not started.")]
+Folder = Annotated[Path, typer.Option("--out", help="A file for each run goes here; what is there is not run again.")]
+TestImages = Annotated[int | None, typer.Option(min=1, help="With --data: so many test images only.")]
+TrainBatch = Annotated[int | None, typer.Option(min=1, help="Samples per step: by default 128 images, 16 texts.")]
+Precision = Annotated[str, typer.Option(help="bf16 (on a GPU) or float32.")]
+DEFAULT = "plain,adapter-sharpening,adapter-smoothing,penalty-sharpening,penalty-smoothing,contranorm,featscale"
+
+
+@ungrouped
+def command(
+    model: options.Model,
+    out: Folder,
+    data: Images = None,
+    superglue: SuperGlueFolder = None,
+    fractions: Fractions = "0.1,1",
+    tasks: Tasks = "RTE,CB,COPA",
+    arms: Arms = DEFAULT,
+    seeds: Seeds = 5,
+    epochs: Epochs = None,
+    minutes: Minutes = 1e9,
+    test_images: TestImages = None,
+    batch_size: TrainBatch = None,
+    precision: Precision = "bf16",
+    loading: options.ModelOptions = options.ModelOptions(),
+    as_json: options.Json = False,
+) -> None:
+    """Fine-tune a model plain, with adapters, penalties and fixes, seed by seed, and say what can be claimed."""
+    from unsmooth.sources.files import check_writable
+    from unsmooth.training.finetuning import run_study
+    from unsmooth.training.finetuning.arms import chosen_arms
+    from unsmooth.training.finetuning.images import ImageJob, ImageSettings
+    from unsmooth.training.finetuning.text import TextJob
+    from unsmooth.training.tasks.images.data import load_images
+    from unsmooth.training.tasks.superglue.finetune import FineTuning
+
+    if (data is None) == (superglue is None):
+        raise OptionError("expected --data PATH of labelled images, or --superglue PATH for a text encoder, not both")
+    chosen = chosen_arms(arms.split(","))
+    check_writable(out / "x.json") if out.is_dir() else check_writable(out)
+    where = options.device_named(loading.device)
+    loaded = replace(loading, device="cpu", dtype="float32").load(model)  # every run takes a copy to the device
+    jobs: list[Any]
+    if data is not None:
+        splits = load_images(data, "train"), load_images(data, "test")
+        settings = [
+            ImageSettings(share, epochs or 5, batch_size or 128, precision=precision, test_images=test_images)
+            for share in shares(fractions)
+        ]
+        jobs = [ImageJob(loaded, data, each, where, splits) for each in settings]
+    else:
+        assert superglue is not None
+        how = FineTuning(batch_size=batch_size or 16, precision=precision, epochs=epochs)
+        jobs = [TextJob(loaded, superglue, name.strip(), how, where) for name in tasks.split(",")]
+    err = Console(stderr=True, highlight=False)
+    runs = run_study(
+        loaded.reference,
+        jobs,
+        chosen,
+        range(seeds),
+        out,
+        minutes=minutes,
+        command=options.command_line(),
+        say=err.print,
+    )
+    if as_json:
+        typer.echo(json.dumps([{"data": job.name, "claims": claims(runs, job.name)} for job in jobs], indent=1))
+        return
+    show(runs, [job.name for job in jobs], Console())
+
+
+def shares(text: str) -> list[float]:
+    """Shares of the training images.
+
+    >>> shares("0.1,1")
+    [0.1, 1.0]
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"--fractions {text!r}: expected numbers with commas, such as 0.1,1") from None
+
+
+def claims(runs: Sequence[FineTuned], data: str) -> list[str]:
+    """What can be claimed of each arm against plain."""
+    from unsmooth.training.finetuning.study import compared
+
+    return [found.claim() for found in compared(runs, data)]
+
+
+def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> None:
+    """One table for each data set, and what can be claimed."""
+    for data in names:
+        here = [run for run in runs if run.data == data]
+        table = Table(title=f"{data}: {here[0].unit if here else 'no run yet'}, in %", title_justify="left")
+        for column in ("arm", "score", "n", "HFC/LFC before → after", "seconds a run"):
+            table.add_column(column, justify="left" if column == "arm" else "right")
+        for arm in dict.fromkeys(run.arm for run in here):
+            done = [run for run in here if run.arm == arm and run.scores]
+            if not done:
+                table.add_row(arm, "failed", "0", "", "")
+                continue
+            scores = [100 * run.scores["score"] for run in done]
+            spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+            before, after = (
+                statistics.mean(run.scores.get(f"hfc_lfc_{when}", float("nan")) for run in done)
+                for when in ("before", "after")
+            )
+            took = f"{statistics.mean(run.seconds for run in done):.0f}"
+            table.add_row(
+                arm, f"{statistics.mean(scores):.2f}{spread}", str(len(done)), f"{before:.3g} → {after:.3g}", took
+            )
+        console.print(table)
+        for said in claims(runs, data):
+            console.print(said, highlight=False, soft_wrap=True)

@@ -1,0 +1,78 @@
+"""*What one could do*: sentences follow from the sweep's numbers, and a model without one gets the command to run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results import _about
+from small_models import images, vit
+
+import unsmooth
+from unsmooth.analysis import About, Subject
+from unsmooth.analysis.sweep import Sweep, SweepPoint, SweepSettings, SweptEdit, TaskFacts
+from unsmooth.errors import OptionError
+from unsmooth.page.could import command, could_section, priced
+from unsmooth.reporting import with_sweeps
+
+
+def sweep(points: list[tuple[float, float, float, float | None, float | None]], better: str = "higher") -> Sweep:
+    """Made up: strength, HFC/LFC, difference of a score that starts at 0.5, and its interval."""
+    made = [SweepPoint(0.0, 0.0, {"all": {"hfc_lfc": 2.0}}, 0.5)]
+    made += [SweepPoint(s, s / 2, {"all": {"hfc_lfc": r}}, 0.5 + d, d, low, high) for s, r, d, low, high in points]
+    settings = {"point": "blocks.1.post", "metrics": ["hfc_lfc"], "tokens": ["all"]}
+    about = About.from_json(_about({"settings": settings, "model": {"reference": "zoo:x"}}), SweepSettings)
+    task = TaskFacts("accuracy", "share", better, "share of images", 40)
+    return Sweep((SweptEdit("high=0", tuple(made)),), task, about)
+
+
+@pytest.mark.parametrize(
+    ("points", "better", "words", "not_said"),
+    [
+        ([(0.5, 2.5, -0.01, -0.03, 0.01), (1.0, 3.0, -0.2, -0.25, -0.15)], "higher",
+         ["raises HFC/LFC", "from 2 to 3", "from 0.5 to 0.3", ": worse)", "Up to strength 0.5, where HFC/LFC is 2.5"],
+         []),
+        ([(1.0, 1.0, -0.2, -0.25, -0.15)], "lower", ["lowers HFC/LFC", ": better)"], ["Up to"]),
+        ([(1.0, 3.0, 0.01, -0.02, 0.04)], "higher", ["no difference that can be claimed"], ["worse", "better"]),
+        # a strong edit that cannot be told from none says nothing of the weaker one that can
+        ([(0.5, 2.5, -0.1, -0.2, -0.01), (1.0, 3.0, -0.1, -0.3, 0.1)], "higher", ["can be claimed"], ["Up to"]),
+        ([(1.0, 3.0, 0.01, None, None)], "higher", ["without an interval"], ["claimed"]),
+        ([(1.0, 2.0, 0.01, -0.02, 0.04)], "higher", ["does not move HFC/LFC"], ["worse"]),
+    ],
+)  # fmt: skip
+def test_a_sentence_says_what_the_numbers_say(points: Any, better: str, words: list[str], not_said: list[str]) -> None:
+    made = sweep(points, better)
+    said = priced("mine", made, made.edits[0])
+    assert all(word in said for word in words), said
+    assert not any(word in said for word in not_said), said
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return Subject("mine", unsmooth.measure(vit(), images(2), points="residual"))
+
+
+def test_without_a_sweep_the_page_says_what_to_run(subject: Subject) -> None:
+    page = could_section([subject])
+    assert "Not measured for this model" in page
+    assert "unsmooth sweep MODEL --data DATA --task" in command(subject)
+    about = subject.measurement.about
+    named = replace(about, model=replace(about.model, reference="hf:my model"), data=replace(about.data, kind="images"))
+    assert "unsmooth sweep 'hf:my model' --data DATA --task knn:" in command(
+        replace(subject, measurement=replace(subject.measurement, about=named))
+    )
+
+
+def test_a_sweep_stands_on_the_page_with_figure_and_table(subject: Subject, tmp_path: Path) -> None:
+    made = sweep([(1.0, 3.0, -0.2, -0.25, -0.15)])
+    page = could_section([replace(subject, sweep=made)])
+    assert 'data-chart="prices"' in page
+    assert "-0.2" in page.replace("−", "-")
+    assert "without an edit 0.5" in page
+    with pytest.raises(OptionError, match="the sweep is of zoo:x, and the page of VisionTransformer"):
+        with_sweeps([subject], [made])
+    own = unsmooth.sweep(vit(), images(2), lambda m: 1.0, strengths=[1])  # in memory: no reference, one model
+    out = unsmooth.report(vit(), images(2), tmp_path / "x.html", sweeps=[own], metrics="paper", explain_inputs=0)
+    assert "the task gives one number" in out.read_text()
