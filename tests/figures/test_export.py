@@ -32,7 +32,7 @@ from unsmooth.figures import (
     subject_figures,
 )
 from unsmooth.figures.by_depth import depth_panel, stream
-from unsmooth.figures.by_step import arrow, steps_panel, walk
+from unsmooth.figures.by_step import arrow, measured_steps, steps_panel
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.eigenvalues import plane_panel, pooled, spectra_by_layer
 from unsmooth.figures.marks import Group, Mark, Stroke, Words
@@ -166,7 +166,7 @@ def test_bars_point_up_or_down_and_their_colour_says_smoothing_or_sharpening(
     metric: str,
     reading: str,
 ) -> None:
-    found = walk(subjects[0].measurement, metric, "all", reading)
+    found = measured_steps(subjects[0].measurement, metric, "all", reading)
     assert len(found) == 3 * {"residual": 2, "chain": 4}[reading]
     drawing = steps_panel(found, metric, 3)
     bars = {

@@ -1,4 +1,7 @@
-"""One walk over the data makes every result that a report asks for, from one forward pass per batch."""
+"""One walk over the data makes every result that a report asks for, from one forward pass per batch.
+
+The few inputs that are explained run again where they are attributed: `no-outliers` has to know its tokens before.
+"""
 
 from __future__ import annotations
 

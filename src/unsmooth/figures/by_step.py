@@ -34,7 +34,7 @@ class Step(NamedTuple):
     kind: str
 
 
-def walk(measurement: Measurement, metric: str, policy: str, reading: str = "residual") -> list[Step]:
+def measured_steps(measurement: Measurement, metric: str, policy: str, reading: str = "residual") -> list[Step]:
     """The steps of the forward pass whose two ends were measured."""
     values = {c.point: m.mean for c, m in measurement.cells.items() if c.metric == metric and c.tokens == policy}
     block = BLOCK_STEPS[reading, measurement.about.model.placement]
@@ -64,7 +64,7 @@ def steps(
     """Bars that start where the one before ended. An arrow says up or down, its colour smoothing or sharpening."""
     settings = measurement.about.settings
     metric, tokens = metric or settings.metrics[0], tokens or settings.tokens[0]
-    found = walk(measurement, metric, tokens, reading)
+    found = measured_steps(measurement, metric, tokens, reading)
     title = f"{name + ': ' if name else ''}{metric_named(metric).title}, step by step ({reading}, {tokens} tokens)"
     drawing = steps_panel(found, metric, depth_of(measurement), title=title, wide=wide, tall=tall - 22)
     drawing.height = tall

@@ -103,7 +103,7 @@ def steps_section(subjects: Subjects) -> str:
 
 
 def _waterfall(subject: Subject, metric: str, policy: str, reading: str) -> str:
-    found = by_step.walk(subject.measurement, metric, policy, reading)
+    found = by_step.measured_steps(subject.measurement, metric, policy, reading)
     if not found:
         return '<p class="absent">The points this reading needs were not measured.</p>'
     label = f"{metric_named(metric).title} through the sub-layers of {subject.name}"
