@@ -17,7 +17,7 @@ from unsmooth.control import PEERS
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.paper import Context
 from unsmooth.paper.columns import changes_table, kept_groups
-from unsmooth.training import RECIPES, Run, TrainingError, TrainingRecord, lists
+from unsmooth.training import RECIPES, Run, TrainingError, TrainingRecord, lists, train
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 
 
@@ -165,6 +165,37 @@ def test_the_record_of_a_broken_run_keeps_the_epochs_before(
     assert failure["failed"] == "it is nan"
     assert failure["epochs"] == [{"epoch": 1, "train_loss": 2.5}]
     assert failure["command"].startswith("unsmooth train cifar100-fast --variant plain")
+
+
+@pytest.mark.parametrize("variant", ["plain", "sharpening", "featscale"])
+def test_a_run_in_the_place_of_another_seeds_is_what_it_is_alone(
+    variant: str, tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path
+) -> None:
+    """Also on other images, and after one that broke off; one that goes on from a checkpoint starts afresh."""
+    recipe, kept = tiny_recipe.override(["epochs=2", "drop_path=0.3"]), dict[Any, Any]()
+    runs = [Run(recipe, variant, seed, fraction=0.5, subset=subset) for seed, subset in ((0, 0), (1, 2))]
+    options: dict[str, Any] = {"device": "cpu", "tensorboard": False}
+    alone = [train(run, tiny_data, tmp_path / f"alone-{run.name}", **options) for run in runs]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(runs[1], tiny_data, tmp_path / "cut", kept=kept, progress=stop, **options)
+    (trainer,) = kept.values()
+    for run, expected in zip(runs, alone, strict=True):
+        found = train(run, tiny_data, tmp_path / run.name, kept=kept, **options)
+        assert list(kept.values()) == [trainer]
+        assert found is not None
+        assert expected is not None
+        assert (found.weights, found.final, found.data_hash) == (expected.weights, expected.final, expected.data_hash)
+    assert len({record.weights for record in alone if record}) == 2
+    train(Run(recipe, variant), tiny_data, tmp_path / "all", kept=kept, **options)  # twice as many images
+    assert kept[recipe, variant] is not trainer
+    trainer = kept[recipe, variant]
+    (tmp_path / run.name / "record.json").unlink()
+    train(run, tiny_data, tmp_path / run.name, kept=kept, **options)  # from its checkpoint
+    assert kept[recipe, variant] is not trainer
 
 
 def test_results_of_a_list_are_what_reproduce_reads(

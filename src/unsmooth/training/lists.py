@@ -13,7 +13,7 @@ from typing import Any
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.sources.files import write_atomically
 from unsmooth.training.engine.journal import read_log
-from unsmooth.training.engine.loop import TrainingError, default_device, train
+from unsmooth.training.engine.loop import Kept, TrainingError, default_device, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
 from unsmooth.training.engine.run import Run
 from unsmooth.training.tasks import find_recipe
@@ -54,6 +54,7 @@ def train_all(
     `results` is where each model's measurement, explanation and scores go, beside its record.
     """
     started, longest, data = time.monotonic(), 0.0, KeptImages(data)
+    kept: Kept = {}  # runs that differ in their seed alone share a compiled step
     for run in runs:
         target, failed = records / f"{run.name}.json", records / f"{run.name}.failed.json"
         if target.exists() or failed.exists():
@@ -66,7 +67,7 @@ def train_all(
         say(f"{run.name}: started")
         before, folder = time.monotonic(), out / run.name
         try:
-            record = train(run, data, folder, **options)
+            record = train(run, data, folder, kept=kept, **options)
         except (TrainingError, WeightsError) as error:  # that training breaks is a result too; the other runs go on
             rows = read_log(folder)
             write_failure(failed, {"run": run.name, "command": run.command(), "failed": str(error), "epochs": rows})

@@ -104,6 +104,32 @@ def test_a_captured_epoch_sees_the_batches_of_an_eager_one(precision: str, tiny_
     assert losses[1] == pytest.approx(losses[0], rel=1e-5 if precision == "float32" else 1e-2)
 
 
+@pytest.mark.filterwarnings("ignore")  # the compiler's advice on a model this small
+@pytest.mark.parametrize("variant", ["plain", "sharpening"])
+def test_a_captured_step_serves_the_next_seed(variant: str, tiny_recipe: ImageRecipe) -> None:
+    recipe = tiny_recipe.override(["width=48", "heads=3", "drop_path=0.3"])
+    pixels = torch.randint(256, (6 * recipe.batch_size, 3, 32, 32), dtype=torch.uint8, device="cuda")
+    labels = torch.arange(len(pixels), device="cuda") % recipe.classes
+
+    def task(seed: int) -> ImageTask:
+        model = Variant.parse(variant).apply(build_model(recipe, seed), None, seed).cuda()
+        return ImageTask(recipe, model, ImageSet(pixels.roll(seed, 0), labels.roll(seed, 0)), seed=seed)
+
+    def losses(trainer: Trainer) -> list[float]:
+        found, rates, stream = trainer.task, trainer.task.rates(trainer.task.total), trainer.task.stream(0)
+        chunks = rates[: 3 * found.chunk].split(found.chunk)
+        return [float(trainer.run_chunk(next(stream), part, seed=number)) for number, part in enumerate(chunks)]
+
+    trainer = Trainer(task(0))
+    first = losses(trainer)
+    other = losses(Trainer(task(1)))  # forgets what was compiled for the first
+    assert trainer.takes_over(task(1))
+    assert losses(trainer) == pytest.approx(other, rel=1e-4)
+    assert trainer.takes_over(task(0))
+    assert losses(trainer) == pytest.approx(first, rel=1e-4)
+    assert first != pytest.approx(other, rel=1e-4)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("variant", ["plain", "sharpening"])
 def test_tiled_attention_gives_the_gradients_of_pytorchs(variant: str, fused: bool, tiny_recipe: ImageRecipe) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import time
 import warnings
@@ -17,6 +18,7 @@ from unsmooth.training.engine.budget import Pace
 from unsmooth.training.engine.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
 from unsmooth.training.engine.claim import claimed
 from unsmooth.training.engine.journal import Journal
+from unsmooth.training.engine.recipe import Recipe
 from unsmooth.training.engine.record import RECORD, TrainingRecord, circumstances
 from unsmooth.training.engine.resume import finished, resume
 from unsmooth.training.engine.run import Run
@@ -24,6 +26,8 @@ from unsmooth.training.engine.step import Speed, Trainer
 from unsmooth.training.engine.task import Task
 
 Progress = Callable[[int, int, dict[str, Any]], None]  # units done, units in all, what is known of the last
+Kept = dict[tuple[Recipe, str], Trainer]  # by recipe and variant
+SCARCE = 0.25  # of a GPU's memory
 
 
 @contextlib.contextmanager
@@ -52,10 +56,12 @@ def train(
     rank: int = 0,
     world: int = 1,
     sharded: bool = False,
+    kept: Kept | None = None,
 ) -> TrainingRecord | None:
     """Train to the end, from a checkpoint in `out` if there is one; returns the record that the first process wrote.
 
-    `sharded`: the processes share the model's weights (FSDP2) instead of having a copy each.
+    `sharded`: the processes share the model's weights (FSDP2) instead of having a copy each. `kept`: trainers of
+    earlier runs, one of which may serve this one; this run's is added.
     """
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or default_device())
@@ -66,7 +72,12 @@ def train(
         task = run.recipe.open(run, data, device, rank, world)
     if sharded and not task.shardable:
         raise OptionError(f"the model of {run.recipe.name} cannot be sharded in training: leave --use_fsdp out")
-    trainer = Trainer(task, speed, world, sharded)
+    fresh = kept is None or find_checkpoint(folder) is not None
+    trainer = None if fresh else _kept_trainer(run, task, kept or {})
+    if trainer is None:
+        trainer = Trainer(task, speed, world, sharded)
+        if kept is not None:
+            kept[run.recipe, run.variant] = trainer
     state = {**run.state(), "data_hash": task.data_hash}
     with claimed(folder) if rank == 0 else contextlib.nullcontext():  # the first process alone writes
         found = resume(state, folder, trainer)
@@ -92,7 +103,18 @@ def train(
                     keeper.save(trainer, {**state, **here, "minutes": row["minutes"], **length.state()})
             if progress is not None:
                 progress(row[task.unit], length.units, row)
-        return _finish(run, folder, trainer, log, state["data_hash"], length.total, clock.minutes())
+        return _finish(run, folder, trainer, log, state["data_hash"], length.total, clock.minutes(), kept is not None)
+
+
+def _kept_trainer(run: Run, task: Task, kept: Kept) -> Trainer | None:
+    """The trainer of an earlier run that serves this one; the oldest are let go where memory becomes scarce."""
+    found = kept.get((run.recipe, run.variant))
+    if found is not None and found.takes_over(task):
+        return found
+    while kept and torch.cuda.is_available() and (m := torch.cuda.mem_get_info())[0] < SCARCE * m[1]:
+        del kept[next(iter(kept))]
+        torch.cuda.empty_cache()
+    return None
 
 
 def default_device() -> str:
@@ -218,12 +240,16 @@ def _finite(value: float, name: str, unit: str, count: int, folder: Path) -> flo
 
 
 def _finish(
-    run: Run, folder: Path, trainer: Trainer, log: Journal | None, data_hash: str, total: int, minutes: float
-) -> TrainingRecord | None:
-    """Bake, evaluate in full precision; the first process, which has the log, saves the model and the record."""
+    run: Run, folder: Path, trainer: Trainer, log: Journal | None, data_hash: str, total: int, minutes: float,
+    kept: bool,
+) -> TrainingRecord | None:  # fmt: skip
+    """Bake, evaluate in full precision; the first process, which has the log, saves the model and the record.
+
+    A model that is `kept` for further runs stays as it is.
+    """
     task = trainer.task
     with trainer.whole_model() as model:
-        plain = run.control.bake(model)
+        plain = run.control.bake(copy.deepcopy(model) if kept else model)
         if log is None and not task.evaluates_together:
             return None
         final = task.evaluate(plain, final=True)

@@ -39,7 +39,8 @@ class ShardedModel:
         from torch.distributed.fsdp import fully_shard
 
         self.model, self.device = model, next(model.parameters()).device
-        self.copy = copy.deepcopy(model).cpu()
+        self.copy = copy.deepcopy(model.cpu())  # a GPU need not hold both
+        model.to(self.device)
         mesh = init_device_mesh(self.device.type, (torch.distributed.get_world_size(),))
         for block in {id(layer.block): layer.block for layer in view(model).layers}.values():
             fully_shard(block, mesh=mesh)

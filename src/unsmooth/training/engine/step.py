@@ -61,6 +61,7 @@ class Trainer:
         self.rates = torch.zeros(0)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._gather: torch.cuda.CUDAGraph | None = None  # a step without update
+        self._first: torch.cuda.CUDAGraph | None = None  # the chunk's first batch
         self._side: torch.cuda.Stream | None = None  # where a captured step prepares the next batch
         self._batch: Batch | None = None  # what a captured step learns from
         self.half = self.cuda and options.precision == "bf16"
@@ -109,6 +110,17 @@ class Trainer:
             for value in state.values():
                 value.zero_()
 
+    def takes_over(self, task: Task) -> bool:
+        """Whether this run of the same kind could be put in the finished one's place; then it is, and has no steps yet.
+
+        Its step is neither compiled nor captured again, which takes as long as thousands of steps.
+        """
+        if not task.replace(self.task):
+            return False
+        self.task = task
+        self.restart()
+        return True
+
     def describe(self) -> dict[str, Any]:
         """How the step is run here, for records: a CPU neither compiles, nor captures, nor rounds to bfloat16."""
         return {
@@ -141,8 +153,8 @@ class Trainer:
         self.row.zero_()
         if self.graphed and self._graph is None:
             self._capture()
-        if self._batch is not None:
-            self._fill(self._prepared(self.row))
+        if self._first is not None:
+            self._first.replay()
 
     def _forward(self, *batch: Tensor) -> Float[Tensor, ""]:
         with autocast(self.device, self.task.optimisation.precision):
@@ -225,6 +237,10 @@ class Trainer:
             self._gather = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._gather, pool=self._graph.pool()):
                 self._overlapped_step(update=False)
+        self.row.zero_()
+        self._first = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._first, pool=self._graph.pool()):
+            self._fill(self._prepared(self.row))
         with torch.no_grad():
             for tensor, value in zip(kept, before, strict=True):
                 tensor.copy_(value)

@@ -92,6 +92,13 @@ class Task(ABC):
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
         """Write the baked model as a folder that `unsmooth.load_model` reads; returns the hash of its weights."""
 
+    def replace(self, finished: Task) -> bool:
+        """Put this run's weights and data where those of a finished run of the same variant are, and use them there.
+
+        False where that is not possible; then nothing was changed.
+        """
+        return False
+
     def together(self, done: int, total: int) -> int:
         """How many steps of the chunk after `done` of `total` share one update, if the task `grows`: they divide it."""
         return 1
