@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from unsmooth.analysis import load_explanation, load_measurement
-from unsmooth.figures import Drawing, agreement, depth, norm_impact, phase
+from unsmooth.analysis import Sweep, load, load_explanation, load_measurement
+from unsmooth.figures import Drawing, agreement, depth, norm_impact, phase, prices
 from unsmooth.paper import Context, find_item
 from unsmooth.theory.scenario import log10_curves
 
@@ -38,6 +38,14 @@ def draw_records() -> None:
     save(find_item("training").run(Context()).figures["training"], "training")
 
 
+def draw_sweeps() -> None:
+    """What edits of real models cost."""
+    for path in sorted((Path(__file__).parent.parent / "zoo" / "results" / "sweeps").glob("*.json")):
+        found = load(path)
+        assert isinstance(found, Sweep)
+        save(prices(found, name=NAMES[path.stem]), f"sweep-{path.stem}")
+
+
 def draw_runs(runs: Path) -> None:
     """Every image of real models."""
     measured = {key: load_measurement(runs / f"{key}.json") for key in NAMES}
@@ -58,5 +66,6 @@ def save(figure: Drawing, name: str) -> None:
 
 if __name__ == "__main__":
     draw_records()
+    draw_sweeps()
     for folder in sys.argv[1:]:
         draw_runs(Path(folder))

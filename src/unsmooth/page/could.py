@@ -11,7 +11,6 @@ from unsmooth.analysis.sweep import HEADLINE
 from unsmooth.figures.by_strength import prices
 from unsmooth.figures.text import number_text, signed_text
 from unsmooth.page.parts import Subjects, caption, drawn, in_row, model_panel
-from unsmooth.page.words import named
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Sweep
@@ -56,10 +55,13 @@ def priced(name: str, sweep: Sweep, swept: SweptEdit) -> str:
 
     before, after = (p.smoothness[policy][HEADLINE] for p in (start, end))
     does = "raises" if after > before else "lowers" if after < before else "does not move"
-    said = f"The edit {swept.name} {does} HFC/LFC of {named(name)}"
+    said = f"The edit {swept.name} {does} HFC/LFC of {name}"
     if after == before:
         return f"{said} ({at(start)})."
     said += f" from {at(start)} to {at(end)}"
+    turn = max(swept.points, key=lambda p: (before - after) * p.smoothness[policy][HEADLINE])  # farthest the other way
+    if turn is not start:
+        said += f", after {'raising' if after < before else 'lowering'} it to {at(turn)} at strength {turn.strength:g}"
     said += f", and its {task.name} goes from {number_text(start.score)} to {number_text(end.score)}"
     if end.low is None or end.high is None:
         return f"{said}; that difference comes without an interval, for the task gives one number."
