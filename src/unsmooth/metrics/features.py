@@ -14,7 +14,8 @@ from unsmooth.metrics.dense import require_dense
 from unsmooth.metrics.spectrum import EigenProblem, eigen_problem, gram
 from unsmooth.metrics.tolerance import tolerance
 
-# ‖HFC‖² = ‖X‖² − ‖LFC‖² costs nothing more, and loses log10(‖X‖²/‖HFC‖²) of float64's 16 digits.
+# ‖HFC‖² = ‖X‖² − ‖LFC‖² costs nothing more, and loses log10(‖X‖²/‖HFC‖²) of float64's 16 digits; so does the sum over
+# XXᵀ in place of a pass over X, n²‖x̄‖², by how much less than n‖X‖² it is.
 SUBTRACTION_IS_SAFE = 1e-6
 
 
@@ -76,9 +77,15 @@ class Features:
         """‖x_i‖, 0 where masked."""
         if self.extreme:
             return safe_norms(self.x)
-        if self.tokens <= self.dim and "product" in self.__dict__ and not self.x.requires_grad:  # XXᵀ is there
+        if self._has_token_product:
             return self.product.diagonal(dim1=-2, dim2=-1).sqrt()
         return torch.linalg.vector_norm(self.x, dim=-1)
+
+    @property
+    def _has_token_product(self) -> bool:
+        """Whether XXᵀ is there, on a CPU: it saves passes over X."""
+        here = self.tokens <= self.dim and "product" in self.__dict__
+        return here and not (self.product.is_cuda or self.product.requires_grad)
 
     @cached_property
     def square(self) -> Float[Tensor, "*batch"]:
@@ -98,6 +105,10 @@ class Features:
     @cached_property
     def lfc_square(self) -> Float[Tensor, "*batch"]:
         """‖LFC[X]‖² = n‖x̄‖²; LFC has rank one, so that the spectral and the Frobenius norm agree."""
+        if self._has_token_product and not self.extreme:
+            total = self.product.sum((-2, -1))
+            if bool((total > SUBTRACTION_IS_SAFE * self.count * self.square).all()):
+                return total / self.count
         return self.count * self.mean.square().sum(-1)
 
     @cached_property
@@ -115,7 +126,7 @@ class Features:
         if self.extreme:
             return units(self.x).sum(-2).square().sum(-1)
         inverse = inverse_or_zero(self.norms)[..., None, :]
-        if self.tokens <= self.dim and "product" in self.__dict__:  # XXᵀ is there: no pass over X
+        if self._has_token_product:
             return (inverse @ self.product @ inverse.mT)[..., 0, 0]
         return (inverse @ self.x).square().sum((-2, -1))
 
