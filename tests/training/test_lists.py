@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -49,19 +50,25 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
     names = [run.name for run in lists.find_list("study")]
     assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 6 + 24 + 3 * len(PEERS) + 18
     assert names[:6] == [f"cifar100-10pct-smoothing-seed{seed}" for seed in range(3, 9)]
-    assert names[6:8] == ["cifar100-10pct-subset1-plain-seed0", "cifar100-10pct-subset1-sharpening-seed0"]
+    assert names[6:10] == [
+        *(f"cifar100-10pct-subset1-plain-seed{seed}" for seed in range(3)),
+        "cifar100-10pct-subset1-sharpening-seed0",
+    ]
     assert names[17] == "cifar100-10pct-subset2-sharpening-seed2"
     assert names[18] == "cifar100-10pct-sharpening-split-seed1"
     assert names[26] == "cifar100-10pct-sharpening-eigen-std0.01-seed0"
-    assert names[50:58] == [
+    assert names[50:74:3] == [
         *(f"cifar100-10pct-sharpening@{part}-seed0" for part in ("first-half", "second-half", "alternate", 0, 5, 11)),
         "cifar100-10pct-sharpening@first-half+smoothing@second-half-seed0",
         "cifar100-10pct-smoothing@first-half+sharpening@second-half-seed0",
     ]
-    assert names[74 : 74 + len(PEERS)] == [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]
-    assert names[-24:-22] == [f"cifar100-10pct-sharpening-{bound}-seed0" for bound in ("bounded", "bounded2")]
+    assert names[74:-24:3] == [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]
+    assert names[-24:-18:3] == [f"cifar100-10pct-sharpening-{bound}-seed0" for bound in ("bounded", "bounded2")]
     assert names[-18] == "cifar100-depth6-10pct-plain-seed0"
     assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"
+    kinds = [(run.recipe.name, run.variant) for run in lists.find_list("study")[26:]]
+    changes = sum(one != two for one, two in itertools.pairwise(kinds))
+    assert changes == len(set(kinds)) - 1  # runs that share a compiled step follow each other
 
 
 def test_the_help_names_every_list_and_every_recipe() -> None:
