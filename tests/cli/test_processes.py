@@ -19,15 +19,17 @@ transformers = pytest.importorskip("transformers")
 
 def started(folder: Path, commands: list[str], size: int) -> None:
     """The commands one after the other in each of `size` processes; the first error of one ends all."""
-    run_twice(_commands, free_port(), folder, commands, size, processes=size)
+    ports = [free_port() for _ in commands]  # one each: a process that is quick must not meet the last one's store
+    run_twice(_commands, ports, folder, commands, size, processes=size)
 
 
-def _commands(rank: int, port: str, folder: Path, commands: list[str], size: int) -> None:
-    launched = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+def _commands(rank: int, ports: list[str], folder: Path, commands: list[str], size: int) -> None:
+    launched = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {key: str(value) for key, value in launched.items()} | {"CUDA_VISIBLE_DEVICES": ""}
     torch.set_num_threads(1)
     os.chdir(folder)
-    for words in commands:
+    for words, port in zip(commands, ports, strict=True):
+        os.environ["MASTER_PORT"] = port
         app(words.split(), standalone_mode=False)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import unsmooth
-from unsmooth.errors import OptionError
+from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.sources.load import load_model
 from unsmooth.sources.parts import split_mark
 
@@ -38,20 +38,25 @@ def test_a_device_map_gives_the_same_numbers_in_the_dtype_that_is_stored(folder:
         load_model("timm:vit_tiny_patch16_224", random_init=True, device_map="auto")
 
 
-def test_weights_on_disk_are_measured_explained_and_attributed_layer_by_layer(folder: Path, tmp_path: Path) -> None:
-    model = load_model(f"hf:{folder}").model
-    measured, explained = unsmooth.measure(model, IDS), unsmooth.explain(model, IDS)
-    shares = unsmooth.attribute(model, IDS).frame()["mean"].tolist()
-    accelerate.disk_offload(model, str(tmp_path / "disk"), execution_device=torch.device("cpu"))
-    assert all(p.is_meta for p in model.parameters())
-    assert unsmooth.measure(model, IDS).cells == measured.cells
-    again = unsmooth.explain(model, IDS)
-    assert again.frame()["exponent"].tolist() == pytest.approx(explained.frame()["exponent"].tolist(), rel=1e-6)
-    assert unsmooth.attribute(model, IDS).frame()["mean"].tolist() == pytest.approx(shares, rel=1e-6)
-    assert all(p.is_meta for p in model.parameters())
+def test_weights_on_disk_are_read_layer_by_layer(folder: Path) -> None:
+    """A map of accelerate's: the first block in memory, the rest read from the disk when its turn comes."""
+    plain = load_model(f"hf:{folder}", dtype=torch.float32)
+    places = {"embed_tokens": "cpu", "layers.0": "cpu", "layers.1": "disk", "norm": "disk", "rotary_emb": "cpu"}
+    spread = load_model(f"hf:{folder}", dtype=torch.float32, device_map=places)
+    away = [name for name, p in spread.model.named_parameters() if p.is_meta]
+    assert len(away) == 10
+    assert unsmooth.measure(spread, IDS).cells == unsmooth.measure(plain, IDS).cells
+    for verb, column in ((unsmooth.explain, "exponent"), (unsmooth.attribute, "mean")):
+        found, expected = (verb(each, IDS).frame()[column].tolist() for each in (spread, plain))
+        assert found == pytest.approx(expected, rel=1e-6)
+    assert [name for name, p in spread.model.named_parameters() if p.is_meta] == away
+    with pytest.raises(CheckpointError, match=r"does not give any device for .{0,250} \[\.\.\.\]"):
+        load_model(f"hf:{folder}", device_map={"embed_tokens": "cpu", "norm": "disk"})
 
 
-def test_a_revision_is_cut_off_unless_a_folder_is_called_so(tmp_path: Path) -> None:
+def test_a_revision_is_cut_off_unless_a_folder_is_called_so(folder: Path, tmp_path: Path) -> None:
     assert split_mark("EleutherAI/pythia-70m@step1000", "@") == ("EleutherAI/pythia-70m", "step1000")
     (tmp_path / "a@b").mkdir()
     assert split_mark(str(tmp_path / "a@b"), "@") == (str(tmp_path / "a@b"), "")
+    with pytest.raises(OptionError, match="a folder has no revisions; leave @main out"):
+        load_model(f"hf:{folder}@main")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -49,6 +50,10 @@ def load_hf(
         raise MissingExtraError.needed("transformers", "text", f"loading hf:{name}") from error
     name, part = split_mark(name, "#")
     name, revision = split_mark(name, "@")
+    if revision and os.path.isdir(name):
+        raise OptionError(
+            f"hf:{name}@{revision}: a folder has no revisions; leave @{revision} out, or name a repository"
+        )
     at = {"revision": revision} if revision else {}
     with _quiet(transformers):
         config = _config(transformers, name, options, at)
@@ -168,7 +173,8 @@ def _from_pretrained(
                 name, config=own, trust_remote_code=False, output_loading_info=True, **{"dtype": "auto", **how}
             )
         except Exception as error:  # transformers lets errors of many libraries through
-            problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            said = str(error).strip().splitlines()[0] if str(error) else ""
+            problem = f"{type(error).__name__}: {shorten(said, 300)}"  # some list every weight of the model
             continue
         lacking = sorted(report["missing_keys"])
         if not lacking or (make is transformers.AutoModel and not _in_blocks(model, lacking)):
