@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--every", type=int, default=10, help="0: the default rate")
+    parser.add_argument("--depth", type=int, default=12)
     parser.add_argument("--compile", action="store_true")
     asked = parser.parse_args(arguments or [])
     device = torch.device(asked.device)
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     import timm
 
     torch.manual_seed(0)
-    options = {"img_size": 32, "patch_size": 4, "num_classes": 100}
+    options = {"img_size": 32, "patch_size": 4, "num_classes": 100, "depth": asked.depth}
     model = timm.create_model("vit_tiny_patch16_224", **options).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     images = torch.randn(asked.batch, 3, 32, 32, device=device)
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
         cost = watcher.cost
     plain += train(model, optimizer, images, labels, half)
     readings, step = watcher.history[1:], plain / (2 * half)
-    print(f"ViT-Ti, 65 tokens, batch {asked.batch}, {2 * half} steps of {1e3 * step:.1f} ms")
+    print(f"ViT-Ti, {asked.depth} layers, 65 tokens, batch {asked.batch}, {2 * half} steps of {1e3 * step:.1f} ms")
     print(
         f"  read after steps {[r.step for r in readings]}: cost {100 * cost:.2f} %; "
         f"against plain {watched / plain:.3f}×"
