@@ -190,7 +190,15 @@ def test_a_text_finds_itself_and_partners_count_once(tmp_path: Path) -> None:
     loaded = text_model(causal=False)
     task = retrieval_task(loaded, path, ("p", "p"), batch_size=2)
     with torch.no_grad():
-        assert task.values(loaded.model).tolist() == [1.0, 1.0, 1.0]  # type: ignore[union-attr]
+        found = task.values(loaded.model)
+        vectors = [
+            torch.nn.functional.normalize(loaded.model(torch.tensor([ids])).last_hidden_state[0].mean(0), dim=0)
+            for ids in loaded.tokenizer(["the cat", "a dog ran", "on the mat"])["input_ids"]
+        ]
+    cosines = torch.stack(vectors) @ torch.stack(vectors).mT
+    expected = -(20 * cosines).log_softmax(1).diagonal()
+    torch.testing.assert_close(found, expected.double(), rtol=1e-4, atol=1e-5)
+    assert float(torch.as_tensor(found).max()) < math.log(3)  # which guessing would have
     with pytest.raises(DataError, match="line 1: expected the fields 'q' and 'z'"):
         retrieval_task(loaded, path, ("q", "z"))
     for wrong in ("knn", "lunch:x", f"retrieval:{path}"):

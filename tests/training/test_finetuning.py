@@ -33,7 +33,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> ImageJob:
     model = vit()
     model.reset_classifier(0)  # type: ignore[operator]
     loaded = LoadedModel(model.eval(), "tiny", "images", image_input=ImageInput(16))
-    settings = ImageSettings(epochs=4, batch_size=6, lr=1e-3, precision="float32")
+    settings = ImageSettings(epochs=4, batch_size=6, lr=1e-3, head_lr=0.05, precision="float32")
     return ImageJob(loaded, data, settings, CPU)
 
 
@@ -63,7 +63,7 @@ def test_penalty_and_adapter_push_to_their_side() -> None:
     model = vit()
     Arm("adapter-smoothing", rank=2, bound=0.5).apply(model, seed=0)
     x = torch.randn(4, 3, 16, 16)
-    fit(model, model, Arm(), lambda step: model(x).square().mean(), 3, lr=1e-3, weight_decay=0.0)
+    fit(model, model, Arm(), lambda step: model(x).square().mean(), 3, lr=1e-3, head_lr=1e-3, weight_decay=0.0)
     values = adapter_of(model).eigenvalues().detach()
     assert bool((values >= 0).all() and (values > 0).any() and (values <= 0.5).all())
     plain = vit()

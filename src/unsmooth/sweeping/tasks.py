@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from unsmooth.sources.batches import collate
 from unsmooth.sources.images import to_tensor
 from unsmooth.sources.text import token_records
 
+SCALE = 20.0  # of cosines in the loss of sentence encoders
 KINDS = {
     "knn": "knn:PATH of a labelled image set",
     "perplexity": "perplexity:PATH of texts",
@@ -108,7 +110,11 @@ def retrieval_task(
     loaded: LoadedModel, path: str | Path, fields: tuple[str, str], *, samples: int = 200, batch_size: int = 16,
     max_length: int = 128,
 ) -> Task:  # fmt: skip
-    """How often a text finds its partner: the first field of a record among the second fields of all."""
+    """How surely a text finds its partner: the first field of a record among the second fields of all.
+
+    The score is the loss that sentence encoders are trained with (multiple negatives ranking, cosines times 20); how
+    often the partner comes first would be 1 for a good model long before it gets worse.
+    """
     known = {partner: text for text, partner in _records(Path(path), fields)}  # a partner of several texts once
     pairs = [(text, partner) for partner, text in itertools.islice(known.items(), samples)]
     if len(pairs) < 2:
@@ -121,13 +127,14 @@ def retrieval_task(
 
     def values(model: nn.Module) -> Float[Tensor, " query"]:
         asked, known = (encoded(model, texts) for texts in sides)
-        return ((asked @ known.mT).argmax(1) == torch.arange(len(asked))).double()
+        return cross_entropy(SCALE * (asked @ known.mT).double(), torch.arange(len(asked)), reduction="none")
 
     said = (
-        f"share of {len(pairs)} texts ({fields[0]}) of {Path(path).name} whose own partner ({fields[1]}) is nearest "
-        f"of all {len(pairs)} (cosine of the mean token of the model's output, at most {max_length} tokens)"
+        f"−ln of the share (softmax of {SCALE:g} times the cosine) that the own partner ({fields[1]}) of a text "
+        f"({fields[0]}) has among those of all {len(pairs)} of {Path(path).name}; vectors are mean tokens of the "
+        f"model's output, of at most {max_length} tokens; guessing has {math.log(len(pairs)):.2f}"
     )
-    return Task("recall@1", "share", "higher", said, values)
+    return Task("retrieval loss", "nats", "lower", said, values)
 
 
 def _pooled(model: nn.Module, batch: Any) -> Float[Tensor, "sample dim"]:

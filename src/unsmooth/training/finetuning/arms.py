@@ -22,7 +22,7 @@ from unsmooth.training.engine.schedule import warmup_cosine
 
 PLAIN = "plain"
 EVERY = 25  # steps between two looks at the eigenvalues, whose gradient then counts so many times
-FASTER = 20.0  # how many times the learning rate new parameters have, an adapter's and a head's
+ADAPTER_LR = 1e-3
 
 
 def arm_names() -> list[str]:
@@ -66,10 +66,10 @@ class Arm:
 
 def fit(
     model: nn.Module, encoder: nn.Module, arm: Arm, loss: Callable[[int], Tensor], steps: int, *, lr: float,
-    weight_decay: float, clip: float = 1.0,
+    head_lr: float, weight_decay: float, clip: float = 1.0,
 ) -> float:  # fmt: skip
     """AdamW with warm-up and half a cosine; `loss(step)` is the task's. Returns the mean loss of the last tenth."""
-    optimiser = torch.optim.AdamW(_groups(model, encoder, lr, weight_decay))
+    optimiser = torch.optim.AdamW(_groups(model, encoder, lr, head_lr, weight_decay))
     tenth = max(1, steps // 10)
     rates = [*warmup_cosine(1.0, steps, tenth).tolist(), 0.0]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rates.__getitem__)
@@ -89,18 +89,18 @@ def fit(
     return float(torch.stack(tail).mean())
 
 
-def _groups(model: nn.Module, encoder: nn.Module, lr: float, weight_decay: float) -> list[dict[str, object]]:
-    """Pretrained matrices decay; new parameters learn faster; vectors, and what controls eigenvalues, do not decay."""
+def _groups(
+    model: nn.Module, encoder: nn.Module, lr: float, head_lr: float, weight_decay: float
+) -> list[dict[str, object]]:
+    """Matrices decay; vectors, and what controls eigenvalues, do not. Head and adapter have rates of their own."""
     control = {id(p) for m in model.modules() if isinstance(m, ComputedOnce) for p in m.parameters()}
     pretrained = {id(p) for p in encoder.parameters()} - control
-    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for p in model.parameters():
-        decays = p.ndim > 1 and id(p) not in control
-        groups.setdefault((id(p) in pretrained, decays), []).append(p)
-    return [
-        {"params": found, "lr": lr if old else FASTER * lr, "weight_decay": weight_decay if decays else 0.0}
-        for (old, decays), found in groups.items()
-    ]
+        rate = ADAPTER_LR if id(p) in control else lr if id(p) in pretrained else head_lr
+        decay = weight_decay if p.ndim > 1 and id(p) not in control else 0.0
+        groups.setdefault((rate, decay), []).append(p)
+    return [{"params": found, "lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]
 
 
 def chosen_arms(names: Iterable[str]) -> list[Arm]:

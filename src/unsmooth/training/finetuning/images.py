@@ -31,7 +31,8 @@ class ImageSettings:
     fraction: float = 1.0
     epochs: int = 5
     batch_size: int = 128
-    lr: float = 5e-5
+    lr: float = 2e-5
+    head_lr: float = 1e-3
     weight_decay: float = 0.05
     precision: str = "bf16"
     test_images: int | None = None
@@ -43,6 +44,9 @@ class Classifier(nn.Module):
     def __init__(self, encoder: nn.Module, width: int, classes: int) -> None:
         super().__init__()
         self.encoder, self.head = encoder, nn.Linear(width, classes)
+        # at 0: the first gradients that reach pretrained weights are not those of a random head
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image label"]:
         """Logits."""
@@ -93,7 +97,7 @@ class ImageJob:
 
         fitted = fit(
             model, encoder, arm, loss, per_epoch * self.settings.epochs, lr=self.settings.lr,
-            weight_decay=self.settings.weight_decay,
+            head_lr=self.settings.head_lr, weight_decay=self.settings.weight_decay,
         )  # fmt: skip
         scores = self._score(model)
         after = effect(encoder, look, None)

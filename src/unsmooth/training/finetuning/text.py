@@ -56,8 +56,10 @@ class TextJob:
             return F.cross_entropy(logits.float(), labels)
 
         steps = per_epoch * (self.how.epochs or self.task.epochs)
-        fitted = fit(model, encoder, arm, loss, steps, lr=self.how.lr, weight_decay=self.how.weight_decay,
-                     clip=self.how.clip_norm)  # fmt: skip
+        fitted = fit(
+            model, encoder, arm, loss, steps, lr=self.how.lr, head_lr=self.how.lr, weight_decay=self.how.weight_decay,
+            clip=self.how.clip_norm,
+        )  # fmt: skip
         scores = self._score(model)
         after = effect(encoder, look, None)
         smooth = {f"{k}_before": v for k, v in before.items()} | {f"{k}_after": v for k, v in after.items()}
