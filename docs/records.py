@@ -2,8 +2,9 @@
 
     python docs/records.py
 
-Findings, the tables and sentences between markers in reproduce.md and imagenet.md, the README's table of accuracies and
-the recipe's docstring. What they say comes from the functions behind `unsmooth reproduce`; a test compares.
+Findings, the tables and sentences between markers in reproduce.md, imagenet.md and disagree.md, the README's table of
+accuracies and the recipe's docstring. What they say comes from the functions behind `unsmooth reproduce`; a test
+compares.
 """
 
 from __future__ import annotations
@@ -119,6 +120,17 @@ def image_runs() -> str:
     return "\n".join(markdown(Table("What they reach", columns, rows)))
 
 
+def explains() -> str:
+    """What explains a step: rank correlations, right signs, and what they amount to."""
+    found = find_item("explains").run(Context())
+    lines: list[str] = []
+    for table in found.tables:
+        lines += [f"{table.title}:", "", *markdown(table), ""]
+    counted = len(found.tables[0].rows)
+    words = [note for note in found.notes if "its interval above 0" in note]
+    return "\n".join([*lines, f"Of these {counted} rows:", "", *(findings._typeset(f"- {note}.") for note in words)])
+
+
 def markdown(table: Table) -> list[str]:
     """A table, with minus signs."""
     rows = [list(table.columns), ["---"] * len(table.columns), *table.cells()]
@@ -174,6 +186,9 @@ def pages() -> dict[Path, str]:
         Path("docs/reproduce.md"): reproduce,
         Path("docs/imagenet.md"): between(
             (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8"), "runs", image_runs()
+        ),
+        Path("docs/disagree.md"): between(
+            (ROOT / "docs" / "disagree.md").read_text(encoding="utf-8"), "explains", explains()
         ),
         Path("docs/findings.md"): findings.written(findings.PAGE.read_text(encoding="utf-8"), found),
         Path("README.md"): readme((ROOT / "README.md").read_text(encoding="utf-8")),

@@ -35,6 +35,17 @@ def test_spearman_equals_scipy(seed: int, count: int) -> None:
         assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 12))
+def test_rows_that_count_several_times_rank_as_if_they_were_repeated(seed: int, count: int) -> None:
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(0, 4, (3, count)).astype(float)
+    x = generator.integers(0, 5, count).astype(float)
+    for drawn, ranks in zip(counts, average_ranks(x, counts), strict=True):
+        rows = np.repeat(np.arange(count), drawn.astype(int))
+        assert np.repeat(ranks, drawn.astype(int)).tolist() == ranks_with_ties(x[rows].tolist())
+
+
 def test_spearman_is_undefined_for_a_constant_or_a_single_point() -> None:
     assert math.isnan(spearman(np.ones(4), np.arange(4.0)))
     assert math.isnan(spearman(np.ones(1), np.ones(1)))
@@ -57,7 +68,7 @@ def test_confusion_counts_and_bar() -> None:
 def test_bootstrap_draws_whole_groups() -> None:
     groups = ["a"] * 50 + ["b"] * 50
     values = np.array([0.0] * 50 + [1.0] * 50)
-    low, high = bootstrap_interval(lambda rows: float(values[rows].mean()), groups, draws=200)
+    low, high = bootstrap_interval(lambda counts: counts @ values / counts.sum(1), groups, draws=200)
     assert (low, high) == (0.0, 1.0)  # rows drawn one by one would give about 0.4 to 0.6
 
 
@@ -82,17 +93,17 @@ def test_an_interval_over_layers_and_inputs_is_as_wide_as_the_layers_make_it() -
 def test_a_factor_with_one_level_does_not_vary() -> None:
     values = np.array([0.0, 1.0, 2.0])
     one, both = (
-        bootstrap_interval(lambda rows: float(values[rows].mean()), *factors, draws=99)
+        bootstrap_interval(lambda counts: counts @ values / counts.sum(1), *factors, draws=99)
         for factors in ((["a", "b", "c"],), (["a", "b", "c"], [0, 0, 0]))
     )
     assert both[0] < 0.7 < 1.3 < both[1]
     assert both == pytest.approx(one, abs=0.5)
-    assert all(math.isnan(v) for v in bootstrap_interval(lambda rows: 0.0, ["a"], draws=5))
+    assert all(math.isnan(v) for v in bootstrap_interval(lambda counts: counts[:, 0], ["a"], draws=5))
 
 
 def test_bootstrap_is_reproducible() -> None:
     values = np.random.default_rng(1).normal(size=20)
-    runs = [bootstrap_interval(lambda rows: float(values[rows].mean()), range(20), draws=99) for _ in range(2)]
+    runs = [bootstrap_interval(lambda counts: counts @ values / counts.sum(1), range(20), draws=99) for _ in range(2)]
     assert runs[0] == runs[1]
 
 

@@ -71,19 +71,22 @@ def test_taking_out_everything_that_attention_adds_leaves_the_stream() -> None:
     assert torch.allclose(total, whole, atol=1e-10)
 
 
-def test_the_last_mlp_taken_out_at_one_token_changes_that_token_only() -> None:
+def test_the_last_mlp_taken_out_at_some_tokens_changes_these_only() -> None:
     model, batch = vit().double().eval(), images(1)[0].double()
     attributor, seen = Attributor(model), []
-    for positions in ([], [3]):
+    nowhere = torch.zeros(2, 17, dtype=torch.bool)
+    one = nowhere.clone()
+    one[0, 3] = True
+    for only in (nowhere, 3, one, one[:1]):
         with (
             torch.no_grad(),
-            removed(attributor, Part(2, "mlp"), batch, positions=positions),
+            removed(attributor, Part(2, "mlp"), batch, only=only),
             hook_points(attributor.view, ["blocks.2.post"], lambda _, x: seen.append(x.clone())),
         ):
             call(model, batch)
-    moved = (seen[0] - seen[1]).abs().amax((0, 2))
-    assert moved[3] > 1e-6
-    assert float(moved.sum() - moved[3]) < 1e-12
+    moved = [(x - seen[0]).abs().amax(-1) for x in seen[1:]]
+    assert (moved[0] > 1e-9).nonzero().tolist() == [[0, 3], [1, 3]]
+    assert (moved[1] > 1e-9).nonzero().tolist() == (moved[2] > 1e-9).nonzero().tolist() == [[0, 3]]
 
 
 def test_direct_and_total_stand_side_by_side() -> None:

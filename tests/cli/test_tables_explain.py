@@ -72,7 +72,8 @@ def test_types_are_counted_over_heads_and_inputs(explained: Explanation, kind: s
 
 def test_predictors_are_shown_beside_what_they_predict(explained: Explanation) -> None:
     frame = explained.predictions(full=True).set_index("predictor")
-    heading, *shown = rows(tables_explain.predictions(explained, "measured_hfc"))
+    chosen = explained.predictions(full=True).query("measured == 'measured_hfc'")
+    heading, *shown = rows(tables_explain.predictions(chosen, "a title"))
     names = {tables_explain._NAMES[name]: name for name in frame[frame["measured"] == "measured_hfc"].index}
     assert [row[0] for row in shown] == list(names)
     assert heading[5:8] == ["right", "majority", "Spearman"]

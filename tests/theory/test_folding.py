@@ -9,7 +9,7 @@ from unsmooth.analysis.folding import cast_weights, fold_weights
 from unsmooth.errors import WeightsError
 from unsmooth.models import HeadWeights, Norm
 from unsmooth.theory.folding import frozen_step, output_statistics, statistics, step_size
-from unsmooth.theory.normality import departure_from_normality, head_conditions, layer_condition
+from unsmooth.theory.normality import condition_number, departure_from_normality, eigenbasis, head_conditions
 
 DIM, HEADS, KEY, TOKENS = 6, 2, 3, 5
 
@@ -132,11 +132,11 @@ def test_a_turn_of_all_features_keeps_the_condition_of_an_h_with_many_zeros() ->
     torch.manual_seed(0)
     h = torch.randn(40, 6, dtype=torch.float64) @ torch.randn(6, 40, dtype=torch.float64)
     q = torch.linalg.qr(torch.randn(40, 40, dtype=torch.float64)).Q
-    found = [layer_condition(each, *torch.linalg.eig(each)) for each in (h, q @ h @ q.mT)]
+    found = [condition_number(eigenbasis(each, *torch.linalg.eig(each))[1]) for each in (h, q @ h @ q.mT)]
     assert found[0] == pytest.approx(found[1], rel=1e-9)
     values, vectors = torch.linalg.eig(h[:6, :6])
     sigma = torch.linalg.svdvals(vectors)
-    assert layer_condition(h[:6, :6], values, vectors) == pytest.approx(float(sigma[0] / sigma[-1]))
+    assert condition_number(eigenbasis(h[:6, :6], values, vectors)[1]) == pytest.approx(float(sigma[0] / sigma[-1]))
 
 
 def test_a_normal_h_has_no_departure() -> None:

@@ -5,62 +5,88 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.metrics.student import student_95
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating]
+AT_ONCE = 1 << 20  # counts of draws × rows that are held together
 
 
-def average_ranks(values: Array) -> Array:
-    """Ranks from 1, ties sharing their mean.
+def average_ranks(values: Array, counts: Array | None = None) -> Array:
+    """Ranks from 1, ties sharing their mean; with `counts` (draw, row), where each row stands so many times.
 
     >>> average_ranks(np.array([3.0, 1.0, 3.0])).tolist()
     [2.5, 1.0, 2.5]
+    >>> average_ranks(np.array([3.0, 1.0]), np.array([[1.0, 2.0]])).tolist()
+    [[3.0, 1.5]]
     """
-    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[where], dtype=np.float64)
+    _, first, where = np.unique(np.sort(values), return_index=True, return_inverse=True)
+    order = np.argsort(values, kind="stable")
+    times = np.ones((1, len(values))) if counts is None else counts.astype(np.float64)
+    tied = np.add.reduceat(times[:, order], first, axis=1) if len(values) else times
+    ranks = np.empty_like(times, dtype=np.float64)
+    ranks[:, order] = (np.cumsum(tied, 1) - (tied - 1) / 2)[:, where]
+    return ranks[0] if counts is None else ranks
 
 
 def spearman(x: Array, y: Array) -> float:
     """Spearman's rank correlation; nan for fewer than two points or a constant side."""
+    return float(_spearmans(x, y, np.ones((1, len(x))))[0])
+
+
+def _spearmans(x: Array, y: Array, counts: Array) -> Array:
+    """One rank correlation a draw: sorted once, whatever the number of draws."""
     if len(x) < 2:
-        return math.nan
-    a, b = average_ranks(x), average_ranks(y)
-    a, b = a - a.mean(), b - b.mean()
-    scale = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / scale if scale > 0 else math.nan
+        return np.full(len(counts), math.nan)
+    weights = counts / counts.sum(1, keepdims=True, dtype=np.float64)
+    a, b = (average_ranks(side, counts) for side in (x, y))
+    a, b = (side - (weights * side).sum(1, keepdims=True) for side in (a, b))
+    scale = np.sqrt((weights * a * a).sum(1) * (weights * b * b).sum(1))
+    constant = scale <= 1e-12 * len(x) ** 2  # of ranks, which rounding does not make equal
+    return np.where(constant, math.nan, (weights * a * b).sum(1) / np.where(constant, 1.0, scale))
+
+
+@lru_cache(maxsize=4)  # every prediction of a model is asked about the same layers and inputs
+def _draws(coded: tuple[tuple[int, ...], ...], draws: int, seed: int) -> list[Array]:
+    """How often each row counts in each draw, (draw, row), some draws at a time."""
+    generator = np.random.default_rng(seed)
+    rows = len(coded[0])
+    found = []
+    levels = [(1 + max(codes), np.array(codes)) for codes in coded]
+    at_once = max(1, AT_ONCE // rows)
+    for start in range(0, draws, at_once):
+        counts = np.ones((min(at_once, draws - start), rows), dtype=np.float32)
+        for row in counts:
+            for count, codes in levels:
+                row *= np.bincount(generator.integers(count, size=count), minlength=count)[codes]
+        found.append(counts)
+    return found
 
 
 def bootstrap_interval(
-    statistic: Callable[[NDArray[np.int64]], float],
+    statistic: Callable[[Array], Array],
     *factors: Sequence[Hashable],
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The 95 % percentile interval of `statistic(rows)` when the levels of every factor are drawn with replacement.
+    """The 95 % percentile interval of a statistic when the levels of every factor are drawn with replacement.
 
     Rows of one layer are not independent, and neither are rows of one input: with both as factors, layers and inputs
-    are drawn at once and a row counts as often as both of its own were drawn (Owen's pigeonhole bootstrap). A factor
-    with one level does not vary; where none does, (nan, nan).
+    are drawn at once and a row counts as often as both of its own were drawn (Owen's pigeonhole bootstrap). The
+    statistic gets these counts, (draw, row), and gives one number a draw. A factor with one level does not vary; where
+    none does, (nan, nan).
     """
-    coded = [np.unique([str(level) for level in factor], return_inverse=True) for factor in factors]
-    levels = [len(names) for names, _ in coded]
-    if not any(count > 1 for count in levels):
+    coded = [np.unique([str(level) for level in factor], return_inverse=True)[1] for factor in factors]
+    if not any(codes.any() for codes in coded):
         return math.nan, math.nan
-    generator = np.random.default_rng(seed)
-    values = []
-    for _ in range(draws):
-        counts = np.ones(len(coded[0][1]), dtype=np.int64)
-        for count, (_, row_levels) in zip(levels, coded, strict=True):
-            drawn = np.bincount(generator.integers(count, size=count), minlength=count)
-            counts *= drawn[row_levels]
-        rows = np.repeat(np.arange(len(counts)), counts)
-        values.append(statistic(rows) if len(rows) else math.nan)
-    finite = np.array([v for v in values if not math.isnan(v)])
+    drawn = _draws(tuple(tuple(codes.tolist()) for codes in coded), draws, seed)
+    values = [statistic(counts[counts.any(1)]) for counts in drawn]
+    finite = np.concatenate(values)
+    finite = finite[~np.isnan(finite)]
     if not len(finite):
         return math.nan, math.nan
     low, high = np.quantile(finite, [0.025, 0.975])
@@ -119,11 +145,12 @@ def agreement(predicted: Array, measured: Array, *factors: Sequence[Hashable], d
     """The confusion table, the rank correlation, and intervals when all factors (layers, inputs) are drawn anew."""
     up, rose = predicted > 0, measured > 0
 
-    def lead(rows: NDArray[np.int64]) -> float:
-        share = float(rose[rows].mean())
-        return float((up[rows] == rose[rows]).mean()) - max(share, 1 - share)
+    def lead(counts: Array) -> Array:
+        size = counts.sum(1, dtype=np.float64)
+        share = counts @ rose.astype(np.float64) / size
+        return np.asarray(counts @ (up == rose).astype(np.float64) / size - np.maximum(share, 1 - share))
 
-    low, high = bootstrap_interval(lambda rows: spearman(predicted[rows], measured[rows]), *factors, draws=draws)
+    low, high = bootstrap_interval(lambda counts: _spearmans(predicted, measured, counts), *factors, draws=draws)
     centred = predicted - predicted.mean() if len(predicted) else predicted
     size = float(centred @ centred)
     return Agreement(

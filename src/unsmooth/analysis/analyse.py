@@ -155,7 +155,7 @@ class _Attributed:
         self._most = most
         self._attributor: Attributor | None = None
         with suppress(WeightsError):  # which is said of the explanation
-            self._attributor = Attributor(model, most=most, **settings) if most else None
+            self._attributor = Attributor(model, most=most, carriers=True, **settings) if most else None
 
     def update(self, batch: Any, checked: bool) -> None:
         """The inputs of a batch that are still wanted; `checked` if the explanation found that the weights fit."""

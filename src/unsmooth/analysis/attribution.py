@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.analysis.about import About
+from unsmooth.analysis.carriers import Carriers
 from unsmooth.analysis.shares import KINDS, NAMES, Shares
 from unsmooth.analysis.token_view import pack, unpack
 from unsmooth.errors import CheckpointError, OptionError
@@ -55,6 +56,7 @@ class Attribution:
     partial: bool = False
     notes: list[str] = field(default_factory=list)
     totals: list[dict[str, Any]] = field(default_factory=list)  # direct and total effects of the strongest parts
+    carriers: Carriers | None = None  # the tokens that carry it, where that was asked for
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -149,6 +151,7 @@ class Attribution:
             },
             "tokens": self.tokens,
             "totals": self.totals,
+            **({} if self.carriers is None else {"carriers": self.carriers.to_json()}),
         }
 
     @classmethod
@@ -162,7 +165,8 @@ class Attribution:
             raise CheckpointError(f"shares are of the policies {sorted(shares)}, expected {sorted(named)}")
         tokens = {str(policy): [dict(row) for row in rows] for policy, rows in found["tokens"].items()}
         notes, totals = [str(note) for note in found["notes"]], [dict(row) for row in found["totals"]]
-        return cls(shares, positions, tokens, about, bool(found["partial"]), notes, totals)
+        carriers = Carriers.from_json(found["carriers"]) if found.get("carriers") else None
+        return cls(shares, positions, tokens, about, bool(found["partial"]), notes, totals, carriers)
 
     def __repr__(self) -> str:
         about, shares = self.about, self.under()

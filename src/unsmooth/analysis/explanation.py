@@ -44,6 +44,10 @@ DEFINITIONS = {
     "without_constant": "frozen_ratio if norm bias, b_v and b_proj were 0",
     "mean_step_hfc": "frozen_hfc with the statistics D replaced by their mean s",
     "mean_field": "frozen_ratio with each A_h replaced by α_h P + 1π_hᵀ: HFC times one number per head (section 7)",
+    "mean_path": "frozen_ratio with each A_h replaced by 11ᵀ/n: what all tokens get alike, and no head on deviations",
+    "direction_gain": "Δ log HFC/LFC by eigen-directions of ΣH_h, each with its energy in HFC and LFC as weight: the "
+    "mean token times 1 + sλ, deviations times 1 + sαλ, α the mean of α_h; exact for a normal H and equal heads only",
+    "other_inputs": "mean of measured_ratio in the same layer over the other half of the inputs: the one forecast here",
     "kind": "which pairs dominate for one head with folded H, step s, and the zero eigenvalues of a head with k < d",
     "paper_kind": "the poster's count: bare H = (W_V W_proj)ᵀ, step 1, only the k listed eigenvalues of a head",
     "endpoint": "where the dominating λ_A lies: the Perron root, the smallest real one, or neither",

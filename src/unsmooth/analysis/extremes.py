@@ -6,6 +6,7 @@ this says which they are, so that a sentence can name them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,8 +17,10 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
+from unsmooth.analysis.changes import BLOCK_STEPS
 from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
 from unsmooth.metrics.moments import Moments, MomentsTable, rendezvous
+from unsmooth.models import split_point
 
 STREAM = ("embed", "pre", "attn_sum", "mid", "mlp_sum", "post")
 
@@ -98,6 +101,51 @@ def farthest(
     position = (among.cumsum(-1) - 1).expand(norms.shape).gather(-1, place)[..., 0]
     outside = (outlying(ratios) & among).sum(-1)
     return ratios.gather(-1, place)[..., 0], position.to(ratios), outside.to(ratios)
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """The token of extreme norm that most samples share.
+
+    `layer` and `maker` (a kind of layer) are what changed its norm most, against the median norm, on the way to the
+    point asked for; layer None for what is there before the first layer. `ratio` is that quotient after it (geometric
+    mean over samples), and `position` where the token stands in at least two thirds of the samples, else None.
+    """
+
+    ratio: float
+    point: str  # where that is
+    position: int | None
+    everywhere: bool  # in all samples
+    layer: int | None
+    maker: str
+
+
+def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | None = None) -> Outliers | None:
+    """Which token is extreme at a point of the stream, and what made it; by default where it is most extreme.
+
+    None where there is no outlier.
+    """
+    places, stream = list(extremes), list(extremes.values())
+    sizes = [extreme.log_ratio.mean for extreme in stream]
+    peak = places.index(at) if at in places else max(range(len(stream)), key=lambda k: abs(sizes[k]), default=-1)
+    if peak < 0 or not stream[peak].outliers.max > 0 or not sizes[peak]:
+        return None
+    heading = math.copysign(1.0, sizes[peak])
+    jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
+    made = max(range(len(jumps)), key=jumps.__getitem__)
+    layer, name = split_point(places[made])
+    positions = stream[peak].positions
+    position, count = positions.most_common(1)[0]
+    inside = layer is not None and name != "pre"
+    maker = next((kind for _, end, kind in BLOCK_STEPS["residual", placement] if end == name), "")
+    return Outliers(
+        math.exp(sizes[made]),
+        places[made],
+        position if 3 * count >= 2 * positions.total() else None,
+        count == positions.total(),
+        layer if inside else None,
+        maker if inside else "",
+    )
 
 
 def all_gather(mine: Mapping[str, Extreme]) -> dict[str, Extreme]:

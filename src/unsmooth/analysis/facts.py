@@ -15,9 +15,16 @@ from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.models import HeadWeights, LayerView
 from unsmooth.theory.constant import FixedPoint, resting
+from unsmooth.theory.directions import Directions
 from unsmooth.theory.folding import Folded, fold, linear_part
 from unsmooth.theory.lemma2 import corollary3
-from unsmooth.theory.normality import departure_from_normality, head_conditions, layer_condition, layer_departure
+from unsmooth.theory.normality import (
+    condition_number,
+    departure_from_normality,
+    eigenbasis,
+    head_conditions,
+    layer_departure,
+)
 from unsmooth.theory.projection import SpectralProjector, spectral_projector
 from unsmooth.theory.spectrum import HSpectrum, head_eigenvalues, layer_spectrum
 
@@ -34,6 +41,7 @@ class LayerFacts:
     raw: HSpectrum
     effective: HSpectrum
     mean: MeanToken | None  # None where not all eigenvalues of the sum were found
+    directions: Directions | None  # of the sum, before a norm that follows it
     rows: list[dict[str, Any]] = field(repr=False)
 
 
@@ -76,12 +84,15 @@ def layer_facts(layer: LayerView, folded: bool = True, whole: bool = True) -> La
     known = same.eigenvalues if heads * key >= dim else layer_spectrum(*bare)  # of fewer, the rest are exact zeros
     raw = HSpectrum(head_eigenvalues(*bare), known, dim)
     effective = HSpectrum(head_eigenvalues(*acting.pair), found.eigenvalues, dim)
-    rows = _rows(layer.index, False, raw, bare, plain, layer_condition(plain.mT, *same))
+    basis = eigenbasis(total.mT, *found)
+    rows = [] if folded else _rows(layer.index, False, raw, bare, plain, condition_number(basis[1]))
     if folded:
-        rows += _rows(layer.index, True, effective, acting.pair, total, layer_condition(total.mT, *found))
+        rows += _rows(layer.index, False, raw, bare, plain, condition_number(eigenbasis(plain.mT, *same)[1]))
+        rows += _rows(layer.index, True, effective, acting.pair, total, condition_number(basis[1]))
     packed = fold_weights(wide)
     used = packed if folded else fold(wide.w_v, wide.w_proj)
-    return LayerFacts(layer.index, packed, used, raw, effective, _mean_token(total, acting, *found), rows)
+    mean, directions = _mean_token(total, acting, *found), Directions.of(*basis)
+    return LayerFacts(layer.index, packed, used, raw, effective, mean, directions, rows)
 
 
 def _heads_only(index: int, folded: bool, wide: HeadWeights, exact: HeadWeights, acting: Folded) -> LayerFacts:
@@ -90,7 +101,7 @@ def _heads_only(index: int, folded: bool, wide: HeadWeights, exact: HeadWeights,
     rows = [row for done, pair in pairs.items() for row in _rows(index, done, spectra[done], pair, None, math.nan)]
     packed = fold_weights(wide)
     used = packed if folded else fold(wide.w_v, wide.w_proj)
-    return LayerFacts(index, packed, used, spectra[False], spectra[folded], None, rows)
+    return LayerFacts(index, packed, used, spectra[False], spectra[folded], None, None, rows)
 
 
 def check_finite(layer: str, w: HeadWeights) -> None:

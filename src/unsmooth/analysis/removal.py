@@ -6,7 +6,7 @@ without the part may differ by another amount, or in the other direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,7 +64,7 @@ def total_effects(
             if place is not None and padded:
                 continue  # positions count tokens, not padding
             try:
-                with removed(attributor, part, batch, mode, None if place is None else [place]):
+                with removed(attributor, part, batch, mode, place):
                     moments.update(whole - end_ratio(attributor, batch, policy))
             except WeightsError as error:
                 late.append(str(error))
@@ -105,9 +105,12 @@ def end_ratio(attributor: Attributor, batch: Any, policy: str = "all") -> Float[
 
 @contextmanager
 def removed(
-    attributor: Attributor, part: Part, batch: Any, mode: str = "zero", positions: Sequence[int] | None = None
+    attributor: Attributor, part: Part, batch: Any, mode: str = "zero", only: Mask | int = None
 ) -> Iterator[None]:
-    """Forward passes on this batch without a part; with `positions`, without what it writes to those tokens only."""
+    """Forward passes on this batch without a part; with `only`, without what it writes to these tokens.
+
+    They are the position of one token, or a mask; inputs of the batch beyond the mask's stay as they are.
+    """
     v = attributor.view
     point = f"blocks.{part.layer}.{'mlp' if part.kind == 'mlp' else 'attn'}"
     tokens = attributor.tokens_of(to_model(batch, v.model))
@@ -125,10 +128,14 @@ def removed(
         mask = tokens.kept(x, part.layer)
         taken = x if part.kind == "mlp" else attributor.written(part, x, seen, mask)
         left = _mean_of(taken, mask) if mode == "mean" else torch.zeros_like(taken)
-        if positions is None:
+        if only is None:
             return x - taken + left
         new = x.clone()
-        new[:, list(positions)] = (x - taken + left)[:, list(positions)]
+        if isinstance(only, int):
+            new[:, only] = (x - taken + left)[:, only]
+        else:
+            chosen = only.to(x.device)
+            new[: len(chosen)][chosen] = (x - taken + left)[: len(chosen)][chosen]
         return new
 
     points = [point] if part.kind == "mlp" else [f"blocks.{part.layer}.pre", point]

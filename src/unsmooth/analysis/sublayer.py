@@ -26,7 +26,7 @@ from unsmooth.theory.folding import (
     step_size,
 )
 from unsmooth.theory.heads import head_verdicts
-from unsmooth.theory.operator import mean_field
+from unsmooth.theory.operator import deviations_kept, high_frequency, mean_field, uniform
 from unsmooth.theory.spectrum import spectrum_of_attention
 from unsmooth.theory.stochastic import attention_entropy
 
@@ -94,8 +94,9 @@ def layer_rows(
     rounded = frozen_step(x, attention, packed, mean_statistic(d, seen.mask)[:, None].expand_as(d), *flat)
     bare = frozen_step(x, attention, packed, d, d_out, d_post, constant=False)
     values = x * d[..., None]
-    blurred = mean_field(attention, values if packed.norm is None else linear_part(packed.norm, values), seen.mask)
-    field = frozen_step(x, blurred, packed, d, d_out)
+    alpha = deviations_kept(attention, values if packed.norm is None else linear_part(packed.norm, values), seen.mask)
+    field = frozen_step(x, mean_field(attention, alpha, seen.mask), packed, d, d_out)
+    alone = frozen_step(x, uniform(attention, seen.mask), packed, d, d_out)
     exact = exact if packed.post_norm is None else after_norm(packed.post_norm, exact)
     common = _exponents(facts, seen, steps, d_post, folded, krylov)
     rows = []
@@ -121,6 +122,8 @@ def layer_rows(
             "without_constant": ratio(bare),
             "mean_step_hfc": log_parts(rounded, mask)[0] - before[0],
             "mean_field": ratio(field),
+            "mean_path": ratio(alone),
+            "direction_gain": _by_direction(facts, x, mask, steps, alpha),
             "alignment": torch.full((len(x),), math.nan)
             if facts.mean is None
             else alignment(x, facts.mean.leading, mask).cpu(),
@@ -186,6 +189,14 @@ def _constant(
         "fixed_point": found.point.norm(dim=-1) / size,
         "attracts": found.attracts,
     }
+
+
+def _by_direction(facts: LayerFacts, x: Tensor, mask: Mask, steps: Tensor, alpha: Tensor) -> Float[Tensor, " batch"]:
+    """The step by eigen-directions of ΣH_h, as far as these are known."""
+    if facts.directions is None:
+        return torch.full((len(x),), math.nan)
+    x = x.double()
+    return facts.directions.gain(high_frequency(x, mask), mean_token(x, mask), steps, alpha.mean(-1)).cpu()
 
 
 def _post_step(d_post: Tensor | None, mask: Mask) -> Float[Tensor, " batch"]:

@@ -21,13 +21,26 @@ COMPARED = (
     ("exponent_constant", "measured_ratio"),
     ("small_step", "measured_ratio"),
     ("without_constant", "measured_ratio"),
+    ("direction_gain", "measured_ratio"),
+    ("mean_path", "measured_ratio"),
     ("mean_field", "measured_ratio"),
     ("frozen_ratio", "measured_ratio"),
+    ("other_inputs", "measured_ratio"),
     ("log_rho_hfc", "measured_hfc"),
     ("small_step_hfc", "measured_hfc"),
     ("mean_step_hfc", "measured_hfc"),
     ("frozen_hfc", "measured_hfc"),
 )
+# What may explain a step in fewer numbers than the step itself; the last is the only forecast.
+FORECAST = "other_inputs"
+CANDIDATES = {
+    "exponent": "γ",
+    "small_step": "small-step γ",
+    "direction_gain": "gain by direction",
+    "mean_path": "mean path",
+    "mean_field": "mean field",
+    FORECAST: "other inputs",
+}
 ABOUT_CONSTANTS = ("exponent_constant", "without_constant")
 
 
@@ -91,9 +104,22 @@ def eigenvalue_table(explanation: Explanation) -> pd.DataFrame:
     return weights[weights["head"] == -1][["layer", "folded", *names, "departure", "max_real", "min_real"]]
 
 
+def with_forecast(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with `other_inputs`: what the same layer did, on average, to the inputs of the other half.
+
+    Halves and not all others: leaving one input out would order the inputs of a layer the wrong way round.
+    """
+    if frame["input"].nunique() < 2:
+        return frame
+    half = frame["input"].rank(method="dense").astype(int) % 2
+    means = frame.groupby([frame["layer"], half])["measured_ratio"].mean()
+    keys = list(zip(frame["layer"], 1 - half, strict=True))
+    return frame.assign(other_inputs=means.reindex(keys).to_numpy())
+
+
 def compare_columns(explanation: Explanation, predicted: str, measured: str, tokens: str | None = None) -> Agreement:
     """`Agreement` of two columns over layers × inputs; an attention that adds nothing has no sign."""
-    frame = explanation.frame(tokens)
+    frame = with_forecast(explanation.frame(tokens))
     for name in (predicted, measured):
         if name not in frame:
             raise OptionError.unknown("column", name, [c for c in frame if frame[c].dtype == float])
@@ -102,12 +128,18 @@ def compare_columns(explanation: Explanation, predicted: str, measured: str, tok
     return agreement(x[signed], y[signed], frame["layer"][signed].tolist(), frame["input"][signed].tolist())
 
 
+def candidates(explanation: Explanation, tokens: str | None = None) -> dict[str, Agreement]:
+    """What may explain a step, each beside the measured one; one input has no others to forecast from."""
+    have = with_forecast(explanation.frame(tokens)).columns
+    return {name: compare_columns(explanation, name, "measured_ratio", tokens) for name in CANDIDATES if name in have}
+
+
 def prediction_table(explanation: Explanation, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
     """One row per predictor: accuracy beside the majority's, Spearman; `full`: its interval and the counts too."""
     import pandas as pd
 
     rows = []
-    frame = explanation.frame(tokens)
+    frame = with_forecast(explanation.frame(tokens))
     biased = "constant" in frame and bool((frame["constant"] > 0).any())
     for predicted, measured in COMPARED:
         if predicted not in frame:  # an explanation saved before this was computed

@@ -32,6 +32,9 @@ Top = Annotated[int, typer.Option(min=1, help="How many of the strongest parts a
 Total = Annotated[
     int, typer.Option(min=0, help="Also take out so many of the strongest parts and run again: the total effect.")
 ]
+CarriersOption = Annotated[
+    bool, typer.Option("--carriers", help="Also which tokens carry it: norms, kurtosis, attention sinks, who writes.")
+]
 Remove = Annotated[str, typer.Option(help="How a part is taken out: zero, or mean (over the tokens of an input).")]
 Figures = Annotated[Path | None, typer.Option(help="Write the figure into this folder, as SVG, PNG and PDF.")]
 _NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LFC"), ("negative", "λ < 0"),
@@ -47,6 +50,7 @@ def command(
     top: Top = 12,
     total: Total = 0,
     remove: Remove = "zero",
+    carriers: CarriersOption = False,
     reading: options.DataOptions = options.DataOptions(samples=16),
     loading: options.ModelOptions = options.ModelOptions(),
     figures: Figures = None,
@@ -65,6 +69,8 @@ def command(
     if remove not in MODES:
         raise OptionError.unknown("way to remove a part", remove, MODES)
     with launched() as team:
+        if carriers and team.size > 1:
+            raise OptionError(f"--carriers is for one process, and {team.size} were started: run it without a launcher")
         if out is not None and team.first:
             check_writable(out)
         if figures is not None and team.first:
@@ -72,7 +78,7 @@ def command(
         loaded = loading.of(team).load(model)
         batches = reading.open(data, loaded)
         with interruptible() as stopped:
-            settings = {"tokens": tokens, "spectrum": spectrum}
+            settings = {"tokens": tokens, "spectrum": spectrum, "carriers": carriers}
             found = run(loaded, batches, settings, total, remove, stopped, team)
         if team.first:
             _tell(found, out, figures, as_json, top)
@@ -107,12 +113,13 @@ def run(
 
 
 def _tell(found: Attribution, out: Path | None, figures: Path | None, as_json: bool, top: int) -> None:
-    from unsmooth.figures import save_figures
+    from unsmooth.figures import carriers, save_figures
 
     if out is not None:
         found.save(out)
     if figures is not None:
-        save_figures({f"parts-{policy}": found.plot(policy) for policy in found.policies}, figures)
+        drawings = {f"parts-{policy}": found.plot(policy) for policy in found.policies}
+        save_figures(drawings | ({} if found.carriers is None else {"carriers": carriers(found)}), figures)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=1))
     else:
@@ -130,6 +137,13 @@ def show(found: Attribution, console: Console, top: int = 12) -> None:
         console.print(by_position(found, policy))
     if found.totals:
         console.print(effects(found))
+    if found.carriers is not None:
+        from unsmooth.cli.tables_carriers import by_layer as carriers_by_layer
+        from unsmooth.page.carrier_words import account_found, sinks_found
+
+        console.print(carriers_by_layer(found.carriers))
+        sinks = sinks_found(found.carriers)
+        console.print(Text(account_found(found.carriers) + (f" {sinks}." if sinks else "")))
     definitions = found.about.definitions.columns
     lines = [f"{name}: {said}" for name, said in definitions.items() if name != "mean"]
     lines = [f"share: {definitions['mean']}", *lines, *(f"note: {note}" for note in found.notes)]

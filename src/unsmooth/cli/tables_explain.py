@@ -13,6 +13,8 @@ from unsmooth.cli.tables import narrow_table, written
 from unsmooth.figures.text import counted
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from unsmooth.analysis import Explanation
 
 Columns = tuple[tuple[str, str, str], ...]
@@ -44,7 +46,8 @@ _PARTS = (
 )
 _NAMES = {
     "exponent": "γ", "exponent_constant": "γ, constant", "small_step": "γ, small step", "frozen_ratio": "frozen",
-    "without_constant": "no constant", "mean_field": "mean field", "log_rho_hfc": "log ρ_H",
+    "without_constant": "no constant", "mean_field": "mean field", "mean_path": "mean path",
+    "direction_gain": "by direction", "other_inputs": "other inputs", "log_rho_hfc": "log ρ_H",
     "small_step_hfc": "small step", "mean_step_hfc": "mean step", "frozen_hfc": "frozen",
 }  # fmt: skip
 _HEADS = (
@@ -73,8 +76,10 @@ def show(explanation: Explanation, console: Console) -> None:
         for kind in ("paper_kind", "kind"):
             console.print(types(explanation, kind))
     for policy in explanation.policies:
-        for measured in explanation.predictions(policy)["measured"].unique():
-            console.print(predictions(explanation, measured, policy))
+        frame = explanation.predictions(policy, full=True)
+        said = f", {policy} tokens" if len(explanation.policies) > 1 else ""
+        for measured, rows in frame.groupby("measured", sort=False):
+            console.print(predictions(rows, f"Predicted against {measured}, per layer and input{said}"))
     console.print(footnotes(explanation))
 
 
@@ -128,14 +133,12 @@ def types(explanation: Explanation, kind: str) -> Table:
     return table
 
 
-def predictions(explanation: Explanation, measured: str, policy: str | None = None) -> Table:
+def predictions(frame: pd.DataFrame, title: str) -> Table:
     """How well each predictor of one measured quantity does, beside always guessing the more frequent sign."""
-    frame = explanation.predictions(policy, full=True)
-    said = f", {policy} tokens" if len(explanation.policies) > 1 else ""
-    table = narrow_table(f"Predicted against {measured}, per layer and input{said}")
+    table = narrow_table(title)
     for name in ("predictor", "↑↑", "↑ but ↓", "↓ but ↑", "↓↓", "right", "majority", "Spearman", "95 %"):
         table.add_column(name, justify="left" if name == "predictor" else "right")
-    for row in frame[frame["measured"] == measured].to_dict("records"):
+    for row in frame.to_dict("records"):
         counts = (str(row[name]) for name in ("both_up", "only_predicted_up", "only_measured_up", "both_down"))
         ends = (row["spearman_low"], row["spearman_high"])
         table.add_row(
@@ -151,7 +154,7 @@ def footnotes(explanation: Explanation) -> RenderableType:
     definitions = explanation.about.definitions.columns
     wanted = ("exponent", "exponent_constant", "small_step", "step", "log_rho_hfc", "constant", "fixed_point",
               "measured_hfc", "measured_ratio", "frozen_hfc", "without_constant", "mean_step_hfc", "mean_field",
-              "alignment", "departure", "condition")  # fmt: skip
+              "mean_path", "direction_gain", "other_inputs", "alignment", "departure", "condition")  # fmt: skip
     lines = [f"{name}: {definitions[name]}" for name in wanted if name in definitions]
     lines.append(
         f"{counted(explanation.inputs, 'input')}; means over inputs" + (INTERVALS if explanation.inputs > 1 else "")

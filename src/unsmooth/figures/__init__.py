@@ -4,6 +4,7 @@ A function takes results (a `Measurement`, an `Explanation`, a `TokenView`, curv
 shows itself in a notebook and saves itself as SVG, PNG or PDF: `figures.depth(measurement).save("depth.pdf")`.
 """
 
+from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_depth import depth
 from unsmooth.figures.by_head import heads, shares
 from unsmooth.figures.by_part import parts
@@ -19,7 +20,7 @@ from unsmooth.figures.simulated import norm_impact, phase
 from unsmooth.figures.trained import Run, runs_figure
 
 __all__ = [
-    "Drawing", "Run", "agreement", "check_figure", "check_folder", "depth", "difference", "explanation_figures",
-    "exponents", "heads", "histograms", "norm_impact", "parts", "phase", "prices", "runs_figure", "save_figures",
-    "shares", "spectra", "steps", "subject_figures", "tokens",
+    "Drawing", "Run", "agreement", "carriers", "check_figure", "check_folder", "depth", "difference",
+    "explanation_figures", "exponents", "heads", "histograms", "norm_impact", "parts", "phase", "prices",
+    "runs_figure", "save_figures", "shares", "spectra", "steps", "subject_figures", "tokens",
 ]  # fmt: skip

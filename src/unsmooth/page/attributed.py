@@ -7,8 +7,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from unsmooth.analysis.shares import NAMES
+from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_part import parts
 from unsmooth.figures.text import signed_text
+from unsmooth.page.carrier_words import account_found
 from unsmooth.page.controls import segmented, shown_when, toolbar
 from unsmooth.page.data import shared_policies
 from unsmooth.page.parts import Subjects, caption, drawn, in_row, model_panel, policy_choices
@@ -32,6 +34,9 @@ def who_section(subjects: Subjects) -> str:
             svg = drawn(len(found), partial(parts, attribution, policy), chart="parts", model=index, tokens=policy)
             body = svg + caption(_note(attribution, policy)) + _token_table(attribution, policy)
             variants.append(shown_when(now, body, tokens=policy))
+        if attribution.carriers is not None:
+            svg = drawn(len(found), partial(carriers, attribution))
+            variants.append(svg + caption(account_found(attribution.carriers)))
         panels.append(model_panel(index, subject, *variants))
     chosen = [choice for choice in policy_choices(subjects) if choice[0] in policies]
     switch = segmented("Tokens", "tokens", chosen, now["tokens"], "who-tokens")

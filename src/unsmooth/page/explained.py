@@ -8,9 +8,11 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from unsmooth.analysis.tables import CANDIDATES, FORECAST, candidates
 from unsmooth.figures import by_head, eigenvalues, prediction
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import model_colour
+from unsmooth.figures.text import number_text, percent_text
 from unsmooth.page.controls import Choice, segmented, shown_when, slider, toolbar
 from unsmooth.page.parts import Subjects, caption, colour_bar, colour_key, drawn, heading, in_row, model_panel
 
@@ -152,7 +154,7 @@ def exponents_section(subjects: Subjects) -> str:
             svg = drawn(len(found), draw, chart="agreement", model=index, against=series.name)
             note = caption(prediction.agreement_note(subject.agreements[series.name]))
             variants.append(shown_when(now, svg + note, against=series.name))
-        clouds.append(model_panel(index, subject, *variants))
+        clouds.append(model_panel(index, subject, *variants, _explains_table(explanation)))
     key = "".join(
         f'<span title="{escape(s.meaning)}">{prediction.line_key(s).html("sample")}{escape(s.title)}</span>'
         for s in prediction.SERIES
@@ -162,6 +164,41 @@ def exponents_section(subjects: Subjects) -> str:
         f'{in_row(len(found), "exponent-charts", lines)}<p class="key">{key}</p>'
         + toolbar(segmented("Predicted by", "against", choices, now["against"], "exponents-against"))
         + in_row(len(found), "agreement-charts", clouds)
+    )
+
+
+_WHAT = {
+    "exponent": "this layer, repeated for ever",
+    "small_step": "the same for a small step",
+    "direction_gain": "eigen-directions of H, weighted by the energy of the features along each",
+    "mean_path": "what attention gives every token alike",
+    "mean_field": "that, and one number a head for all deviations",
+    FORECAST: "the step of this layer on the other half of the inputs",
+}
+
+
+def _explains_table(explanation: Explanation) -> str:
+    """What explains a step, beside the two bars: guessing, and the step on other inputs."""
+    known = {name: got for name, got in candidates(explanation).items() if got.count}
+    if FORECAST not in known:
+        return ""
+    rows = []
+    for name, got in known.items():
+        ends = " to ".join(number_text(end, 2) for end in (got.spearman_low, got.spearman_high))
+        rows.append(
+            f'<tr><th scope="row" title="{escape(_WHAT[name])}">{escape(CANDIDATES[name])}</th>'
+            f'<td data-label="is">{"a forecast" if name == FORECAST else "an explanation"}</td>'
+            f'<td class="number" data-label="rank correlation">{number_text(got.spearman, 2)} ({ends})</td>'
+            f'<td class="number" data-label="right sign">{percent_text(got.accuracy)}</td></tr>'
+        )
+    guessing = percent_text(known[FORECAST].majority)
+    return (
+        '<table class="numbers"><caption>What explains a step in fewer numbers than the step itself. Explanations use '
+        "the inputs whose steps they explain and forecast nothing; the last row is what the same layer did to other "
+        f"inputs. Always guessing the more frequent sign is right in {guessing}. Intervals (95 %) draw layers and "
+        "inputs anew.</caption><thead><tr><th>step from</th><th>is</th>"
+        '<th class="number">rank correlation</th><th class="number">right sign</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>"
     )
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from unsmooth.analysis.cells import layer_of
-from unsmooth.analysis.changes import BLOCK_STEPS
+from unsmooth.analysis.extremes import Outliers, find_outliers
 from unsmooth.analysis.measurement import Measurement
 from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
 
@@ -21,22 +19,6 @@ LEAST_FACTOR = 1.25
 LEAST_DIFFERENCE = 0.1
 NOTABLE = 5.0  # times the median norm: what is worth a word where `no-outliers` was not measured
 _STREAM = ("blocks.0.pre", ".mid", ".post", "_sum")  # a later layer's input is the output of the one before
-
-
-@dataclass(frozen=True)
-class Outliers:
-    """The token of extreme norm that most samples share.
-
-    `layer` and `maker` (a kind of layer) are what changed its norm most, against the median norm, on the way to the
-    point asked for; layer None for what is there before the first layer. `ratio` is that quotient after it (geometric
-    mean over samples), and `position` where the token stands in at least two thirds of the samples, else None.
-    """
-
-    ratio: float
-    position: int | None
-    everywhere: bool  # in all samples
-    layer: int | None
-    maker: str
 
 
 def carried(measurement: Measurement, policy: str) -> dict[str, str]:
@@ -94,28 +76,5 @@ def outliers(measurement: Measurement, at: str | None = None) -> Outliers | None
 
     None where there is no outlier, or where a file does not say.
     """
-    stream = list(measurement.extremes.items())
-    sizes = [extreme.log_ratio.mean for _, extreme in stream]
-    places = [point for point, _ in stream]
-    if at is not None and _recorded(measurement, at) in places:
-        peak = places.index(_recorded(measurement, at))
-    else:
-        peak = max(range(len(stream)), key=lambda k: abs(sizes[k]), default=-1)
-    if peak < 0 or not stream[peak][1].outliers.max > 0 or not sizes[peak]:
-        return None
-    heading = math.copysign(1.0, sizes[peak])
-    jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
-    made = max(range(len(jumps)), key=jumps.__getitem__)
-    layer, name = layer_of(places[made]), places[made].rpartition(".")[2]
-    positions = stream[peak][1].positions
-    position, count = positions.most_common(1)[0]
-    inside = layer is not None and name != "pre"
-    placement = measurement.about.model.placement
-    maker = next((kind for _, end, kind in BLOCK_STEPS["residual", placement] if end == name), "")
-    return Outliers(
-        math.exp(sizes[made]),
-        position if 3 * count >= 2 * positions.total() else None,
-        count == positions.total(),
-        layer if inside else None,
-        maker if inside else "",
-    )
+    at = None if at is None else _recorded(measurement, at)
+    return find_outliers(measurement.extremes, measurement.about.model.placement, at)

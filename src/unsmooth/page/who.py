@@ -9,6 +9,7 @@ import numpy as np
 
 from unsmooth.analysis.shares import KINDS, NAMES, NEARLY_ALL, Part, parts_of
 from unsmooth.figures.by_part import part_table
+from unsmooth.page.carrier_words import sinks_found
 from unsmooth.page.encode import numbers
 from unsmooth.page.outliers import WITHOUT
 from unsmooth.page.words import named
@@ -73,7 +74,8 @@ def _with_outliers(attribution: Attribution, policy: str) -> str:
         said += f", nearly all of it by what this writes to {token}"
     if float(here["mean"].abs().sum()) - abs(share) < ALONE * abs(share):
         said += "; nothing else of note happens in that layer"
-    return said
+    sinks = sinks_found(attribution.carriers)
+    return f"{said}. {sinks}" if sinks else said
 
 
 def _strongest(rows: Any, sign: int) -> Part | None:

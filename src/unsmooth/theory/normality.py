@@ -56,19 +56,20 @@ def condition_number(vectors: Complex[Tensor, "size count"]) -> float:
     return float(sigma[0] / sigma[-1])
 
 
-def layer_condition(
+def eigenbasis(
     h: Float[Tensor, "dim dim"], values: Complex[Tensor, " dim"], vectors: Complex[Tensor, "dim dim"]
-) -> float:
-    """κ₂ of all eigenvectors of H. Those of a repeated 0 are an orthonormal basis of the null space.
+) -> tuple[Complex[Tensor, " dim"], Complex[Tensor, "dim dim"]]:
+    """Eigenvalues and eigenvectors of H in which those of a repeated 0 are an orthonormal basis of the null space.
 
     Any basis of it would do (grouped queries leave H many zeros), and what LAPACK returns there is made of rounding.
     """
     _, sigma, right = torch.linalg.svd(h.double())
     null = right[sigma <= tolerance(torch.float64, len(h)) * sigma[0]]
     if len(null) < 2:
-        return condition_number(vectors)
+        return values, vectors
     moving = values.abs().argsort(descending=True)[: len(h) - len(null)]
-    return condition_number(torch.cat([vectors[:, moving], null.mT.to(vectors.dtype)], -1))
+    together = torch.cat([vectors[:, moving], null.mT.to(vectors.dtype)], -1)
+    return torch.cat([values[moving], values.new_zeros(len(null))]), together
 
 
 def _ratio(size: Tensor, inside: Tensor) -> Tensor:

@@ -1,0 +1,252 @@
+"""Tokens that carry a metric: massive activations, the MLP that writes them, and the heads that attend to them.
+
+One forward pass gives norms, kurtosis and the attention that goes to the first and to the outlying tokens. Two more
+give the account that joins them: the model as it is, and without what one MLP writes to these tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from unsmooth.analysis.attention_listener import BatchTokens
+from unsmooth.analysis.extremes import Extremes, Outliers, find_outliers
+from unsmooth.analysis.policies import mask_by_norms, norms_of
+from unsmooth.errors import CheckpointError
+from unsmooth.models import split_point
+from unsmooth.theory.divisia import Mask, State
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SINK = 0.3  # of a head's attention on these tokens: it is a sink (Gu et al. 2024)
+DEFINITIONS = {
+    "norm": "median norm of the tokens; times: how many times that the token farthest from it has (geometric mean)",
+    "outliers": "how many tokens an input has that the policy no-outliers leaves out at this point",
+    "kurtosis": "of a token's features, E (x − μ)⁴ / σ⁴ over its dimensions (3 for a normal distribution), mean over "
+    "the tokens that are no outliers; kurtosis_token: of the token farthest out",
+    "activation": "the largest |x| of an input over the median |x|; feature: the dimension where that is most often",
+    "first, outlying": "share of a head's attention on the first token, and on the outliers of the layer's input: mean "
+    "over the queries that are none of these; a head with 0.3 or more is counted as a sink",
+    "account": "ln HFC/LFC of all tokens, without those that are outliers where they are written, and both again in a "
+    "run that leaves out what one MLP writes to them; attention on them in both runs",
+}
+
+
+class CarrierPass:
+    """What one forward pass shows of its tokens, on the model's device; `sinks` fixes the tokens that are attended."""
+
+    def __init__(self, tokens: BatchTokens, sinks: Mask = None) -> None:
+        self.tokens, self.sinks = tokens, sinks
+        self.norms: dict[str, Float[Tensor, "batch token"]] = {}  # by point
+        self.features: list[Float[Tensor, "4 batch"]] = []  # kurtoses, ln activation and feature, at the ends of layers
+        self.attention: dict[int, Float[Tensor, "batch head 2"]] = {}  # on the first token, and on outliers
+        self.ratios: list[Float[Tensor, "2 batch"]] = []  # ln HFC/LFC with and without `sinks`
+
+    def receive(self, point: str, x: Tensor) -> None:
+        """A state of the stream, or (`attention`) the matrices of a layer."""
+        index, name = split_point(point)
+        assert index is not None
+        x = x if self.sinks is None else x[: len(self.sinks)]
+        if name == "mlp":
+            return
+        if name == "attention":
+            self.attention[index] = self._attended(index, x)
+            return
+        self.norms[point] = norms_of(x)
+        if point != "blocks.0.pre" and name != "post":
+            return
+        if self.sinks is None:
+            self.features.append(self._features(point, x, self.kept(x)))
+            return
+        kept, sinks = self.kept(x), self.sinks.to(x.device)
+        self.ratios.append(torch.stack([State.of(x, mask).ratio.cpu() for mask in (kept, kept & ~sinks)]))
+
+    def outlying(self, point: str) -> Bool[Tensor, "batch token"]:
+        """The outliers at a point."""
+        norms = self.norms[point]
+        return ~mask_by_norms("no-outliers", norms, self.tokens.kinds) & self.kept(norms[..., None])
+
+    def kept(self, x: Tensor) -> Bool[Tensor, "batch token"]:
+        """The tokens that are no padding."""
+        mask = self.tokens.kept(x, 0)
+        return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+
+    def _attended(self, index: int, a: Float[Tensor, "batch head token token"]) -> Float[Tensor, "batch head 2"]:
+        kept = self.kept(a[:, 0])
+        first = kept & (kept.cumsum(-1) == 1)
+        sinks = self.outlying(f"blocks.{index}.pre").to(a.device) if self.sinks is None else self.sinks.to(a.device)
+        found = []
+        for mask in (first, sinks):
+            queries = (kept & ~mask)[:, None].to(a.dtype)
+            given = torch.where(mask[:, None, None], a, 0).sum(-1)
+            given = torch.where(queries > 0, given, 0)  # the row of a padded query may be NaN
+            found.append(given.sum(-1) / queries.sum(-1).clamp_min(1))
+        return torch.stack(found, -1).double().cpu()
+
+    def _features(self, point: str, x: Tensor, kept: Bool[Tensor, "batch token"]) -> Float[Tensor, "4 batch"]:
+        x = torch.where(kept[..., None], x, 0).double()
+        centred = x - x.mean(-1, keepdim=True)
+        square = centred.square()
+        kurtosis = square.square().mean(-1) / square.mean(-1).square().clamp_min(torch.finfo(torch.float64).tiny)
+        usual = (kept & ~self.outlying(point)).double()
+        norms = self.norms[point].clamp_min(torch.finfo(torch.float64).tiny).log()
+        middle = norms.masked_fill(~kept, math.nan).nanmedian(-1, keepdim=True).values
+        place = (norms - middle).abs().masked_fill(~kept, -1).argmax(-1, keepdim=True)
+        size = x.abs()
+        typical = size.masked_fill(~kept[..., None], math.nan).flatten(1).nanmedian(-1).values
+        typical = typical.clamp_min(1e-12 * size.amax((1, 2)).clamp_min(1e-300))
+        most = size.amax(1).max(-1)
+        return torch.stack([
+            (kurtosis * usual).sum(-1) / usual.sum(-1).clamp_min(1), kurtosis.gather(-1, place)[:, 0],
+            (most.values.clamp_min(1e-300) / typical).log(), most.indices.double(),
+        ]).cpu()  # fmt: skip
+
+
+@dataclass
+class Account:
+    """Two runs on the same inputs: as the model is, and without what the MLP of `layer` writes to the outliers.
+
+    Curves are means over `inputs`, one value at the input and one after each layer, of ln HFC/LFC: of all tokens, and
+    `others`, of those that are no outliers; `sink` is the attention on the outliers in each layer, mean over heads.
+    """
+
+    layer: int
+    point: str  # where the outliers are those meant
+    ratio: float = math.nan  # their norm there, in medians
+    position: int | None = None  # where most inputs have theirs
+    everywhere: bool = False  # all of them have
+    inputs: int = 0
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    sink: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, runs: Mapping[str, CarrierPass], chosen: Bool[Tensor, " batch"]) -> None:
+        """A batch, of which the chosen inputs have outliers."""
+        for seen in runs.values():
+            chosen = chosen & torch.stack(seen.ratios).isfinite().all(0).all(0)
+        count = int(chosen.sum())
+        if not count:
+            return
+        for run, seen in runs.items():
+            both = torch.stack(seen.ratios)[..., chosen].sum(-1)
+            heads = torch.stack([seen.attention[i][chosen, :, 1].mean(-1).sum() for i in sorted(seen.attention)])
+            for table, name, new in (
+                (self.curves, run, both[:, 0]), (self.curves, f"{run}, others", both[:, 1]), (self.sink, run, heads),
+            ):  # fmt: skip
+                old = np.array(table.get(name, np.zeros(len(new)))) * self.inputs
+                table[name] = ((old + new.numpy()) / (self.inputs + count)).tolist()
+        self.inputs += count
+
+
+AS_IT_IS, LEFT_OUT = "as it is", "left out"
+
+
+@dataclass(repr=False, eq=False)
+class Carriers:
+    """Rows by state of the stream (layer −1: the input of the first), heads' attention, and the account, if any."""
+
+    layers: list[dict[str, Any]]
+    heads: list[list[list[float]]]  # layer, head, (on the first token, on outliers)
+    account: Account | None = None
+
+    def frame(self) -> pd.DataFrame:
+        """One row per layer: norms, kurtosis, massive activations after it, and what its heads attend to."""
+        import pandas as pd
+
+        return pd.DataFrame(self.layers)
+
+    def sink_frame(self) -> pd.DataFrame:
+        """One row per layer and head: shares of attention on the first token and on outliers."""
+        import pandas as pd
+
+        rows = [(i, h, *pair) for i, layer in enumerate(self.heads) for h, pair in enumerate(layer)]
+        return pd.DataFrame(rows, columns=["layer", "head", "first", "outlying"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        account = None if self.account is None else asdict(self.account)
+        return {"layers": self.layers, "heads": self.heads, "account": account}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Carriers:
+        """The inverse of to_json."""
+        try:
+            account = None if found["account"] is None else Account(**found["account"])
+            layers = [{str(k): v for k, v in row.items()} for row in found["layers"]]
+            heads = [[[float(v) for v in pair] for pair in layer] for layer in found["heads"]]
+        except (TypeError, AttributeError, ValueError) as error:
+            raise CheckpointError(f"carriers are damaged ({error})") from error
+        return cls(layers, heads, account)
+
+
+class CarrierSums:
+    """Takes in one pass after another; what is kept are sums."""
+
+    def __init__(self, placement: str) -> None:
+        self.placement = placement
+        self.account: Account | None = None
+        self._extremes = Extremes()
+        self._count = 0
+        self._states = torch.zeros(0)
+        self._norms = torch.zeros(0)
+        self._heads: list[Tensor] = []
+        self._places: list[Counter[int]] = []
+
+    def add(self, seen: CarrierPass) -> None:
+        """The tokens of a batch."""
+        stream = {p: x for p, x in seen.norms.items() if not p.endswith(".pre") or p == "blocks.0.pre"}
+        self._extremes.add(stream, seen.tokens.kinds)
+        ends = [x for p, x in stream.items() if p.endswith((".pre", ".post"))]
+        kept = [seen.kept(x[..., None]) for x in ends]
+        tiny = torch.finfo(torch.float64).tiny
+        middle = [x.masked_fill(~k, math.nan).nanmedian(-1).values.clamp_min(tiny).log().sum().cpu()
+                  for x, k in zip(ends, kept, strict=True)]  # fmt: skip
+        features = torch.stack(seen.features)
+        heads = [seen.attention[i].sum(0) for i in sorted(seen.attention)]
+        if not self._count:
+            self._states, self._norms = features.new_zeros(len(features), 3), features.new_zeros(len(features))
+            self._heads, self._places = [torch.zeros_like(h) for h in heads], [Counter() for _ in features]
+        self._states += features[:, :3].sum(-1)
+        self._norms += torch.stack(middle)
+        self._heads = [old + new for old, new in zip(self._heads, heads, strict=True)]
+        for counter, row in zip(self._places, features[:, 3], strict=True):
+            counter.update(int(v) for v in row.tolist())
+        self._count += features.shape[-1]
+
+    def outliers(self) -> Outliers | None:
+        """The outliers that most inputs share, and what made them, as far as is known."""
+        return find_outliers(self._extremes.result(), self.placement)
+
+    def result(self) -> Carriers:
+        """What was seen so far."""
+        extremes = self._extremes.result()
+        ends = [point for point in extremes if point.endswith((".pre", ".post"))]
+        heads = [(h / self._count).tolist() for h in self._heads]
+        rows = []
+        for i, point in enumerate(ends):
+            usual, token, activation = (self._states[i] / self._count).tolist()
+            extreme = extremes[point]
+            row: dict[str, Any] = {
+                "layer": i - 1, "norm": math.exp(float(self._norms[i]) / self._count),
+                "times": math.exp(extreme.log_ratio.mean), "outliers": extreme.outliers.mean,
+                "position": extreme.positions.most_common(1)[0][0], "kurtosis": usual, "kurtosis_token": token,
+                "activation": math.exp(activation), "feature": self._places[i].most_common(1)[0][0],
+            }  # fmt: skip
+            if i:
+                pairs = np.array(heads[i - 1])
+                row |= {"first": float(pairs[:, 0].mean()), "outlying": float(pairs[:, 1].mean()),
+                        "sinks": int((pairs.max(1) >= SINK).sum())}  # fmt: skip
+            rows.append(row)
+        account, found = self.account, self.outliers()
+        if account is None or not account.inputs or found is None:
+            return Carriers(rows, heads)
+        account = replace(account, ratio=found.ratio, position=found.position, everywhere=found.everywhere)
+        return Carriers(rows, heads, account)

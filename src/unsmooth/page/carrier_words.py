@@ -1,0 +1,49 @@
+"""Tokens that carry a metric, in words: who writes them, which layers attend to them, and what that changes."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT, SINK, Account, Carriers
+from unsmooth.figures.text import counted, number_text, percent_text, signed_text
+
+
+def sinks_found(carriers: Carriers | None) -> str:
+    """From which layer on heads attend to the tokens that an MLP writes, and what is left of it where it does not."""
+    if carriers is None or carriers.account is None:
+        return ""
+    account = carriers.account
+    later = range(account.layer + 1, len(carriers.heads))
+    if not later:
+        return ""
+    begin = next((i for i in later if account.sink[AS_IT_IS][i] >= SINK), None)
+    usual, without = (percent_text(fmean(account.sink[run][begin or later[0] :])) for run in (AS_IT_IS, LEFT_OUT))
+    it = "it" if account.position is not None else "such tokens"
+    where = "In later layers" if begin is None else f"From layer {begin} on"
+    said = f"{where} heads give {it} {usual} of their attention on average"
+    return f"{said}, and {without} where that MLP does not write to {it}"
+
+
+def account_found(carriers: Carriers) -> str:
+    """What the figure of these tokens adds up to, for its caption."""
+    account, heads = carriers.account, [pair for layer in carriers.heads for pair in layer]
+    first = sum(pair[0] >= SINK for pair in heads)
+    many = (
+        f"{first} of {counted(len(heads), 'head')} give the first token {percent_text(SINK)} of their attention or more"
+    )
+    if account is None:
+        return f"{many}. No MLP writes an outlier, so that no write was left out."
+    said = {name: signed_text(curve[-1]) for name, curve in account.curves.items()}
+    return (
+        f"The MLP of layer {account.layer} brings {_token(account)} to {number_text(account.ratio, 2)} times the "
+        f"median norm. ln HFC/LFC of all tokens ends at {said[AS_IT_IS]}, without such tokens at "
+        f"{said[f'{AS_IT_IS}, others']}; where that MLP does not write to them, at {said[LEFT_OUT]} and "
+        f"{said[f'{LEFT_OUT}, others']}. {many}. Means over {counted(account.inputs, 'input')} with such tokens."
+    )
+
+
+def _token(account: Account) -> str:
+    if account.position is None:
+        return "a token of each input"
+    token = "the first token" if account.position == 0 else f"the token at position {account.position}"
+    return token if account.everywhere else f"{token} (of most inputs)"

@@ -1,0 +1,179 @@
+"""Ours: what explains one attention step in fewer numbers than the step itself, over many models.
+
+Candidates are columns of an explanation, from γ (weights and attention, repeated for ever) to the mean field (two
+numbers a head); beside them stand two bars: always guessing the more frequent sign, and the step that the same layer
+made on other inputs. All but the last use the inputs whose steps they explain: none of them is a forecast.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypedDict
+
+from unsmooth.analysis.tables import CANDIDATES, FORECAST, candidates
+from unsmooth.errors import OptionError
+from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
+from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.sources.provenance import provenance
+
+if TYPE_CHECKING:
+    from unsmooth.analysis import Explanation
+
+INPUTS = 8
+WITHOUT = "no-outliers"
+OUTLIERS_MATTER = 0.1  # of the steps, by size: what leaving outliers out has to change to be shown
+
+
+class Explained(TypedDict):
+    """One candidate on one model: rank correlation with its interval, right signs beside guessing."""
+
+    model: str
+    tokens: str
+    layers: int
+    inputs: int
+    candidate: str
+    spearman: float
+    low: float
+    high: float
+    right: float
+    guessing: float
+    clear: bool  # right more often than guessing: the interval of the difference is above 0
+
+
+def run(context: Context) -> Result:
+    """From the models that were named, from files that `explain` wrote, or from what was saved."""
+    from unsmooth.paper.evidence import Evidence
+
+    made = provenance().to_json()
+    if context.models or context.recompute:
+        names = all_named(context.models or [*shipped_models(), *shipped_models(text=True)])
+        data = spread(context.data or ("bundled",), len(names))
+        found = [row for (name, reference), path in zip(names, data, strict=True)
+                 for row in rows_of(name, _explained(name, reference, path, context))]  # fmt: skip
+        kind = "the models that you named" if context.models else "the models that ship with unsmooth"
+    else:
+        saved = Evidence(context).saved("explains").get("about", {})
+        if not saved.get("explained"):
+            raise OptionError("no result is saved: name models with --model, or take the shipped ones with --recompute")
+        found, made, kind = saved["explained"], saved["made"], "four public models and those that ship with unsmooth"
+    return Result(
+        label=f"What explains the step of one attention layer, on {kind}",
+        tables=[correlations(found), signs(found)],
+        notes=[
+            *in_words(found),
+            "rank correlations are over layers × inputs, with 95 % intervals that draw both with replacement; signs "
+            "are those of the change of log HFC/LFC over the attention sub-layer",
+            "other inputs: the mean step of the same layer on the other half of the inputs, the one forecast; all "
+            "other columns use the inputs that they explain",
+        ],
+        about={"made": made, "explained": found},
+    )
+
+
+def _explained(name: str, reference: str, data: str, context: Context) -> Explanation:
+    from unsmooth.analysis import Explainer, load_explanation
+    from unsmooth.sources import load_model, open_data
+
+    if reference.endswith(".json"):
+        return load_explanation(reference)
+    loaded = load_model(reference, device=device_of(context))
+    batches = open_data(data, loaded, batch_size=context.batch_size, limit=context.limit or INPUTS)
+    with Explainer(loaded, ("all", WITHOUT), spectra=0) as explainer:
+        for batch in context.track(batches, name, batches.samples):
+            explainer.update(batch)
+    return explainer.result()
+
+
+def rows_of(name: str, explanation: Explanation) -> list[Explained]:
+    """Every candidate under every policy; without outliers only where that changes the steps."""
+    first = explanation.policies[0]
+    steps = {policy: explanation.frame(policy)["measured_ratio"].to_numpy() for policy in explanation.policies}
+    rows = []
+    for policy in explanation.policies:
+        moved = abs(steps[policy] - steps[first]).sum()
+        if policy != first and moved < OUTLIERS_MATTER * abs(steps[first]).sum():
+            continue
+        for candidate, got in candidates(explanation, policy).items():
+            rows.append(
+                Explained(
+                    model=name, tokens=policy, layers=len(explanation.about.settings.layers),
+                    inputs=explanation.inputs, candidate=candidate, spearman=got.spearman, low=got.spearman_low,
+                    high=got.spearman_high, right=got.accuracy, guessing=got.majority, clear=got.lead_low > 0,
+                )
+            )  # fmt: skip
+    return rows
+
+
+def _by_model(found: list[Explained]) -> dict[tuple[str, str], dict[str, Explained]]:
+    groups: dict[tuple[str, str], dict[str, Explained]] = {}
+    for row in found:
+        groups.setdefault((row["model"], row["tokens"]), {})[row["candidate"]] = row
+    return groups
+
+
+def _label(model: str, tokens: str) -> str:
+    return model if tokens == "all" else f"{model}, {'without outliers' if tokens == WITHOUT else tokens}"
+
+
+def correlations(found: list[Explained]) -> Table:
+    """Rank correlations with the measured step."""
+    rows: list[list[Value]] = []
+    for (model, tokens), group in _by_model(found).items():
+        cells = (_correlation(group.get(candidate)) for candidate in CANDIDATES)
+        rows.append([_label(model, tokens), *cells])
+    return Table("Rank correlation with the measured step", ["model", *CANDIDATES.values()], rows)
+
+
+def _correlation(row: Explained | None) -> str | None:
+    if row is None or math.isnan(row["spearman"]):
+        return None
+    return f"{row['spearman']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
+
+
+def signs(found: list[Explained]) -> Table:
+    """How often the sign is right; a star where clearly more often than guessing."""
+    rows: list[list[Value]] = []
+    for (model, tokens), group in _by_model(found).items():
+        cells = (f"{group[c]['right']:.0%}{'*' if group[c]['clear'] else ''}" if c in group else None
+                 for c in CANDIDATES)  # fmt: skip
+        rows.append([_label(model, tokens), f"{next(iter(group.values()))['guessing']:.0%}", *cells])
+    return Table(
+        "Right sign (*: clearly more often than always guessing the more frequent sign)",
+        ["model", "guessing", *CANDIDATES.values()],
+        rows,
+    )
+
+
+def in_words(found: list[Explained]) -> list[str]:
+    """How each candidate does, counted over models, and whether any beats the forecast."""
+    groups = [group for group in _by_model(found).values() if FORECAST in group]
+    said = []
+    for candidate, title in CANDIDATES.items():
+        pairs = [(group[candidate], group[FORECAST]) for group in groups if candidate in group]
+        pairs = [pair for pair in pairs if not math.isnan(pair[0]["spearman"])]
+        if not pairs:
+            continue
+        rows = [row for row, _ in pairs]
+        above = sum(row["low"] > 0 for row in rows)
+        right = sum(row["clear"] for row in rows)
+        values = [row["spearman"] for row in rows]
+        text = (
+            f"{title}: rank correlation {min(values):+.2f} to {max(values):+.2f}, its interval above 0 in {above} of "
+            f"{len(rows)}; the sign clearly more often right than by guessing in {right}"
+        )
+        if candidate != FORECAST:
+            ahead = sum(row["spearman"] > forecast["spearman"] for row, forecast in pairs)
+            text += f"; a higher rank correlation than the step on other inputs in {ahead}"
+        said.append(text)
+    return said
+
+
+ITEM = Item(
+    "explains",
+    "ours",
+    "What explains the step of one attention layer: γ, eigen-directions, the mean path, the mean field",
+    needs="nothing: saved results of four public models and of those that ship with unsmooth, a second. --recompute "
+    "explains the shipped models on bundled inputs, about ten seconds each; --model [NAME=]REFERENCE with --data for "
+    "others, or a file that `unsmooth explain --tokens all,no-outliers --out` wrote. --samples sets the inputs (8).",
+    run=run,
+)

@@ -1,0 +1,160 @@
+"""A token that an MLP makes long is found, with its writer, the attention on it, and what it does to the metric."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from model_cases import CASES, Case, every_case
+from small_models import bert, images, vit, words
+from torch import Tensor, nn
+
+import unsmooth
+from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT
+from unsmooth.errors import CheckpointError
+
+LONG = 40.0
+SHAPES = ("timm-parallel-scaled", "torch-pre-token-first", "albert", "gemma2")
+
+
+class Writes(nn.Module):
+    """An MLP that adds a long vector to the first token."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        added = self.inner(x).clone()
+        added[:, 0, 1] += LONG
+        return added
+
+
+def without_outlier() -> nn.Module:
+    torch.manual_seed(0)
+    model = vit().double().eval()
+    nn.init.normal_(model.cls_token)  # timm's is so short at the start that it is an outlier
+    return model
+
+
+def with_outlier() -> nn.Module:
+    model = without_outlier()
+    model.blocks[1].mlp = Writes(model.blocks[1].mlp)
+    return model
+
+
+@pytest.fixture(scope="module")
+def found() -> unsmooth.Attribution:
+    batches = [batch.double() for batch in images(3)]
+    return unsmooth.attribute(with_outlier(), batches, tokens=("all", "no-outliers"), carriers=True)
+
+
+def test_the_writer_of_the_outlier_is_found(found: unsmooth.Attribution) -> None:
+    assert found.carriers is not None
+    account = found.carriers.account
+    assert account is not None
+    assert (account.layer, account.point, account.position, account.everywhere) == (1, "blocks.1.post", 0, True)
+    rows = found.carriers.frame().set_index("layer")
+    assert rows.loc[1, "times"] == pytest.approx(account.ratio)
+    assert rows.loc[1, "position"] == 0
+    assert rows.loc[1, "feature"] == 1
+    assert rows.loc[1, "kurtosis_token"] > 2 * rows.loc[0, "kurtosis_token"]
+    assert rows.loc[0, "outliers"] == 0
+    assert rows.loc[1, "outliers"] == 1
+
+
+def test_the_account_ends_where_the_model_does_and_without_the_write_differs_after_it_only(
+    found: unsmooth.Attribution,
+) -> None:
+    assert found.carriers is not None
+    account = found.carriers.account
+    assert account is not None
+    whole, left = (np.array(account.curves[run]) for run in (AS_IT_IS, LEFT_OUT))
+    assert whole[[0, -1]] == pytest.approx([found.under("all").start.mean, found.under("all").end.mean])
+    assert account.curves[f"{AS_IT_IS}, others"][-1] == pytest.approx(found.under("no-outliers").end.mean)
+    assert left[:2] == pytest.approx(whole[:2])  # the input, and after layer 0
+    assert whole[2] == pytest.approx(np.log(16) / 2, abs=0.1)  # one long token of 17
+    assert left[2] < whole[2] - 0.05
+    # tokens that are not written to are the same until the next layer's attention
+    assert account.curves[f"{LEFT_OUT}, others"][2] == pytest.approx(account.curves[f"{AS_IT_IS}, others"][2])
+    assert account.sink[AS_IT_IS][:2] == pytest.approx(account.sink[LEFT_OUT][:2])
+
+
+def test_attention_on_the_first_token_equals_the_mean_over_the_other_queries() -> None:
+    from unsmooth.models import capture_attention, view
+
+    model, batch = without_outlier(), images(1)[0].double()
+    found = unsmooth.attribute(model, [batch], carriers=True).carriers
+    assert found is not None
+    assert found.account is None  # no outlier, nothing is left out
+    seen: dict[int, Tensor] = {}
+    with torch.no_grad(), capture_attention(view(model), seen.__setitem__):
+        model(batch)
+    for layer, a in seen.items():
+        expected = a[:, :, 1:, 0].mean((0, 2))
+        assert found.sink_frame().query(f"layer == {layer}")["first"].to_numpy() == pytest.approx(expected.numpy())
+
+
+def test_kurtosis_is_the_fourth_moment_over_the_features_of_a_token() -> None:
+    from scipy import stats
+
+    from unsmooth.models import hook_points, view
+
+    model, batch = without_outlier(), images(1)[0].double()
+    found = unsmooth.attribute(model, [batch], carriers=True).carriers
+    assert found is not None
+    seen: dict[str, Tensor] = {}
+    with torch.no_grad(), hook_points(view(model), ["blocks.2.post"], seen.__setitem__):
+        model(batch)
+    expected = stats.kurtosis(seen["blocks.2.post"].numpy(), axis=-1, fisher=False).mean()
+    assert found.layers[3]["kurtosis"] == pytest.approx(expected)
+
+
+def test_padding_and_the_split_into_batches_change_nothing() -> None:
+    model = bert().double().eval()
+    (batch,) = words(1)
+    batch = {**batch, "attention_mask": torch.ones_like(batch["input_ids"])}
+    batch["attention_mask"][0, -2:] = 0
+    count = len(batch["input_ids"])
+    whole = unsmooth.attribute(model, [batch], carriers=True)
+    parts = unsmooth.attribute(
+        model, [{k: v[i : i + 1] for k, v in batch.items()} for i in range(count)], carriers=True
+    )
+    wider = {k: torch.nn.functional.pad(v, (0, 3)) for k, v in batch.items()}
+    longer = unsmooth.attribute(model, [wider], carriers=True)
+    for other in (parts, longer):
+        assert whole.carriers is not None
+        assert other.carriers is not None
+        np.testing.assert_allclose(np.array(whole.carriers.heads), np.array(other.carriers.heads), atol=1e-9)
+        for left, right in zip(whole.carriers.layers, other.carriers.layers, strict=True):
+            assert left == pytest.approx(right, rel=1e-9)
+
+
+@every_case([case for case in CASES if case.name in SHAPES])
+def test_families_of_every_shape(case: Case) -> None:
+    found = unsmooth.attribute(case.model(torch.float64), [case.inputs(torch.float64)], carriers=True).carriers
+    assert found is not None
+    assert len(found.layers) == case.layers + 1
+    heads = np.array(found.heads)
+    assert (heads >= 0).all()
+    assert (heads <= 1 + 1e-6).all()
+
+
+def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.Attribution, tmp_path: Path) -> None:
+    from unsmooth.figures import carriers
+    from unsmooth.page.carrier_words import account_found, sinks_found
+
+    again = unsmooth.load(found.save(tmp_path / "a.json"))
+    assert isinstance(again, unsmooth.Attribution)
+    assert again.to_json() == found.to_json()
+    assert again.carriers is not None
+    assert "The MLP of layer 1 brings the first token to" in account_found(again.carriers)
+    assert sinks_found(again.carriers).startswith(("In later layers heads give it", "From layer 2 on heads give it"))
+    for wide in (1072, 346):
+        assert "ln HFC/LFC with and without" in carriers(again, wide=wide).svg()
+    plain = json.loads(json.dumps(found.to_json())) | {"carriers": {"layers": 3, "heads": [], "account": None}}
+    with pytest.raises(CheckpointError, match="carriers are damaged"):
+        unsmooth.Attribution.from_json(plain)

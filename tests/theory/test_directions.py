@@ -1,0 +1,47 @@
+"""A step by eigen-directions is the step itself where theory says so, and the mean path leaves deviations alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unsmooth.theory.directions import Directions
+from unsmooth.theory.operator import deviations_kept, mean_field, uniform
+
+
+def log_ratio(x: torch.Tensor) -> float:
+    mean = x.mean(-2, keepdim=True)
+    return float((x - mean).norm().log() - mean.expand_as(x).norm().log())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-0.5, 1.0), st.floats(0.1, 3.0))
+def test_the_gain_is_the_step_of_a_symmetric_layer_that_scales_deviations(seed: int, kept: float, step: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, w = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((1, 7, 5), (5, 5)))
+    w = (w + w.mT) / 2
+    n = x.shape[1]
+    a = kept * torch.eye(n, dtype=torch.float64) + (1 - kept) / n
+    after = x + step * a @ x @ w
+    mean = x.mean(1)
+    one = torch.ones(1, dtype=torch.float64)
+    found = Directions.of(*torch.linalg.eig(w.mT)).gain(x - mean[:, None], mean, step * one, kept * one)
+    assert float(found) == pytest.approx(log_ratio(after) - log_ratio(x), abs=1e-8)
+
+
+def test_a_mean_field_keeps_what_its_attention_keeps_and_uniform_attention_keeps_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(2, 3, 6, 6, generator=generator, dtype=torch.float64).softmax(-1)
+    z = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    a = torch.where(mask[:, None, None], a, 0)
+    a = a / a.sum(-1, keepdim=True)
+    alpha = deviations_kept(torch.where(mask[:, None, :, None], a, 0), z, mask)
+    field = mean_field(torch.where(mask[:, None, :, None], a, 0), alpha, mask)
+    torch.testing.assert_close(deviations_kept(field, z, mask), alpha)
+    flat = uniform(a, mask)
+    torch.testing.assert_close(deviations_kept(flat, z, mask), torch.zeros_like(alpha), atol=1e-12, rtol=0)
+    torch.testing.assert_close(flat.sum(-1)[1, :, :4], torch.ones(3, 4, dtype=torch.float64))
+    assert not bool(flat[1, :, :, 4:].any())
