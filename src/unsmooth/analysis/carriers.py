@@ -157,6 +157,11 @@ class Carriers:
     heads: list[list[list[float]]]  # layer, head, (on the first token, on outliers)
     account: Account | None = None
 
+    @property
+    def sinks(self) -> int:
+        """How many heads give the first token, or outliers, so much of their attention that they are sinks."""
+        return int((np.array(self.heads).max(-1) >= SINK).sum())
+
     def frame(self) -> pd.DataFrame:
         """One row per layer: norms, kurtosis, massive activations after it, and what its heads attend to."""
         import pandas as pd

@@ -76,9 +76,9 @@ def _curves(lines: Sequence[Line], title: str, wide: float, log: bool = False) -
 
 
 def _sinks(found: Carriers, wide: float) -> Drawing:
-    """Attention on the outliers of each layer's input, where there are any; else on the first token."""
+    """Attention on the outliers of each layer's input, or on the first token where that gets more."""
     table = np.array(found.heads)
-    outlying = bool(table[..., 1].any())
+    outlying = bool(table[..., 1].mean() >= table[..., 0].mean())
     title = f"Attention on {'the outliers' if outlying else 'the first token'}"
     drawing = heads_panel(table[..., int(outlying)], "entropy", 1.0, title=title, label=title, wide=wide, numbers=False)
     drawing.height += 22

@@ -35,7 +35,8 @@ def who_section(subjects: Subjects) -> str:
             body = svg + caption(_note(attribution, policy)) + _token_table(attribution, policy)
             variants.append(shown_when(now, body, tokens=policy))
         if attribution.carriers is not None:
-            svg = drawn(len(found), partial(carriers, attribution))
+            some = attribution.carriers.account is not None or attribution.carriers.sinks
+            svg = drawn(len(found), partial(carriers, attribution)) if some else ""
             variants.append(svg + caption(account_found(attribution.carriers)))
         panels.append(model_panel(index, subject, *variants))
     chosen = [choice for choice in policy_choices(subjects) if choice[0] in policies]

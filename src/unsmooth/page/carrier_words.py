@@ -26,13 +26,13 @@ def sinks_found(carriers: Carriers | None) -> str:
 
 def account_found(carriers: Carriers) -> str:
     """What the figure of these tokens adds up to, for its caption."""
-    account, heads = carriers.account, [pair for layer in carriers.heads for pair in layer]
-    first = sum(pair[0] >= SINK for pair in heads)
-    many = (
-        f"{first} of {counted(len(heads), 'head')} give the first token {percent_text(SINK)} of their attention or more"
-    )
+    account, sinks = carriers.account, carriers.sinks
+    heads = counted(sum(len(layer) for layer in carriers.heads), "head")
+    give, their = ("give", "their") if sinks > 1 else ("gives", "its")
+    much = f"{percent_text(SINK)} of {their} attention or more"
+    many = f"{sinks or 'None'} of {heads} {give} the first token or outliers {much}"
     if account is None:
-        return f"{many}. No MLP writes an outlier, so that no write was left out."
+        return f"{many}, and no MLP makes an outlier."
     said = {name: signed_text(curve[-1]) for name, curve in account.curves.items()}
     return (
         f"The MLP of layer {account.layer} brings {_token(account)} to {number_text(account.ratio, 2)} times the "
