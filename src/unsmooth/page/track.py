@@ -56,7 +56,8 @@ def track_page(checkpoints: Sequence[Checkpoint], title: str, command: str | Non
     sections = [
         ("Over training", "Each curve is the output of one layer; the x-axis is the training step.",
          f'<div class="toolbar">{menus}</div>{"".join(over)}'),
-        ("Along the depth", f"Solid: the first checkpoint, step {first.step}. Dashed: the one of the slider.",
+        ("Along the depth", f"The metric chosen above. Solid: the first checkpoint, step {first.step}. Dashed: the one "
+         "of the slider. Bands: ± 1 standard deviation over samples.",
          slider + "".join(depth)),
     ]  # fmt: skip
     if all(checkpoint.negative for checkpoint in checkpoints):
