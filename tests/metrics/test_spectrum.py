@@ -6,7 +6,7 @@ import pytest
 import reference
 import torch
 
-from unsmooth.metrics.features import Features
+from unsmooth.metrics.features import ONE_BY_ONE, Features, keep
 from unsmooth.metrics.kernels import eigenvalues as kernel
 from unsmooth.metrics.kernels.reduce import cuda_reduce
 from unsmooth.metrics.spectrum import split_leading
@@ -102,3 +102,17 @@ def test_the_kernel_agrees_with_lapack(side: int) -> None:
     assert float(error[[0, 1, 4]].max()) < 1e-7
     assert (found[2] == 0).all()
     assert found[3].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gram_matrices_of_large_samples_are_formed_one_by_one(dtype: torch.dtype) -> None:
+    x = torch.randn(2, 3, 100, 170).to(dtype)
+    mask = torch.rand(2, 3, 100) < 0.7
+    assert x[0, 0].numel() >= ONE_BY_ONE
+    for kept, tokens in ((None, x), (mask, torch.where(mask[..., None], x, torch.nan))):
+        f = Features(tokens, kept)
+        wide = keep(x.double(), kept)
+        torch.testing.assert_close(f.product, wide @ wide.mT, rtol=1e-12, atol=1e-9)
+        assert f._x is None  # nothing was widened for it
+        torch.testing.assert_close(f.hfc_square, keep(wide - f.mean[..., None, :], kept).square().sum((-2, -1)))
+        torch.testing.assert_close(f.lfc_square, f.count * f.mean.square().sum(-1))

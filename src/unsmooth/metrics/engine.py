@@ -240,7 +240,7 @@ class Evaluator(Generic[Key]):
             self._solve()
 
     def _form(self, f: Features, spectra: Sequence[str]) -> None:
-        with self.stopwatch.on(f.x.device):
+        with self.stopwatch.on(f.device):
             for which in spectra:
                 getattr(f, which)
 

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.dense import require_dense
-from unsmooth.metrics.spectrum import EigenProblem, eigen_problem, gram
+from unsmooth.metrics.spectrum import EigenProblem, eigen_problem, gram, symmetric_product
 from unsmooth.metrics.tolerance import tolerance
 
 # ‖HFC‖² = ‖X‖² − ‖LFC‖² costs nothing more, and loses log10(‖X‖²/‖HFC‖²) of float64's 16 digits; so does the sum over
 # XXᵀ in place of a pass over X, n²‖x̄‖², by how much less than n‖X‖² it is.
 SUBTRACTION_IS_SAFE = 1e-6
+ONE_BY_ONE = 1 << 14  # features of a sample from which its Gram matrix is formed alone
 
 
 class Features:
@@ -32,8 +33,15 @@ class Features:
         self.mask = mask
         self.batch = x.shape[:-2]
         self.tokens, self.dim = x.shape[-2:]
-        wide, self.scale = rescaled(keep(to_float64(x), mask), x.dtype)
-        self._x: Tensor | None = wide
+        self._given: Tensor | None = None
+        self._x: Tensor | None = None
+        if x.device.type == "cpu" and not x.requires_grad and x.dtype != torch.float64:
+            # Widened when a metric asks for it: a Gram matrix may be enough.
+            self._given, self.scale = x, x.new_ones(self.batch, dtype=torch.float64)
+        else:
+            self._x, self.scale = rescaled(keep(to_float64(x), mask), x.dtype)
+        held = x if self._x is None else self._x
+        self.device, self.plain = held.device, not (held.is_cuda or held.requires_grad)
         self.extreme = x.dtype == torch.float64  # norms of tokens may be too far apart for their squares
         self.spectra: dict[str, Float[Tensor, "*batch value"]] = {}
         self.sums: dict[str, tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]] = {}
@@ -55,13 +63,15 @@ class Features:
     @property
     def x(self) -> Float[Tensor, "*batch token dim"]:
         """The tokens in float64, zeros where masked."""
+        if self._x is None and self._given is not None:
+            self._x = keep(to_float64(self._given), self.mask)
         if self._x is None:
             raise RuntimeError("the features were released; compute what a metric needs before release()")
         return self._x
 
     def release(self) -> None:
         """Forget the tokens; what was computed so far stays."""
-        self._x = None
+        self._x = self._given = None
         for large in ("centred", "product"):
             self.__dict__.pop(large, None)
 
@@ -70,7 +80,7 @@ class Features:
         """How many tokens the mask keeps."""
         if self.mask is not None:
             return self.mask.sum(-1).to(torch.float64).expand(self.batch)
-        return torch.full(self.batch, float(self.tokens), dtype=torch.float64, device=self.x.device)
+        return torch.full(self.batch, float(self.tokens), dtype=torch.float64, device=self.device)
 
     @cached_property
     def norms(self) -> Float[Tensor, "*batch token"]:
@@ -114,7 +124,7 @@ class Features:
     @cached_property
     def hfc_square(self) -> Float[Tensor, "*batch"]:
         """‖HFC[X]‖_F², the complete graph's Dirichlet energy."""
-        if not (self.x.is_cuda or self.x.requires_grad):
+        if self.plain:
             difference = self.square - self.lfc_square
             if bool((difference > SUBTRACTION_IS_SAFE * self.square).all()):
                 return difference
@@ -133,17 +143,20 @@ class Features:
     @cached_property
     def product(self) -> Float[Tensor, "*batch side side"]:
         """XXᵀ or XᵀX, whichever is smaller."""
+        large = self.tokens * self.dim >= ONE_BY_ONE and self.tokens <= self.dim
+        if large and self._x is None and self._given is not None:
+            return token_gram(self._given, self.mask)
         return gram(self.x)
 
     @cached_property
     def problem(self) -> EigenProblem:
         """The symmetric eigenproblem that gives the singular values of X."""
-        return eigen_problem(self.x, lambda: self.product)
+        return eigen_problem(lambda: self.x, lambda: self.product, self.plain)
 
     @cached_property
     def hfc_problem(self) -> EigenProblem:
         """The same for HFC[X]."""
-        return eigen_problem(self.centred, lambda: gram(self.centred))
+        return eigen_problem(lambda: self.centred, lambda: gram(self.centred), self.plain)
 
     def singular_values(self, of: str = "problem") -> Float[Tensor, "*batch value"]:
         """Singular values in descending order, of X ("problem") or of HFC[X] ("hfc_problem").
@@ -243,6 +256,20 @@ def to_float64(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def keep(x: Float[Tensor, "*batch token dim"], mask: Bool[Tensor, "*batch token"] | None) -> Tensor:
     """`x` with zeros at the masked tokens; a product would keep their NaN."""
     return x if mask is None else torch.where(mask[..., None], x, 0.0)
+
+
+def token_gram(x: Float[Tensor, "*batch token dim"], mask: Bool[Tensor, "*batch token"] | None) -> Tensor:
+    """XXᵀ in float64 on a CPU: one sample at a time is widened, into a place that stays in the cache."""
+    tokens, dim = x.shape[-2:]
+    wide = torch.empty(tokens, dim, dtype=torch.float64)
+    product = torch.empty(*x.shape[:-1], tokens, dtype=torch.float64)
+    masks = None if mask is None else mask.expand(x.shape[:-1]).reshape(-1, tokens)
+    for i, (sample, out) in enumerate(zip(x.reshape(-1, tokens, dim), product.view(-1, tokens, tokens), strict=True)):
+        wide.copy_(sample)
+        if masks is not None:
+            wide[~masks[i]] = 0
+        out.copy_(symmetric_product(wide))
+    return product
 
 
 def inverse_or_zero(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -70,18 +70,23 @@ class EigenProblem:
 
 
 def eigen_problem(
-    x: Float[Tensor, "*batch token dim"], product_of_x: Callable[[], Float[Tensor, "*batch side side"]]
+    x: Callable[[], Float[Tensor, "*batch token dim"]],
+    product_of_x: Callable[[], Float[Tensor, "*batch side side"]],
+    plain: bool,
 ) -> EigenProblem:
-    """The eigenproblem behind the singular values of `x` (float64), whose Gram matrix is at hand."""
-    if x.is_cuda or x.requires_grad:
+    """The eigenproblem behind the singular values of `x` (float64), whose Gram matrix is at hand.
+
+    `plain`: on a CPU and without a gradient.
+    """
+    if not plain:
         # Asking whether to split would wait for the device; dividing it out of a graph costs a pass.
-        return EigenProblem(*_split_gram(x))
+        return EigenProblem(*_split_gram(x()))
     product = product_of_x()
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)
     # Σσ⁴/(Σσ²)² ≥ 1 − 2ε is necessary for Σ_{i>1} σ² ≤ ε Σσ².
     lone = torch.linalg.vector_norm(product, dim=(-2, -1)).square() >= (1 - 2 * NEARLY_RANK_ONE) * trace.square()
     if bool((lone & (trace > 0)).any()):
-        return EigenProblem(*_split_gram(x))
+        return EigenProblem(*_split_gram(x()))
     return EigenProblem(product, torch.zeros_like(trace))
 
 

@@ -154,7 +154,8 @@ class ReducedFeatures(Features):
         self.norms, self.mean, self.scale = statistics.norms, statistics.mean, statistics.scale
         self.hfc_square, self.unit_sum_square = statistics.hfc_square, statistics.unit_sum_square
         self.extreme = False  # what depends on it was computed from the tokens
-        self._x = None
+        self._x = self._given = None
+        self.device, self.plain = statistics.norms.device, False
         self.spectra, self.sums = {}, {}
 
     @property
