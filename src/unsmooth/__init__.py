@@ -142,4 +142,5 @@ if not TYPE_CHECKING:  # or every misspelt name would pass as Any
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    hidden = ("Any", "TYPE_CHECKING", "import_module")
+    return sorted({*globals(), *__all__, *_ROOMS}.difference(hidden))

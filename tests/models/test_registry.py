@@ -13,7 +13,8 @@ import torch
 from model_cases import CASES, VISION, hf
 from torch import Tensor, nn
 
-from unsmooth.errors import OptionError, UnknownModelError, WeightsError
+import unsmooth
+from unsmooth.errors import OptionError, UnknownModelError, UnsmoothError, WeightsError
 from unsmooth.models import (
     AttentionRow,
     Family,
@@ -145,7 +146,7 @@ def test_an_unknown_model_names_the_nearest_families() -> None:
 
     with pytest.raises(
         UnknownModelError,
-        match=r"no family matches .*GPT2ModelNew\. Nearest families: hf-gpt2, .*; all: timm-vit, .*families\.md",
+        match=r"no family .*GPT2ModelNew\. Describe it .*families\.md .*Nearest families: hf-gpt2, .*; all: timm-vit",
     ):
         view(GPT2ModelNew())
 
@@ -269,3 +270,21 @@ def test_of_a_clip_pair_one_tower_must_be_chosen() -> None:
         view(model)
     assert view(model.vision_model).family.name == "hf-clip-vision"
     assert view(model.text_model).family.name == "hf-clip-text"
+
+
+def test_weights_alone_and_a_missing_input_get_the_hint_that_helps() -> None:
+    with pytest.raises(UnknownModelError, match="got dict: weights alone do not say how they are used"):
+        view({"weight": torch.zeros(2)})  # type: ignore[arg-type]
+
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.encoder(x + y)
+
+    x = torch.randn(2, 3, 8)
+    with pytest.raises(UnsmoothError, match=r"missing 1 required .*a dict gives a model several inputs by their names"):
+        unsmooth.measure(Pair(), [x])
+    assert unsmooth.measure(Pair(), [{"x": x, "y": x}], points="residual").samples == 2

@@ -146,7 +146,7 @@ def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
 def test_architectures_that_are_no_list_are_refused(bert: Path) -> None:
     config = json.loads((bert / "config.json").read_text()) | {"architectures": 7}
     (bert / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="expected architectures as a list of names, got 7"):
+    with pytest.raises(CheckpointError, match="architectures"):
         load_model(f"hf:{bert}")
 
 

@@ -178,6 +178,8 @@ def _why(model: nn.Module, batch: Any, error: Exception) -> str:
     hint = (
         "take smaller batches (batch_size, --batch-size)"
         if isinstance(error, torch.OutOfMemoryError)
+        else "a batch that is a dict gives a model several inputs by their names"
+        if isinstance(error, TypeError) and "required positional argument" in first
         else "check the size and channels of images, the length of texts (max_length, --max-length"
         + (f"; this model has {positions} positions" if isinstance(positions, int) else "")
         + "), and the dtype"

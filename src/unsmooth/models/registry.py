@@ -19,7 +19,7 @@ _FAMILIES: list[Family] = list(FAMILIES)
 
 
 def register_family(family: Family) -> Family:
-    """Add a family, or replace the one of the same name; later ones are tried first."""
+    """Add a family, or replace the one of the same name; later ones are tried first. `Family` says what a row holds."""
     _FAMILIES[:] = [family, *(known for known in _FAMILIES if known.name != family.name)]
     return family
 
@@ -149,6 +149,6 @@ def _no_family(model: nn.Module) -> str:
         )
     listed = f"Nearest families: {', '.join(near)}; all" if near else "All families"
     return (
-        f"no family matches {name}. {listed}: {', '.join(row.name for row in _FAMILIES)}. "
-        "Describe this one with register_family(Family(...)): docs/families.md"
+        f"no family matches {name}. Describe it by one row of names: help(unsmooth.Family), and docs/families.md for "
+        f"an example from start to end. {listed}: {', '.join(row.name for row in _FAMILIES)}"
     )

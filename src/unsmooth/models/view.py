@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jaxtyping import Float
@@ -138,6 +138,8 @@ def view(model: nn.Module) -> ModelView:
         hint = "; it holds one: give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
         if isinstance(model, str):
             hint = ": load it first, as unsmooth.load_model('hf:NAME').model"
+        elif isinstance(model, Mapping):
+            hint = ": weights alone do not say how they are used; load them into their model first"
         raise UnknownModelError(f"expected a torch module, got {type(model).__name__}{hint}")
     model = unwrapped(model)
     _, backbone, family = match(model)
