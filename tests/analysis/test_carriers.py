@@ -153,7 +153,9 @@ def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.At
     assert again.to_json() == found.to_json()
     assert again.carriers is not None
     assert "The MLP of layer 1 brings the first token to" in account_found(again.carriers)
-    assert sinks_found(again.carriers).startswith(("In later layers heads give it", "From layer 2 on heads give it"))
+    assert sinks_found(again.carriers).startswith(
+        ("In later layers heads give this token", "From layer 2 on heads give this token")
+    )
     for wide in (1072, 346):
         assert "ln HFC/LFC with and without" in carriers(again, wide=wide).svg()
     plain = json.loads(json.dumps(found.to_json())) | {"carriers": {"layers": 3, "heads": [], "account": None}}
