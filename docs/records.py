@@ -2,9 +2,9 @@
 
     python docs/records.py
 
-Findings, the tables and sentences between markers in reproduce.md, imagenet.md and disagree.md, the README's table of
-accuracies and the recipe's docstring. What they say comes from the functions behind `unsmooth reproduce`; a test
-compares.
+Findings, the tables and sentences between markers in reproduce.md, imagenet.md, text.md and disagree.md, the README's
+table of accuracies and the recipe's docstring. What they say comes from the functions behind `unsmooth reproduce`; a
+test compares.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def columns() -> str:
     scores = find_item("superglue").run(Context())
     if len(scores.tables[0].columns) > 3:
         lines += ["", f"{scores.label} (`unsmooth reproduce superglue`).", "", *markdown(scores.tables[0])]
-        lines += ["", *(f"{note[0].upper()}{note[1:]}." for note in scores.notes if note.startswith("near chance"))]
+        said = [note for note in scores.notes if note.startswith(("near chance", "not run"))]
+        lines += ["", *(f"{note[0].upper()}{note[1:]}." for note in said)]
     return "\n".join(lines)
 
 
@@ -129,6 +130,20 @@ def explains() -> str:
     counted = len(found.tables[0].rows)
     words = [note for note in found.notes if "its interval above 0" in note]
     return "\n".join([*lines, f"Of these {counted} rows:", "", *(findings._typeset(f"- {note}.") for note in words)])
+
+
+def text_runs() -> str:
+    """What the text models of docs/text.md reach, a line a variant."""
+    rows: list[list[Value]] = []
+    for group in kept_groups(Context(), []):
+        if group.column.data != "The Pile":
+            continue
+        for record in (kept.record for kept in group.models):
+            tokens = record.end["step"] * record.recipe["batch_size"] * record.recipe["length"] / 1e6
+            right = f"{100 * record.final['accuracy']:.1f}"
+            rows.append([group.recipe, group.variant, f"{tokens:.0f} M", f"{record.final['loss']:.3f}", right])
+    columns = ["recipe", "variant", "tokens read", "held-out loss", "hidden tokens right, in %"]
+    return "\n".join(markdown(Table("What they reach", columns, rows)))
 
 
 def markdown(table: Table) -> list[str]:
@@ -190,6 +205,7 @@ def pages() -> dict[Path, str]:
         Path("docs/disagree.md"): between(
             (ROOT / "docs" / "disagree.md").read_text(encoding="utf-8"), "explains", explains()
         ),
+        Path("docs/text.md"): between((ROOT / "docs" / "text.md").read_text(encoding="utf-8"), "runs", text_runs()),
         Path("docs/findings.md"): findings.written(findings.PAGE.read_text(encoding="utf-8"), found),
         Path("README.md"): readme((ROOT / "README.md").read_text(encoding="utf-8")),
         RECIPE: recipe((ROOT / RECIPE).read_text(encoding="utf-8")),

@@ -181,6 +181,8 @@ def test_superglue_shows_scores_beside_the_most_frequent_label(tmp_path: Path) -
     (chance,) = [note for note in result.notes if note.startswith("near chance")]
     assert "RTE" in chance
     assert "CB" not in chance
+    assert "COPA" not in chance
+    assert any(note.startswith("not run, or with one seed only: BoolQ, COPA") for note in result.notes)
     assert json.dumps(result.to_json())
 
 

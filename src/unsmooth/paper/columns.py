@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TABLES = {"table1": "hfc_lfc", "table2": "effective_rank", "table3": "cosine_similarity"}
 WANTED = ("plain", "sharpening-split", "smoothing-split", "sharpening", "smoothing")
+LOOKS = frozenset({"every", "held_out", "metric_sequences", "metric_images"})  # of a recipe: what changes no training
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +132,7 @@ def results_folder(context: Context) -> Path:
 def kept_groups(context: Context, notes: list[str]) -> list[ColumnModels]:
     """Every group of which a model has results, in the order of the columns, recipes and variants."""
     found: dict[tuple[str, str], dict[str, Kept]] = {}
+    short: dict[tuple[str, str], list[str]] = {}
     for path in sorted(results_folder(context).glob(f"**/{RECORD}")):
         try:
             record = TrainingRecord.load(path)
@@ -142,8 +144,12 @@ def kept_groups(context: Context, notes: list[str]) -> list[ColumnModels]:
             continue  # of a study, not of the paper
         if changed := _changes(record):
             notes.append(f"{record.run} was not trained by its recipe as it stands, but with {', '.join(changed)}")
+        if record.budget:
+            short.setdefault((str(record.recipe.get("name")), record.budget), []).append(variant)
         kept = Kept(path.parent, replace(record, variant=variant))
         found.setdefault((str(record.recipe.get("name")), variant), {}).setdefault(record.run, kept)
+    for (recipe, budget), variants in short.items():
+        notes.append(f"{recipe}, {', '.join(variants)}: trained with --budget {budget}, not for the recipe's steps")
     groups = []
     for each in COLUMNS:
         for recipe in each.recipes:
@@ -162,7 +168,7 @@ def _changes(record: TrainingRecord) -> list[str]:
     return [
         f"{key}={value}"
         for key, value in record.recipe.items()
-        if getattr(standard, key, value) != (tuple(value) if isinstance(value, list) else value)
+        if key not in LOOKS and getattr(standard, key, value) != (tuple(value) if isinstance(value, list) else value)
     ]
 
 

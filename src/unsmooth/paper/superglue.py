@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from unsmooth.errors import UnsmoothError
+from unsmooth.metrics.student import student_95
 from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import provenance
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from unsmooth.training.tasks.superglue.evaluation import SuperGlue
 
 FILE = "superglue.json"
-CLEARLY = 2.0  # standard errors above the most frequent label
 
 
 def run(context: Context) -> Result:
@@ -33,7 +33,9 @@ def run(context: Context) -> Result:
         metric = ", ".join(about.metrics)
         rows.append([task, metric, *cells, f"{100 * guesses[0]:.1f}" if guesses else None])
     names = [f"{group.recipe}, {group.variant}" for group in found]
-    chance = [task for task in TASKS if found and not any(_above(each, task) for each in found.values())]
+    tried = [task for task in TASKS if any(len(_values(each, task)) > 1 for each in found.values())]
+    chance = [task for task in tried if not any(_above(each, task) for each in found.values())]
+    untried = [task for task in TASKS if found and task not in tried]
     label = f"SuperGLUE, validation, in %: {len(found)} of our text models; the paper prints no scores"
     return Result(
         label=label,
@@ -41,7 +43,9 @@ def run(context: Context) -> Result:
         notes=[
             *notes,
             *([f"near chance, no model clearly above the most frequent label: {', '.join(chance)}"] if chance else []),
-            "± is the standard deviation over seeds of fine-tuning; clearly above is by two standard errors",
+            *([f"not run, or with one seed only: {', '.join(untried)}"] if untried else []),
+            "± is the standard deviation over seeds of fine-tuning; clearly above: the 95 % interval of the mean over "
+            "seeds (Student's t) lies above it",
             NOTE,
             *missing_in_words(list(found)),
         ],
@@ -74,12 +78,12 @@ def _cell(scores: list[SuperGlue], task: str) -> str | None:
 
 
 def _above(scores: list[SuperGlue], task: str) -> bool:
-    """Whether the mean stands two standard errors over seeds above always guessing the most frequent label."""
+    """Whether the interval of the mean over seeds lies above always guessing the most frequent label."""
     values = _values(scores, task)
     if len(values) < 2 or task not in scores[0].majority:
         return False
     error = statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values) - scores[0].majority[task]["score"] > CLEARLY * error
+    return statistics.fmean(values) - scores[0].majority[task]["score"] > student_95(len(values) - 1) * error
 
 
 ITEM = Item(

@@ -84,6 +84,7 @@ def test_one_command_leaves_everything_but_the_weights(
     place = folder / "results" / "small-text-sharpening"
     assert done == [("CB", 0), ("CB", 1), ("RTE", 0)]  # the smallest first
     assert {path.name for path in place.iterdir()} == NAMES - {"record.json"}  # written last
+    assert SuperGlue.load(place / "superglue.json").protocol["seeds_run"] == {"RTE": 1, "CB": 2}  # as many as it holds
     monkeypatch.setattr(results, "measure", lambda *a, **k: measured.append(1) or real(*a, **k))
     again = live(folder, tiny, *after)
     assert again.exit_code == 0, again.output
@@ -93,6 +94,7 @@ def test_one_command_leaves_everything_but_the_weights(
     assert {name: len(found) for name, found in scores.scores.items()} == {"CB": 2, "RTE": 2}
     assert scores.protocol["kept"]
     record = TrainingRecord.load(place)
+    assert scores.model["reference"] == record.run
     measurement = unsmooth.load(place / "measurement.json")
     assert record.weights == measurement.about.model.weights
     assert "SuperGLUE: " in again.output

@@ -104,12 +104,12 @@ def evaluate_superglue(
     try:
         work = _Work(loaded, folder, wanted, how, result, device, speed, pool)
         while True:
-            spent = before + (time.monotonic() - started) / 60
-            result.protocol = _protocol(wanted, result.scores, minutes, spent, work.milliseconds)
-            left = float("inf") if minutes is None else 60 * (minutes - spent)
+            left = float("inf") if minutes is None else 60 * (minutes - before) - (time.monotonic() - started)
             done = {name: len(found) for name, found in result.scores.items()}
             run = work.next_run(affordable({t.name: n for t, n in wanted.items()}, done, work.seconds(), left))
             scores = None if run is None else work.run(*run)
+            spent = before + (time.monotonic() - started) / 60
+            result.protocol = _protocol(wanted, result.scores, minutes, spent, work.milliseconds)
             if out is not None:
                 result.save(out)
             if run is None or scores is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,9 @@ def write_results(
             except UnsmoothError as error:  # what can be made is made first: the weights may not stay
                 failed.append(f"{name}: {error}")
     if superglue is not None:
+        named = replace(loaded, reference=record.run)  # a folder's path says nothing elsewhere
         scores = evaluate_superglue(
-            loaded, superglue, how=FineTuning(), minutes=minutes, out=target / SUPERGLUE, device=device,
+            named, superglue, how=FineTuning(), minutes=minutes, out=target / SUPERGLUE, device=device,
             progress=lambda task, seed, found: say(f"{task}, seed {seed}: {100 * found['score']:.1f}"),
         )  # fmt: skip
         say(_said(scores))
