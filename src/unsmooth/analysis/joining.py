@@ -12,6 +12,7 @@ import torch.distributed as dist
 from unsmooth.analysis import extremes
 from unsmooth.analysis.about import About
 from unsmooth.analysis.measurement import Measurement, MeasureSettings
+from unsmooth.analysis.over_data import over_data
 from unsmooth.analysis.per_sample import all_gather
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics import moments
@@ -29,10 +30,10 @@ def merge(a: Measurement, b: Measurement) -> Measurement:
             f"got {len(a.cells)} and {len(b.cells)} cells, "
             f"{len(a.cells.keys() ^ b.cells.keys())} of them in one only"
         )
-    over_data = [name for name in a.about.settings.metrics if name in METRICS and METRICS[name].over_data]
-    if over_data and not (a.second_moments and b.second_moments):
+    whole = [name for name in a.about.settings.metrics if name in METRICS and METRICS[name].over_data]
+    if whole and not (a.second_moments and b.second_moments):
         raise UnsmoothError(
-            f"{', '.join(over_data)} is one number for all of the data, which cannot be made of two of them; only "
+            f"{', '.join(whole)} is one number for all of the data, which cannot be made of two of them; only "
             "measurements that were made in this process can be merged: measure all of the data together"
         )
     merged = Measurement(
@@ -44,9 +45,9 @@ def merge(a: Measurement, b: Measurement) -> Measurement:
         a.per_sample.merge(b.per_sample) if a.per_sample and b.per_sample else None,
         {p: e.merge(b.extremes[p]) for p, e in a.extremes.items() if p in b.extremes},
     )
-    if not over_data:
+    if not whole:
         return merged
-    return merged.over_data({at: m.merge(b.second_moments[at]) for at, m in a.second_moments.items()})
+    return over_data(merged, {at: m.merge(b.second_moments[at]) for at, m in a.second_moments.items()})
 
 
 def all_reduce(mine: Measurement) -> Measurement:
@@ -68,7 +69,7 @@ def all_reduce(mine: Measurement) -> Measurement:
         None if gathered is None else gathered.ordered(mine.cells),
         extremes.all_gather(mine.extremes),
     )
-    return reduced.over_data(all_sum(mine.second_moments)) if mine.second_moments else reduced
+    return over_data(reduced, all_sum(mine.second_moments)) if mine.second_moments else reduced
 
 
 def _with_batches(found: Measurement, count: int) -> About[MeasureSettings]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from unsmooth.analysis.about import About
 from unsmooth.analysis.cells import KINDS_OF_POINTS, Cell, Change, kind_of, layer_of
-from unsmooth.analysis.changes import KINDS, READINGS, change, missing, steps
+from unsmooth.analysis.changes import KINDS, READINGS, missing
 from unsmooth.analysis.extremes import Extreme
 from unsmooth.analysis.per_sample import PerSample
 from unsmooth.errors import CheckpointError
@@ -58,27 +56,6 @@ class Measurement:
     per_sample: PerSample | None = None
     extremes: dict[str, Extreme] = field(default_factory=dict)
     second_moments: dict[tuple[str, str], SecondMoment] = field(default_factory=dict)  # (point, tokens); not saved
-
-    def over_data(self, moments: Mapping[tuple[str, str], SecondMoment]) -> Measurement:
-        """With the metrics of the data as a whole, from the second moments at every point and under every policy."""
-        settings, model = self.about.settings, self.about.model
-        ranks = {id(moment): moment.effective_rank() for moment in {id(m): m for m in moments.values()}.values()}
-        names = [name for name in settings.metrics if METRICS[name].over_data]
-        found = {
-            Cell(point, name, policy): _single(ranks[id(m)], m.samples)
-            for (point, policy), m in moments.items()
-            for name in names
-        }
-        addresses = (Cell(p, m, t) for p, t, m in product(settings.points, settings.tokens, settings.metrics))
-        cells = {address: found.get(address) or self.cells[address] for address in addresses}
-        changes = {change: m for change, m in self.changes.items() if change.metric not in names}
-        count = max(m.samples for m in moments.values())
-        for reading, name, policy in product(READINGS, names, settings.tokens):
-            here = {p: torch.tensor([found[Cell(p, name, policy)].mean]) for p in settings.points}
-            for kind, pairs in steps(reading, model.placement, model.layers).items():
-                if (difference := change(here, pairs)) is not None:
-                    changes[Change(reading, kind, name, policy)] = _single(float(difference), count)
-        return replace(self, cells=cells, changes=changes, second_moments=dict(moments))
 
     def frame(self, full: bool = False) -> pd.DataFrame:
         """One row per point, metric and token policy, in the order of the forward pass; narrow enough to print.
@@ -278,11 +255,6 @@ def _one_step_each(changes: dict[Change, Moments], placement: str) -> dict[Chang
         return changes
     chain = {change: moments for change, moments in changes.items() if change.reading == "chain"}
     return chain | {change._replace(reading="residual"): moments for change, moments in chain.items()}
-
-
-def _single(value: float, samples: int) -> Moments:
-    """One number for so many samples, over which it has no spread."""
-    return Moments(samples, value, math.nan, value, value)
 
 
 def _statistics(moments: Moments) -> dict[str, float]:

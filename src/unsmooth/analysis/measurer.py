@@ -31,6 +31,7 @@ from unsmooth.analysis.changes import READINGS
 from unsmooth.analysis.extremes import STREAM, Extremes
 from unsmooth.analysis.fingerprint import sample_keys
 from unsmooth.analysis.measurement import Measurement, MeasureSettings
+from unsmooth.analysis.over_data import over_data
 from unsmooth.analysis.policies import (
     COUNT_PADDING,
     PADDED,
@@ -87,16 +88,9 @@ def measure(
     """
     origin = origin or Origin.of(model, batches)
     with Measurer(
-        model,
-        metrics,
-        tokens,
-        points,
-        special_ids=special_ids,
-        tokenizer=tokenizer,
-        degenerate=degenerate,
-        rank_budget=rank_budget,
-        origin=origin,
-    ) as measurer:
+        model, metrics, tokens, points, special_ids=special_ids, tokenizer=tokenizer, degenerate=degenerate,
+        rank_budget=rank_budget, origin=origin,
+    ) as measurer:  # fmt: skip
         for batch in each_batch(batches):
             measurer.update(batch)
     return measurer.result()
@@ -251,8 +245,8 @@ class Measurer(Hooked):
         found = Measurement(cells, changes, self._about(), partial, notes, kept, self._extremes.result())
         if not self._over_data:
             return found
-        return found.over_data(
-            {(p, t): self._moments[self._same_as.get(p, p), t] for p in self.points for t in self.policies}
+        return over_data(
+            found, {(p, t): self._moments[self._same_as.get(p, p), t] for p in self.points for t in self.policies}
         )
 
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
