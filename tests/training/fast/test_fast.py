@@ -153,7 +153,8 @@ def test_entering_again_compiles_nothing_again(tiny_recipe: ImageRecipe) -> None
 
 @needs_triton
 def test_the_interpreted_kernels_compute_what_pytorch_does() -> None:
-    pytest.importorskip("triton")
+    if pytest.importorskip("triton").__version__.startswith("3.2."):  # torch 2.6's
+        pytest.skip("triton 3.2 multiplies no tile narrower than 16, as half of a small rotary head is")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     program = [sys.executable, "-W", "ignore", str(HERE / "kernels_twin.py")]
     run = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
