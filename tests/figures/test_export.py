@@ -310,11 +310,13 @@ def test_the_phase_diagram_is_orange_left_of_zero_and_blue_right_of_it() -> None
 
 def test_runs_have_the_colour_of_what_they_were_trained_to_do() -> None:
     runs = {Run(v, s, f"{v} {s}"): ([1, 2, 3], [[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]) for v, s in
-            (("plain", 1.0), ("sharpening", 1.0), ("smoothing", 0.1))}  # fmt: skip
+            (("plain", 1.0), ("sharpening", 1.0), ("sharpening-split", 1.0), ("smoothing", 0.1))}  # fmt: skip
     drawing = runs_figure({"accuracy": runs}, "epoch", "training")
-    lines = {m.stroke: m.dash for m, _, _ in flat(drawing.marks) if isinstance(m, Stroke) and m.width == 2}
-    assert set(lines) == {"ink", "sharp", "smooth"}
-    assert lines["ink"] == "" != lines["smooth"]
+    lines = {(m.stroke, m.dash) for m, _, _ in flat(drawing.marks) if isinstance(m, Stroke) and m.width == 2}
+    assert {colour for colour, _ in lines} == {"ink", "sharp", "smooth"}
+    assert {dash for colour, dash in lines if colour in ("ink", "smooth")} >= {""} < {dash for _, dash in lines}
+    assert len({dash for colour, dash in lines if colour == "sharp"}) == 2  # a form of its own
+    assert ("smooth", "") not in lines
     assert "smoothing 0.1" in words(drawing)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.drawing import Drawing, grid
 
-# What a run was trained to do has the colour of what that does; solid is the largest share of the data.
+# What a run was trained to do has the colour of what that does; solid is the poster's form on the largest share of the
+# data, dashed another form or less data.
 RUN_COLOURS = {"plain": "ink", "sharpening": "sharp", "smoothing": "smooth"}
 RUN_DASHES = ("", "7 3", "2 2.5")
 
@@ -22,6 +23,16 @@ class Run(NamedTuple):
     variant: str
     share: float
     name: str
+
+    @property
+    def colour(self) -> str:
+        """That of the sign, whatever its form."""
+        return RUN_COLOURS.get(self.variant.partition("-")[0], "soft")
+
+    @property
+    def kind(self) -> tuple[float, str]:
+        """The share of the data, the largest first, and the form, the poster's first: runs of one kind look alike."""
+        return -self.share, self.variant.partition("-")[2]
 
 
 def runs_figure(
@@ -35,7 +46,8 @@ def runs_figure(
         label: what the figure shows.
     """
     runs = list(dict.fromkeys(run for found in panels.values() for run in found))
-    shares = sorted({run.share for run in runs}, reverse=True)
+    kinds = sorted({run.kind for run in runs})
+    styles = {run: (run.colour, RUN_DASHES[min(kinds.index(run.kind), 2)]) for run in runs}
     drawn = []
     for title, found in panels.items():
         lines = {run: (list(map(float, at)), *over_seeds(values)) for run, (at, values) in found.items()}
@@ -46,7 +58,7 @@ def runs_figure(
         plot.y_axis()
         plot.x_axis(whole=True)
         for run, (at, mean, std) in lines.items():
-            colour, dash = RUN_COLOURS.get(run.variant, "soft"), RUN_DASHES[min(shares.index(run.share), 2)]
+            colour, dash = styles[run]
             upper, lower = (plot.at(zip(at, (mean + sign * std).tolist(), strict=True)) for sign in (1, -1))
             plot.drawing.areas([[*upper, *lower[::-1]]], colour, 0.12)
             line = plot.at(zip(at, mean.tolist(), strict=True))
@@ -60,8 +72,7 @@ def runs_figure(
     rows = math.ceil(len(runs) / columns)
     for i, run in enumerate(runs):
         x, y = 44 + 240 * (i % columns), figure.height - 4 - 17 * (rows - 1 - i // columns)
-        line_sample(figure, x, y, RUN_COLOURS.get(run.variant, "soft"), RUN_DASHES[min(shares.index(run.share), 2)],
-                    run.name)  # fmt: skip
+        line_sample(figure, x, y, *styles[run], run.name)
     return figure
 
 
