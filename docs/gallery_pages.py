@@ -65,7 +65,7 @@ def measured(name: str, folder: Path) -> Subject:
     weights = next((folder / value for key, value in given if key == "--weights"), None)
     options = {value.split("=")[0]: int(value.split("=")[1]) for key, value in given if key == "--model-option"}
     loaded = load_model(reference.replace("hf:", f"hf:{folder}/"), weights, options=options)
-    data = open_data("bundled", loaded, batch_size=8, limit=SAMPLES)
+    data = open_data("bundled", loaded, batch_size=8, samples=SAMPLES)
     origin = replace(Origin.of(loaded, data, command(name)), model=reference)
     return analyse(loaded, data, MODELS[name].title, explain_inputs=EXPLAINED, origin=origin)
 

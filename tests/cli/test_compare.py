@@ -256,7 +256,7 @@ def bundled(model: str, sizes: dict[str, int], limit: int) -> torch.Tensor:
     from unsmooth.sources import load_model, open_data
 
     loaded = load_model(model, random_init=True, options=dict(sizes))
-    (batch,) = open_data("bundled", loaded, limit=limit)
+    (batch,) = open_data("bundled", loaded, samples=limit)
     assert isinstance(batch, torch.Tensor)
     return batch
 

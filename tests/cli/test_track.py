@@ -32,7 +32,7 @@ def test_a_folder_is_measured_once_and_goes_on_where_it_stopped(
     assert sorted(said[0]["negative"]) == ["0", "1"]
     alone = unsmooth.measure(
         unsmooth.load_model("hf:runs/checkpoint-200"),
-        unsmooth.sources.open_data("random", unsmooth.load_model("hf:runs/checkpoint-200"), limit=2, max_length=8),
+        unsmooth.sources.open_data("random", unsmooth.load_model("hf:runs/checkpoint-200"), samples=2, max_length=8),
         points="residual",
     )
     ends = [cell for cell in alone.cells if cell.metric == "hfc_lfc"]

@@ -251,9 +251,9 @@ def test_the_penalty_of_a_plain_model_counts_what_is_beyond_the_limit() -> None:
     attention = view(model).layers[0]
     attention.write(3 * torch.eye(24)[None], torch.eye(24)[None])  # every eigenvalue of H is 3
     for limit, distance in ((None, 2.0), (2.5, 0.5), (3.0, 0.0)):
-        assert float(spectral_penalty(model, "smoothing", limit=limit).detach()) == pytest.approx(distance**2)
+        assert float(spectral_penalty(model, "smoothing", bound=limit).detach()) == pytest.approx(distance**2)
     assert float(spectral_penalty(model, "sharpening").detach()) == pytest.approx(9.0)
-    assert float(spectral_penalty(model, "smoothing", margin=2.0, limit=2.0).detach()) == pytest.approx(1.0)
+    assert float(spectral_penalty(model, "smoothing", margin=2.0, bound=2.0).detach()) == pytest.approx(1.0)
 
 
 def test_frozen_weights_are_frozen_again_after_baking() -> None:

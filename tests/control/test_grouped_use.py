@@ -161,7 +161,7 @@ def test_a_checkpoint_comes_back_and_a_plain_one_loads_where_names_match(form: s
 def test_the_penalty_bounds_the_sum_and_counts_no_zeros_of_a_plain_model() -> None:
     model = reparametrize(decoder(), form="symmetric", bound="abs", std=0.5)
     inside = control_of(model).psi.detach().abs()  # twice a head's eigenvalue: the sum is the mean of two of these
-    torch.testing.assert_close(spectral_penalty(model, limit=0.4).detach(), (inside - 0.4).clamp(min=0).square().mean())
+    torch.testing.assert_close(spectral_penalty(model, bound=0.4).detach(), (inside - 0.4).clamp(min=0).square().mean())
     with torch.no_grad():
         control_of(model).psi.fill_(0.5)
     plain = bake(model)

@@ -194,13 +194,13 @@ def test_a_defective_h_has_no_eigenvectors_to_start_from() -> None:
     assert torch.equal(control.theta, theta)
 
 
-def test_a_penalty_with_an_empty_interval_is_refused_and_a_limit_is_kept_for_every_bound() -> None:
+def test_a_penalty_with_an_empty_interval_is_refused_and_a_bound_is_kept_for_every_form() -> None:
     model = reparametrize(vit(), form="symmetric", std=2.0)
-    with pytest.raises(OptionError, match=r"margin 2.0 and limit 1.0: expected 0 ≤ margin ≤ limit"):
-        spectral_penalty(model, margin=2.0, limit=1.0)
+    with pytest.raises(OptionError, match=r"margin 2.0 and bound 1.0: expected 0 ≤ margin ≤ bound"):
+        spectral_penalty(model, margin=2.0, bound=1.0)
     sizes = control_of(model).psi.detach().square()
     expected = (sizes - 0.5).clamp(min=0).square().mean()
-    torch.testing.assert_close(spectral_penalty(model, limit=0.5).detach(), expected)
+    torch.testing.assert_close(spectral_penalty(model, bound=0.5).detach(), expected)
     assert spectral_penalty(model) == 0  # ±ψ² has no limit of its own
 
 

@@ -190,7 +190,7 @@ class HuggingFace(Target):
         loaded = unsmooth.load_model(f"hf:{place}", random_init=draw.random() < 0.3)
         (self.folder / "text.txt").write_text("the quick brown fox jumps over the lazy dogs " * 20)
         data = "bundled" if loaded.modality == "images" else self.folder / "text.txt"
-        unsmooth.measure(loaded.model, open_data(data, loaded, limit=2, max_length=8))
+        unsmooth.measure(loaded.model, open_data(data, loaded, samples=2, max_length=8))
 
 
 class Data(Target):

@@ -35,7 +35,7 @@ def subjects() -> list[Subject]:
             parameter.data *= 3.0 + seed
         # a negative norm weight: what acts is the opposite of what the bare weights say
         loaded.model.blocks[0].norm1.weight.data *= -1
-        found.append(analyse(loaded, open_data("bundled", loaded, limit=4), name, explain_inputs=2))
+        found.append(analyse(loaded, open_data("bundled", loaded, samples=4), name, explain_inputs=2))
     return found
 
 

@@ -25,7 +25,7 @@ def small(depth: int) -> LoadedModel:
 
 
 def collected(loaded: LoadedModel, name: str) -> Subject:
-    return analyse(loaded, open_data("bundled", loaded, limit=1), name, explain_inputs=1, degenerate="keep")
+    return analyse(loaded, open_data("bundled", loaded, samples=1), name, explain_inputs=1, degenerate="keep")
 
 
 def test_one_layer_is_seen_and_a_long_name_does_not_stick_out(browser: Person, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def parallel(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
         folder = tmp_path_factory.mktemp(name)
         next(case for case in CASES if case.name == name).model().save_pretrained(folder)
         loaded = load_model(f"hf:{folder}")
-        data = open_data("random", loaded, limit=4, max_length=12)
+        data = open_data("random", loaded, samples=4, max_length=12)
         found.append(analyse(loaded, data, name, metrics="paper", explain_inputs=2))
     return found
 

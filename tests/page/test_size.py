@@ -24,7 +24,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("timm")
     options = {"img_size": 64, "depth": LAYERS, "embed_dim": 2 * HEADS, "num_heads": HEADS}
     loaded = load_model("timm:vit_tiny_patch16_224", random_init=True, options=options)
-    small = analyse(loaded, open_data("bundled", loaded, limit=2), "ViT-B", explain_inputs=2)
+    small = analyse(loaded, open_data("bundled", loaded, samples=2), "ViT-B", explain_inputs=2)
     assert small.explanation is not None
     assert small.tokens is not None
     for row in small.explanation.spectra:

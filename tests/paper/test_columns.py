@@ -11,7 +11,9 @@ import torch
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.columns import COLUMNS, WANTED, kept_groups, missing, nearest, signs
 from unsmooth.paper.effects import effect, effects, forms_in_words, limited_in_words, oscillation_in_words, turns
+from unsmooth.paper.evidence import Evidence
 from unsmooth.paper.published import column
+from unsmooth.paper.questions.features import language
 from unsmooth.training import Run, find_recipe
 from unsmooth.training.engine.record import TrainingRecord
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue
@@ -169,6 +171,19 @@ def test_a_curve_oscillates_with_two_turns(tmp_path: Path) -> None:
     assert "HFC/LFC 2, effective rank 1 and cosine similarity 0; it oscillates by HFC/LFC (two turns or more)" in said
 
 
+def test_language_models_are_compared_after_the_last_block_and_by_their_loss(tmp_path: Path) -> None:
+    assert language(Evidence(Context(runs=tmp_path))) is None
+    keep(tmp_path, "crammed-bert", "plain", hfc_lfc=[1.0, 1.5])
+    keep(tmp_path, "crammed-bert", "smoothing", hfc_lfc=[1.0, 1.25])
+    keep(tmp_path, "small-text", "plain", hfc_lfc=[1.0, 1.5])
+    keep(tmp_path, "small-text", "smoothing", hfc_lfc=[1.0, 1.75])
+    answer = language(Evidence(Context(runs=tmp_path)))
+    assert answer is not None
+    assert answer[:2] == ("open", "4 models")
+    assert "crammed-bert: plain 1.50, 3.00; smoothing 1.25, 3.00" in answer[2]
+    assert "Smoothing ends with a higher HFC/LFC than plain in small-text." in answer[2]
+
+
 def test_superglue_shows_scores_beside_the_most_frequent_label(tmp_path: Path) -> None:
     folder = keep(tmp_path, "crammed-bert", "plain")
     scores = {"RTE": {0: {"score": 0.5}, 1: {"score": 0.6}}, "CB": {0: {"score": 0.9}, 1: {"score": 0.91}}}
@@ -195,6 +210,6 @@ def test_figures_2_and_4_show_the_kept_models(tmp_path: Path, measured: Path, mo
     assert "fig2-crammed-bert" in two.figures
     assert any(table.title.startswith("The Pile: crammed-bert, trained on Wikipedia and books") for table in two.tables)
     assert ["crammed-bert", "sharpening", "HFC/LFC", "+100 %", "+100 %", None] in list(two.tables[-1].rows)
-    four = find_item("fig4").run(Context(runs=runs, limit=1))
+    four = find_item("fig4").run(Context(runs=runs, samples=1))
     assert any(str(row[0]).startswith("Cram. Bert on Wikipedia and books") for row in four.tables[0].rows)
     assert any("it does not oscillate" in note for note in four.notes)

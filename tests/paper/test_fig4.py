@@ -40,7 +40,7 @@ def zoo(empty_zoo: Path) -> Path:
 
 @pytest.mark.usefixtures("empty_zoo")
 def test_without_any_weights_an_untrained_model_is_labelled_as_such() -> None:
-    result = find_item("fig4").run(Context(limit=2, batch_size=2))
+    result = find_item("fig4").run(Context(samples=2, batch_size=2))
     assert "one untrained model" in result.label
     assert "not the published" in result.label
     assert [row[0] for row in result.tables[0].rows] == ["ViT-Ti, random weights"] * 3
@@ -48,12 +48,12 @@ def test_without_any_weights_an_untrained_model_is_labelled_as_such() -> None:
 
 @pytest.mark.usefixtures("zoo")
 def test_shipped_models_are_the_default_and_numbers_are_those_of_measure() -> None:
-    result = find_item("fig4").run(Context(limit=2, batch_size=2))
+    result = find_item("fig4").run(Context(samples=2, batch_size=2))
     assert "ship with unsmooth, not the published ones, on bundled (2 samples)" in result.label
     from unsmooth.sources import load_model, open_data
 
     loaded = load_model("zoo:little")
-    frame = unsmooth.measure(loaded.model, open_data("bundled", loaded, limit=2)).frame()
+    frame = unsmooth.measure(loaded.model, open_data("bundled", loaded, samples=2)).frame()
     means = frame.set_index(["metric", "point"])["mean"].to_dict()
     (row,) = (row for row in result.tables[0].rows if row[2] == "effective rank")
     points = ["embed", "blocks.1.post", "blocks.2.post"]
@@ -75,14 +75,14 @@ def test_runs_and_models_can_be_named(zoo: Path, tmp_path: Path) -> None:
 
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=32, num_heads=2, depth=2)
     path = unsmooth.measure(model, [torch.randn(2, 3, 32, 32)]).save(tmp_path / "run.json")
-    result = find_item("fig4").run(Context(models=(f"Mine={path}", str(zoo)), data=("random",), limit=2))
+    result = find_item("fig4").run(Context(models=(f"Mine={path}", str(zoo)), data=("random",), samples=2))
     assert {row[0] for row in result.tables[0].rows} == {"Mine", str(zoo)}
     assert "models that you named" in result.label
 
 
 @pytest.mark.usefixtures("zoo")
 def test_the_poster_figure_sets_trained_models_beside_an_untrained_one() -> None:
-    result = find_item("poster-fig1").run(Context(limit=2, batch_size=2))
+    result = find_item("poster-fig1").run(Context(samples=2, batch_size=2))
     assert [(row[0], row[2]) for row in result.tables[0].rows] == [
         ("ViT-Ti, random weights", "HFC/LFC"),
         ("little", "HFC/LFC"),
@@ -107,11 +107,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_published_models_are_measured_under_their_columns(hub: list[str]) -> None:
-    result = find_item("fig4").run(Context(models=("published",), limit=1))
+    result = find_item("fig4").run(Context(models=("published",), samples=1))
     assert "the paper's ImageNet models" in result.label
     assert list(dict.fromkeys(row[0] for row in result.tables[0].rows)) == ["ViT-B", "DeiT-B", "ViT-L", "DeiT3-L"]
     assert hub == [model.source.removeprefix("timm:") for model in PRETRAINED]
-    table = find_item("table1").run(Context(models=("published",), limit=1)).tables[-1]
+    table = find_item("table1").run(Context(models=("published",), samples=1)).tables[-1]
     filled = {str(row[1]) for row in table.rows if row[3] is not None}
     assert filled == {"ViT-B", "DeiT-B", "ViT-L", "DeiT3-L"}
 
@@ -139,7 +139,7 @@ def test_a_published_model_with_other_preprocessing_is_refused(monkeypatch: pyte
 
     monkeypatch.setattr("unsmooth.sources.load_timm.image_input", lambda _: ImageInput(224, crop=0.875))
     with pytest.raises(CheckpointError, match="not with the preprocessing of the published model"):
-        find_item("fig4").run(Context(models=("published",), limit=1))
+        find_item("fig4").run(Context(models=("published",), samples=1))
 
 
 @pytest.mark.usefixtures("empty_zoo")

@@ -33,7 +33,7 @@ def test_shares_are_those_of_explain_beside_the_published_column_of_the_variant(
     from unsmooth.analysis.types import dominating_types
     from unsmooth.sources import load_model, open_data
 
-    result = find_item("poster-table1").run(Context(limit=2))
+    result = find_item("poster-table1").run(Context(samples=2))
     rows = {str(row[0]): row[1:] for row in result.tables[0].rows}
     ours, alone = list(rows)[:3], list(rows)[3:]
     assert ours == ["ViT, random weights", "cifar100-plain", "cifar100-sharpening"]
@@ -42,7 +42,7 @@ def test_shares_are_those_of_explain_beside_the_published_column_of_the_variant(
     assert [rows[name][-2:] for name in alone] == [[70.27, 29.73], [57.82, 42.18], [100.0, 0.0]]
     assert all(cell is None for name in alone for cell in rows[name][:-2])
     loaded = load_model("zoo:cifar100-plain")
-    shares = type_shares(dominating_types(loaded.model, open_data("bundled", loaded, limit=2))).set_index("kind")
+    shares = type_shares(dominating_types(loaded.model, open_data("bundled", loaded, samples=2))).set_index("kind")
     first, second = (100 * shares.loc[kind, "share"] for kind in ("smoothing", "sharpening"))
     assert rows["cifar100-plain"][0] == pytest.approx(first)
     assert rows["cifar100-plain"][2] == pytest.approx(second)
@@ -65,14 +65,16 @@ def test_a_head_whose_largest_value_is_one_whatever_attention_does_is_a_tie(litt
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     changed = {key: digest if isinstance(value, str) and len(value) == 64 else value for key, value in config.items()}
     (file.parent / "config.json").write_text(json.dumps(changed), encoding="utf-8")
-    row = next(row for row in find_item("poster-table1").run(Context(limit=1)).tables[0].rows if "plain" in str(row[0]))
+    row = next(
+        row for row in find_item("poster-table1").run(Context(samples=1)).tables[0].rows if "plain" in str(row[0])
+    )
     assert row[6] == 50.0
     assert row[1] + row[3] == 50.0
     assert row[5] <= row[3]  # ties are not counted here
 
 
 def test_a_model_without_a_name_goes_by_its_reference() -> None:
-    result = find_item("poster-table1").run(Context(models=("zoo:cifar100-sharpening",), limit=1))
+    result = find_item("poster-table1").run(Context(models=("zoo:cifar100-sharpening",), samples=1))
     assert [(row[0], row[-1]) for row in result.tables[0].rows[1:2]] == [("zoo:cifar100-sharpening", 100.0)]
 
 

@@ -230,7 +230,7 @@ def test_named_and_shipped_models_are_evaluated_now(tmp_path: Path, monkeypatch:
     ours = {row[2] for row in result.tables[0].rows} - {None}
     assert ours == {f"{expected:.2f} (n=1)"}
     assert any("on 16 test images" in note for note in result.notes)
-    context = Context(models=(str(tmp_path / "little"),), data=data, device="cpu", limit=2)
+    context = Context(models=(str(tmp_path / "little"),), data=data, device="cpu", samples=2)
     corrupted = [row[2] for row in find_item("poster-table3").run(context).tables[0].rows if row[1] == "ViT-Ti"]
     assert len(corrupted) == 6
     assert all(str(cell).endswith(" (n=1)") for cell in corrupted)

@@ -73,13 +73,13 @@ def test_table_and_drawing_hold_every_rung(rungs: list[Draw]) -> None:
 
 def test_without_models_the_rungs_end_with_random_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
-    result = find_item("relax").run(Context(limit=1))
+    result = find_item("relax").run(Context(samples=1))
     assert "no trained model is here" in result.notes[-1]
     assert len(result.tables[0].rows) == 2 * len(RUNGS)
 
 
 @pytest.mark.usefixtures("little_zoo")
 def test_trained_blocks_are_the_models_own() -> None:
-    result = find_item("relax").run(Context(limit=1))
+    result = find_item("relax").run(Context(samples=1))
     rows = {(row[0], row[1]): row for row in result.tables[0].rows}
     assert rows["trained block, run once", "sharpening"][-1] == 2  # both layers of the small model

@@ -82,9 +82,9 @@ def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:
     from unsmooth.sources import load_model, open_data
 
     metric = {"table1": "hfc_lfc", "table2": "effective_rank", "table3": "cosine_similarity"}[name]
-    result = find_item(name).run(Context(limit=3))
+    result = find_item(name).run(Context(samples=3))
     loaded = load_model("zoo:cifar100-plain")
-    frame = measure(loaded.model, open_data("bundled", loaded, limit=3), metric).change_by_kind("chain")
+    frame = measure(loaded.model, open_data("bundled", loaded, samples=3), metric).change_by_kind("chain")
     expected = dict(zip(frame["kind"], frame["mean"], strict=True))
     for model, share, reading, kind, ours, theirs, note in result.tables[0].rows:
         value = float(str(ours).removesuffix(" (n=1)"))
@@ -102,7 +102,7 @@ def test_changes_are_those_of_measure_and_signs_are_marked(name: str) -> None:
 @pytest.mark.usefixtures("little_zoo")
 def test_models_of_one_variant_are_averaged() -> None:
     models = ("a-plain=zoo:cifar100-plain", "b-plain=zoo:cifar100-plain")
-    result = find_item("table1").run(Context(models=models, limit=2))
+    result = find_item("table1").run(Context(models=models, samples=2))
     assert all("± 0.000 (n=2)" in str(row[4]) for row in result.tables[0].rows)
 
 
@@ -112,8 +112,8 @@ def test_a_variant_that_the_table_does_not_have_is_left_out_by_name(little_zoo: 
     recipe = RECIPES["cifar100"].override(["depth=2", "width=24", "heads=2", "patch_size=8"])
     save_model(build_model(recipe, 0), little_zoo / "mixed", recipe, {"variant": "sharpening@:1"})
     with pytest.raises(DataError, match="no model of a known variant: its name must contain plain, sharpening or"):
-        find_item("table1").run(Context(models=("zoo:mixed",), limit=1))
-    result = find_item("table1").run(Context(models=("strange=zoo:mixed", "zoo:cifar100-plain"), limit=1))
+        find_item("table1").run(Context(models=("zoo:mixed",), samples=1))
+    result = find_item("table1").run(Context(models=("strange=zoo:mixed", "zoo:cifar100-plain"), samples=1))
     assert {row[0] for row in result.tables[0].rows} == {"ViT-Ti"}
     assert "left out, of a variant that the table does not have: strange" in result.notes
     assert not any("footnote 2's `split` form" in note for note in result.notes)  # no controlled model is there
@@ -148,7 +148,7 @@ def test_models_on_all_data_decide_alone_which_reading_lies_nearer() -> None:
 
 @pytest.mark.usefixtures("little_zoo")
 def test_figure_2_names_the_variants_that_are_missing() -> None:
-    result = find_item("fig2").run(Context(limit=2, recompute=True))
+    result = find_item("fig2").run(Context(samples=2, recompute=True))
     assert any("no model of the variant smoothing" in note for note in result.notes)
 
 
@@ -170,7 +170,7 @@ def test_models_that_add_attention_and_mlp_in_one_sum_are_left_out_with_the_reas
 @pytest.mark.parametrize("name", ["table1", "table2", "table3"])
 def test_all_thirteen_published_columns_are_shown_and_ours_beside_them(name: str) -> None:
     models = ("zoo:cifar100-plain", "ViT-B=zoo:cifar100-sharpening")
-    first, columns = find_item(name).run(Context(models=models, limit=1)).tables
+    first, columns = find_item(name).run(Context(models=models, samples=1)).tables
     assert {row[0] for row in first.rows} == {"ViT-Ti"}  # a namesake of a published column stands there alone
     assert len(columns.rows) == 13
     rows = {(row[0], row[1]): row[2:] for row in columns.rows}

@@ -53,7 +53,7 @@ def test_figure_1_depends_on_its_seed_and_nothing_else() -> None:
 
 
 def test_negative_weights_turn_pre_norm_around_and_leave_post_norm_alone() -> None:
-    result = find_item("fig3").run(Context(limit=2))
+    result = find_item("fig3").run(Context(samples=2))
     cells = {tuple(row[:4]): row[4] for row in result.tables[0].rows if row[0] == "symmetric"}
     assert cells["symmetric", "Pre-LN", "sharpening", "+"] > 0.5
     assert cells["symmetric", "Pre-LN", "sharpening", "−"] < -0.5
@@ -69,7 +69,7 @@ def test_figure_3_can_start_from_an_image(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     path = tmp_path / "grey.png"
     image.effect_noise((64, 64), 50).save(path)
-    result = find_item("fig3").run(Context(limit=1, seed=3, data=(str(path), "another")))
+    result = find_item("fig3").run(Context(samples=1, seed=3, data=(str(path), "another")))
     assert f"on the patches of {path}, 1 seed, 128 iterations" in result.label
     assert result.about["start"] == f"the patches of {path}"
     assert {row[5] for row in result.tables[0].rows} == {None}  # one seed has no deviation
@@ -94,7 +94,7 @@ def test_figure_3_takes_twenty_seeds_and_stands_without_matplotlib(monkeypatch: 
 
 
 def test_figure_3_holds_mean_deviation_and_share_of_its_seeds() -> None:
-    result = find_item("fig3").run(Context(limit=2, seed=5))
+    result = find_item("fig3").run(Context(samples=2, seed=5))
     assert result.about == {"seeds": [5, 6], "start": "random tokens (n = 64, d = 32)"}
     for row, (scenario, curves) in zip(result.tables[0].rows, log10_curves([5, 6]).items(), strict=True):
         values = curves[:, -1]
@@ -169,7 +169,7 @@ def test_figure_5_takes_saved_results_and_files_of_explain(
     computed = find_item("fig5").run(Context())
     assert "the models that ship with unsmooth" in computed.label
     loaded = load_model("zoo:cifar100-plain", dtype=torch.float64)
-    explained = explain(loaded, open_data("bundled", loaded, limit=1), spectra=0, max_products=1)
+    explained = explain(loaded, open_data("bundled", loaded, samples=1), spectra=0, max_products=1)
     explained.save(tmp_path / "plain.json")
     from_file = find_item("fig5").run(Context(models=(f"cifar100-plain={tmp_path / 'plain.json'}",)))
     for mine, theirs in zip(from_file.tables[0].rows, computed.tables[0].rows, strict=False):

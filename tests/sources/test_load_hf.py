@@ -255,7 +255,7 @@ def test_a_vocab_txt_alone_is_a_tokenizer_or_the_message_says_what_it_lacks(name
     getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     (tmp_path / "a.txt").write_text("the quick brown fox jumps over the lazy dogs " * 3)
-    data = open_data(tmp_path / "a.txt", load_model(f"hf:{tmp_path / 'model'}"), max_length=8, limit=1)
+    data = open_data(tmp_path / "a.txt", load_model(f"hf:{tmp_path / 'model'}"), max_length=8, samples=1)
     if name == "MPNet":
         with pytest.raises(DataError, match=r"model knows ids up to 12: .*\(a vocab.txt alone lacks"):
             next(iter(data))

@@ -97,7 +97,7 @@ def test_parquet_with_images(tmp_path: Path, column: str) -> None:
     pq.write_table(pa.table({"label": [1, 2, 3], column: rows}), tmp_path / "x.parquet")
     found = batches(tmp_path, IMAGES, batch_size=2)
     assert [len(b) for b in found] == [2, 1]
-    assert open_data(tmp_path, IMAGES, limit=2).samples == 2  # type: ignore[arg-type]
+    assert open_data(tmp_path, IMAGES, samples=2).samples == 2  # type: ignore[arg-type]
     assert open_data(tmp_path, IMAGES).samples == 3  # type: ignore[arg-type]
 
 
@@ -129,7 +129,7 @@ def test_whole_records_are_padded(tmp_path: Path) -> None:
 
 def test_random_inputs_are_the_same_each_time() -> None:
     for loaded in (IMAGES, TEXT):
-        first, second = (batches("random", loaded, limit=3, batch_size=2) for _ in range(2))
+        first, second = (batches("random", loaded, samples=3, batch_size=2) for _ in range(2))
         for a, b in zip(first, second, strict=True):
             a, b = (x["input_ids"] if isinstance(x, dict) else x for x in (a, b))
             assert torch.equal(a, b)
@@ -274,7 +274,7 @@ def test_a_table_of_numbers_only_lists_its_columns(tmp_path: Path) -> None:
 
 @pytest.mark.shared
 def test_real_data_opens(shared_data: Path) -> None:
-    assert batches(shared_data / "imagenet_val", IMAGES, limit=3)[0].shape == (3, 3, 8, 8)
+    assert batches(shared_data / "imagenet_val", IMAGES, samples=3)[0].shape == (3, 3, 8, 8)
     assert open_data(shared_data / "cifar100", IMAGES).samples == 60_000  # type: ignore[arg-type]
     for folder in (
         "wikitext2",
@@ -284,5 +284,5 @@ def test_real_data_opens(shared_data: Path) -> None:
         "superglue/MultiRC",
         "superglue/WiC",
     ):
-        (found,) = batches(shared_data / folder, TEXT, limit=4, max_length=64)
+        (found,) = batches(shared_data / folder, TEXT, samples=4, max_length=64)
         assert found["input_ids"].shape == (4, 64), folder

@@ -58,11 +58,11 @@ def test_card_and_record_are_those_of_the_weights(loaded: LoadedModel) -> None:
 
 
 def test_it_is_measured_explained_and_evaluated_on_what_is_bundled(loaded: LoadedModel) -> None:
-    data = open_data("bundled", loaded, limit=2, max_length=16)
+    data = open_data("bundled", loaded, samples=2, max_length=16)
     assert data.reference == "bundled passages"
     measured = measure(loaded, data, points="all")
     assert set(measured.change_by_kind("chain")["kind"]) == {"LayerNorm", "Attention", "MLP"}
-    explained = explain(loaded, open_data("bundled", loaded, limit=1, max_length=12))
+    explained = explain(loaded, open_data("bundled", loaded, samples=1, max_length=12))
     assert len(explained.about.model.name) > 0
     found = evaluate_masked(loaded, "bundled", samples=16, batch_size=8)
     assert (found.sequences, found.length) == (16, 128)

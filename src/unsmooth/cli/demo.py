@@ -47,7 +47,7 @@ def command(out: Out = Path("demo.html"), models: Models = 3, text: OnText = Fal
         subjects = []
         for name, reference in zip(page_names(chosen or ["random ViT-Ti"], None), chosen or [FALLBACK], strict=True):
             loaded = load_model(reference, random_init=not chosen)
-            data = open_data("bundled", loaded, limit=SAMPLES)
+            data = open_data("bundled", loaded, samples=SAMPLES)
             subjects.append(analyse(loaded, data, name, explain_inputs=3, track=track))
         said = "unsmooth demo" + (" --text" if text else "")
         title = headline([s.name for s in subjects], "masked language model" if text else "ViT")

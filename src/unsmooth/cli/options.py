@@ -90,7 +90,7 @@ class DataOptions:
     @property
     def reading(self) -> dict[str, Any]:
         """What `open_data` is asked."""
-        return {"batch_size": self.batch_size, "limit": self.samples, "column": self.column,
+        return {"batch_size": self.batch_size, "samples": self.samples, "column": self.column,
                 "max_length": self.max_length, "whole_records": self.whole_records}  # fmt: skip
 
     def open(self, path: str, loaded: LoadedModel) -> Data:

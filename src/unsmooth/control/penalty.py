@@ -14,33 +14,33 @@ from unsmooth.models.storage import whole
 
 
 def spectral_penalty(
-    model: nn.Module, mode: str | None = None, *, margin: float = 0.0, limit: float | None = None
+    model: nn.Module, mode: str | None = None, *, margin: float = 0.0, bound: float | None = None
 ) -> Float[Tensor, ""]:
-    """Mean squared distance of H's eigenvalues from [−limit, −margin] (sharpening) or [margin, limit].
+    """Mean squared distance of H's eigenvalues from [−bound, −margin] (sharpening) or [margin, bound].
 
     Where r heads share a value head (and H's eigenvalue is the sum of theirs), r times each head's: if they all are
     inside, so is the sum. Eigenvalues that are 0 because H has not full rank do not count.
-    Without a `limit` it is 1, and none for the bounds that have none ("abs", "square").
+    Without a `bound` it is 1, and none for the bounds that have none ("abs", "square").
     On a reparametrised model it acts on ψ before the bound: use it with `bound="free"`, or with "clip", whose
     saturated ψ get no other gradient. On a plain model, `mode` says which side, and it acts on the eigenvalues of
     each layer's Σ_h H_h: on their real parts, and on their imaginary parts towards 0 (an eigenproblem per layer, so
     neither quick nor capturable in a CUDA graph).
     """
-    if margin < 0 or (limit is not None and limit < margin):
-        raise OptionError(f"margin {margin} and limit {limit}: expected 0 ≤ margin ≤ limit")
+    if margin < 0 or (bound is not None and bound < margin):
+        raise OptionError(f"margin {margin} and bound {bound}: expected 0 ≤ margin ≤ bound")
     if controls_of(model):
         if mode is not None:
             raise OptionError("this model is reparametrised and knows its modes: leave out `mode`")
         control = control_of(model)
         raw = whole(control.psi) if control.bound.name in ("free", "clip") else control.shared * control.eigenvalues()
         unlimited = control.bound.signed and control.bound.limit is None
-        return _distance(raw * control.sign, margin, 1.0 if limit is None and not unlimited else limit)
+        return _distance(raw * control.sign, margin, 1.0 if bound is None and not unlimited else bound)
     if mode not in SIGNS:
         raise OptionError.unknown("mode", mode, SIGNS)
     layers = {id(layer.attention): layer for layer in view(model).layers}.values()
     h = torch.stack([_whole(layer) for layer in layers])
     values = torch.linalg.eigvals(h)
-    return _distance(SIGNS[mode] * values.real, margin, 1.0 if limit is None else limit) + values.imag.square().mean()
+    return _distance(SIGNS[mode] * values.real, margin, 1.0 if bound is None else bound) + values.imag.square().mean()
 
 
 def _whole(layer: LayerView) -> Float[Tensor, "size size"]:
@@ -53,7 +53,7 @@ def _whole(layer: LayerView) -> Float[Tensor, "size size"]:
         return w_proj @ w_v if w_v.shape[1] < w_v.shape[0] else (w_v @ w_proj).mT
 
 
-def _distance(signed: Tensor, margin: float, limit: float | None) -> Float[Tensor, ""]:
+def _distance(signed: Tensor, margin: float, bound: float | None) -> Float[Tensor, ""]:
     below = (margin - signed).clamp(min=0.0)
-    above = torch.zeros_like(signed) if limit is None else (signed - limit).clamp(min=0.0)
+    above = torch.zeros_like(signed) if bound is None else (signed - bound).clamp(min=0.0)
     return (below.square() + above.square()).mean()

@@ -95,7 +95,7 @@ def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str, poi
     from unsmooth.analysis import measure
     from unsmooth.sources import open_data
 
-    batches = open_data(data, loaded, batch_size=context.batch_size, limit=context.limit)
+    batches = open_data(data, loaded, batch_size=context.batch_size, samples=context.samples)
     return measure(loaded, batches, metrics, points=points)
 
 

@@ -28,7 +28,7 @@ def evaluations(context: Context, corruptions: bool = False) -> list[Evaluation]
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
     references = all_named(models)
     data = spread(context.data, len(references))
-    options: dict[str, Any] = {"samples": context.limit, "seed": context.seed, "metric_images": 1}
+    options: dict[str, Any] = {"samples": context.samples, "seed": context.seed, "metric_images": 1}
     found = [
         evaluate_trained(r, path, corruptions=corruptions, device=device_of(context), **options)
         for (_, r), path in zip(references, data, strict=True)

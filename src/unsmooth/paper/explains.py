@@ -77,7 +77,7 @@ def _explained(name: str, reference: str, data: str, context: Context) -> Explan
     if reference.endswith(".json"):
         return load_explanation(reference)
     loaded = load_model(reference, device=device_of(context))
-    batches = open_data(data, loaded, batch_size=context.batch_size, limit=context.limit or INPUTS)
+    batches = open_data(data, loaded, batch_size=context.batch_size, samples=context.samples or INPUTS)
     with Explainer(loaded, ("all", WITHOUT), spectra=0) as explainer:
         for batch in context.track(batches, name, batches.samples):
             explainer.update(batch)

@@ -14,7 +14,7 @@ def run(context: Context) -> Result:
     from unsmooth.figures import norm_impact
     from unsmooth.theory.scenario import log10_curves
 
-    seeds = range(context.seed, context.seed + (context.limit or _SEEDS))
+    seeds = range(context.seed, context.seed + (context.samples or _SEEDS))
     start = image_patches(context.data[0]) if context.data else None
     curves = log10_curves(seeds, _LAYERS, start)
     rows = [

@@ -35,7 +35,7 @@ class Context:
     """What the user gave; an item uses what it needs and falls back to what is there.
 
     `models` are model references (`name=reference` gives one a name), `data` paths as `unsmooth measure` takes them
-    (one for all models, or one for each), `runs` a folder of training runs, `limit` the most samples to use,
+    (one for all models, or one for each), `runs` a folder of training runs, `samples` the most to use,
     `recompute` asks for numbers from the shipped models instead of the records of their training, `track` goes through
     things that take long, with a label and how many there are, and shows how far it is.
     """
@@ -43,7 +43,7 @@ class Context:
     models: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     runs: Path | None = None
-    limit: int | None = None
+    samples: int | None = None
     batch_size: int = 8
     device: str = "auto"
     seed: int = 0

@@ -31,7 +31,7 @@ def run(context: Context) -> Result:
     models = all_named((RANDOM, *asked))
     data = context.data or ("bundled",)
     paths = (data[0], *spread(data, len(models) - 1))  # the first model is ours and takes the first of the user's data
-    limit = context.limit or _LIMIT
+    limit = context.samples or _LIMIT
     rows: list[list[Value]] = []
     for number, ((name, reference), path) in enumerate(zip(models, paths, strict=True)):
         shares = _shares(reference, path, context, limit, random_init=number == 0)
@@ -68,7 +68,7 @@ def _shares(reference: str, data: str, context: Context, limit: int, random_init
 
     torch.manual_seed(context.seed)
     loaded = load_model(reference, random_init=random_init, device=device_of(context))
-    batches = open_data(data, loaded, batch_size=context.batch_size, limit=limit)
+    batches = open_data(data, loaded, batch_size=context.batch_size, samples=limit)
     return type_shares(dominating_types(loaded.model, batches)).set_index("kind")
 
 

@@ -33,7 +33,7 @@ def _trained(context: Context) -> Iterator[Draw]:
             continue
         # the shortest name has no share of the data in it: trained on all
         loaded = load_model(references[chosen[0]], dtype=torch.float64)
-        (batch,) = open_data("bundled", loaded, batch_size=1, limit=1)
+        (batch,) = open_data("bundled", loaded, batch_size=1, samples=1)
         assert isinstance(batch, Tensor)
         yield from blocks(loaded.model, batch.double(), mode, context)
 
@@ -71,7 +71,7 @@ def run(context: Context) -> Result:
     """Random layers for every rung, then the blocks of the shipped models."""
     from unsmooth.figures.ladder import ladder as ladder_figure
 
-    seeds = range(context.seed, context.seed + (context.limit or SEEDS))
+    seeds = range(context.seed, context.seed + (context.samples or SEEDS))
     found = [draw for seed in context.track(seeds, "random layers", len(seeds)) for draw in ladder(seed)]
     trained = list(_trained(context))
     return Result(

@@ -45,7 +45,7 @@ def open_data(
     loaded: LoadedModel,
     *,
     batch_size: int = 8,
-    limit: int | None = None,
+    samples: int | None = None,
     column: str | None = None,
     max_length: int = 128,
     whole_records: bool = False,
@@ -58,8 +58,8 @@ def open_data(
     total: int | None = None
     name = Path(path).name
     if str(path) == "random":
-        samples, kind = _random_inputs(loaded, max_length), loaded.modality
-        limit = limit or batch_size
+        made, kind = _random_inputs(loaded, max_length), loaded.modality
+        samples = samples or batch_size
     else:
         if str(path) == "bundled":
             path, name = (PASSAGES, "bundled passages") if loaded.modality == "text" else (PICTURES, "bundled")
@@ -71,22 +71,22 @@ def open_data(
                 + (_NO_LOADER if loaded.modality in ("audio", "video") else "give data of that kind")
             )
         if kind == "images":
-            samples = lambda: (to_tensor(image, loaded.images) for image in records.images(source))  # noqa: E731
+            made = lambda: (to_tensor(image, loaded.images) for image in records.images(source))  # noqa: E731
         else:
             cut = token_records if whole_records else token_windows
-            samples = lambda: cut(records.texts(source), loaded, max_length)  # noqa: E731
+            made = lambda: cut(records.texts(source), loaded, max_length)  # noqa: E731
 
     def make() -> Iterator[Batch]:
-        stream = itertools.islice(samples(), None if limit is None else min(limit, sys.maxsize))
+        stream = itertools.islice(made(), None if samples is None else min(samples, sys.maxsize))
         first = next(stream, None)
         if first is None:
             window = f"a window of {max_length} tokens (or whole_records)" if total is None else "one record"
-            raise DataError(f"no sample could be made from {path}: expected {kind} for {window}, and a limit above 0")
+            raise DataError(f"no sample could be made from {path}: expected {kind} for {window}, and samples above 0")
         yield from collate(itertools.chain([first], stream), batch_size, loaded)
 
     if kind == "text" and not whole_records:
         total = None  # windows, not records
-    known = min((n for n in (total, limit) if n is not None), default=None)
+    known = min((n for n in (total, samples) if n is not None), default=None)
     return Data(reference=name, kind=kind, make=make, samples=known)
 
 

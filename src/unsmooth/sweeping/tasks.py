@@ -90,7 +90,7 @@ def perplexity_task(
     """Loss of a causal language model on windows of text, in nats a token (perplexity is its exponential)."""
     if not hasattr(loaded.model, "lm_head"):
         raise DataError(f"{loaded.reference} has no language-modelling head: perplexity needs one that guesses tokens")
-    windows = open_data(path, loaded, batch_size=batch_size, limit=samples, max_length=max_length)
+    windows = open_data(path, loaded, batch_size=batch_size, samples=samples, max_length=max_length)
 
     def values(model: nn.Module) -> Float[Tensor, " window"]:
         found = []

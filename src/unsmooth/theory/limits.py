@@ -25,6 +25,10 @@ def limit(
 
     `X_ℓ / ρ^ℓ` minus this goes to 0. For one positive dominating eigenvalue it does not depend on `layers`
     (Theorem 2, cases 1 and 2); a negative one or complex ones turn with every layer (case 3).
+
+    >>> a = torch.tensor([[0.75, 0.25], [0.25, 0.75]])  # eigenvalues 1 and 0.5
+    >>> limit(torch.tensor([[3.0], [1.0]]), a, torch.tensor([[0.5]])).tolist()  # all tokens alike: their mean
+    [[2.0], [2.0]]
     """
     return limit_of(x, dominance(a, w, residual=residual), layers)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from unsmooth.figures.text import listed
 from unsmooth.metrics.differences import compare_seeds, paired_difference
+from unsmooth.paper.columns import ColumnModels, kept_groups
 from unsmooth.paper.evidence import TEN, Evidence, last_ratio
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import VARIANTS, percent
@@ -106,12 +108,32 @@ def real_spectra(e: Evidence) -> Answer | None:
 
 @question(
     "Does control act alike in language models?", "paper, Figure 2 (The Pile); summary, question 7",
-    "fig2", "a small masked language model in all three variants (`unsmooth train`)",
+    "fig2", "more seeds and longer runs (`unsmooth train crammed-bert --budget 15m`)",
 )  # fmt: skip
 def language(e: Evidence) -> Answer | None:
-    """Nobody trained one in three variants yet."""
-    said = "No language model of ours was trained plain, sharpening and smoothing; the paper reports a limited effect."
-    return "open", "0 runs", said
+    """The text column of Figure 2: what control does to the last block, and what it costs."""
+    groups = [group for group in kept_groups(e.context, []) if group.column.data == "The Pile"]
+    said, against = [], []
+    for recipe in dict.fromkeys(group.recipe for group in groups):
+        ends = {group.variant: _ends(group) for group in groups if group.recipe == recipe}
+        said.append(f"{recipe}: " + "; ".join(f"{v} {ratio:.2f}, {loss:.2f}" for v, (ratio, loss) in ends.items()))
+        if {"plain", "smoothing"} <= ends.keys() and ends["smoothing"][0] > ends["plain"][0]:
+            against.append(recipe)
+    if not said:
+        return None
+    models = sum(len(group.models) for group in groups)
+    smoothing = f" Smoothing ends with a higher HFC/LFC than plain in {listed(against)}." if against else ""
+    return (
+        "open",
+        f"{models} models",
+        f"HFC/LFC after the last block and held-out loss. {'. '.join(said)}.{smoothing} The paper reports a limited "
+        "effect; one seed of each says nothing of what chance does.",
+    )
+
+
+def _ends(group: ColumnModels) -> tuple[float, float]:
+    curves = group.curves("hfc_lfc")
+    return fmean(curve[-1] for curve in curves), fmean(kept.record.final["loss"] for kept in group.models)
 
 
 @question(

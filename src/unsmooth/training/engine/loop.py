@@ -163,10 +163,10 @@ class Length:
 
     def __init__(self, run: Run, task: Task, clock: Clock, settled: int | None) -> None:
         self.task, self.clock = task, clock
-        self.pace = None if run.limit.minutes is None else Pace(run.limit.minutes)
+        self.pace = None if run.allowed.minutes is None else Pace(run.allowed.minutes)
         if self.pace is not None:
             self.pace.total = settled
-        self._set(settled or run.limit.steps or (task.total if self.pace is None else 20 * task.chunk))
+        self._set(settled or run.allowed.steps or (task.total if self.pace is None else 20 * task.chunk))
 
     def _set(self, total: int) -> None:
         self.total, self.rates = total, self.task.rates(total)

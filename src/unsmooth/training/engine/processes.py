@@ -36,7 +36,7 @@ def launch(
         return train(run, data, out, device=device, speed=speed, progress=progress, tensorboard=tensorboard)
     run.recipe.check(run, world)
     sharded = requested()
-    if run.limit.minutes is not None:
+    if run.allowed.minutes is not None:
         raise OptionError("a budget in minutes is for one process: with several, give it in steps (--budget 2000)")
     try:
         from accelerate import Accelerator

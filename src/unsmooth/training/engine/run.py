@@ -28,11 +28,11 @@ class Run:
     subset: int = 0  # which samples the fraction holds
     budget: str | None = None  # 2000 (steps) or 15m, instead of the recipe's own length
     control: Variant = field(init=False, repr=False, compare=False)
-    limit: Budget = field(init=False, repr=False, compare=False)
+    allowed: Budget = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "control", Variant.parse(self.variant))
-        object.__setattr__(self, "limit", Budget.parse(self.budget))
+        object.__setattr__(self, "allowed", Budget.parse(self.budget))
         if not 0 < self.fraction <= 1:
             raise OptionError(f"fraction must lie in (0, 1], got {self.fraction}")
         if self.std is not None and self.control.mode is None:
@@ -54,7 +54,7 @@ class Run:
         share += f"-subset{self.subset}" if self.subset else ""
         std = "" if self.std is None else f"-std{self.std:g}"
         steps = "-steps" if self.same_steps else ""
-        budget = "" if self.budget is None else f"-{self.budget}{'steps' if self.limit.steps else ''}"
+        budget = "" if self.budget is None else f"-{self.budget}{'steps' if self.allowed.steps else ''}"
         return f"{self.recipe.name}{share}{steps}{budget}-{self.variant}{std}-seed{self.seed}"
 
     @property
