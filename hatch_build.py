@@ -15,6 +15,9 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 MODELS = tuple(f"{data}-{variant}" for data in ("cifar100", "text") for variant in ("plain", "sharpening", "smoothing"))
 
 
+LARGE = 300_000  # bytes of a result
+
+
 class ZooHook(BuildHookInterface):
     """Puts a part of `zoo/` into the package."""
 
@@ -23,7 +26,9 @@ class ZooHook(BuildHookInterface):
         if version == "standard":
             zoo = Path(self.root) / "zoo"
             results = [path.relative_to(zoo) for path in (zoo / "results").rglob("*.json")]
-            kept = [path for path in results if path.name != "explanation.json"]  # large, and no table reads it
+            kept = [
+                path for path in results if (zoo / path).stat().st_size < LARGE
+            ]  # others: the hub
             for name in ("README.md", "records", *MODELS, *map(str, kept)):
                 build_data["force_include"][str(zoo / name)] = f"unsmooth/zoo/{name}"
 

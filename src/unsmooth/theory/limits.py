@@ -27,8 +27,8 @@ def limit(
     (Theorem 2, cases 1 and 2); a negative one or complex ones turn with every layer (case 3).
 
     >>> a = torch.tensor([[0.75, 0.25], [0.25, 0.75]])  # eigenvalues 1 and 0.5
-    >>> limit(torch.tensor([[3.0], [1.0]]), a, torch.tensor([[0.5]])).tolist()  # all tokens alike: their mean
-    [[2.0], [2.0]]
+    >>> [round(v, 6) for v in limit(torch.tensor([[3.0], [1.0]]), a, torch.tensor([[0.5]])).flatten().tolist()]
+    [2.0, 2.0]
     """
     return limit_of(x, dominance(a, w, residual=residual), layers)
 
