@@ -182,7 +182,5 @@ def test_torchs_rms_norm_without_eps_takes_the_dtypes() -> None:
 def test_quantised_weights_are_refused() -> None:
     layer = view(BY_NAME["bert"].model()).layers[0]
     layer.attention.value.weight = nn.Parameter(torch.zeros(512, 1, dtype=torch.uint8), requires_grad=False)
-    with pytest.raises(
-        WeightsError, match="is quantised, and its Linear does not run .* load the model without"
-    ):
+    with pytest.raises(WeightsError, match="is quantised, and its Linear does not run .* load the model without"):
         layer.weights()
