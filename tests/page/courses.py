@@ -148,17 +148,19 @@ def moved(known: Known, metric: str, policy: str, first: int, last: int) -> int:
     """The clear direction of a metric over layers first … last, by scipy's paired test with Bonferroni's correction."""
     table = known.depth(metric, policy)
     change = table[:, last + 1] - table[:, first]
-    pairs = table.shape[1] * (table.shape[1] - 1) / 2
+    others = table.shape[1] * (table.shape[1] - 1) // 2 - 1
+    whole = (first, last + 2) == (0, table.shape[1])
+    doubt = 0.05 if not others else 0.025 if whole else 0.025 / others  # half for the whole curve, half for all else
     if abs(change.mean()) < 1e-9 * np.abs(table).max():  # rounding
         return 0
     if not known.kept:  # the ends alone: their errors added
         error = sum(scipy.stats.sem(table[:, k]) for k in (first, last + 1))
         p = 2 * scipy.stats.t.sf(abs(change.mean()) / error, len(change) - 1)
-        return int(np.sign(change.mean())) if p < 0.05 / pairs else 0
+        return int(np.sign(change.mean())) if p < doubt else 0
     if len(change) == 1 or np.ptp(change) == 0:
         return int(np.sign(change[0]))
     scale = np.abs(change).max()
-    return int(np.sign(change.mean())) if scipy.stats.ttest_1samp(change / scale, 0).pvalue < 0.05 / pairs else 0
+    return int(np.sign(change.mean())) if scipy.stats.ttest_1samp(change / scale, 0).pvalue < doubt else 0
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,11 @@ def test_without_a_sweep_the_page_says_what_to_run(subject: Subject) -> None:
     assert "Not measured for this model" in page
     assert "unsmooth sweep MODEL --data DATA --task" in command(subject)
     about = subject.measurement.about
-    named = replace(about, model=replace(about.model, reference="hf:my model"), data=replace(about.data, kind="images"))
-    assert "unsmooth sweep 'hf:my model' --data DATA --task knn:" in command(
-        replace(subject, measurement=replace(subject.measurement, about=named))
-    )
+    for reference, data in ((None, "DATA"), ("books", "DATA"), ("bundled passages", "bundled")):
+        given = replace(about.data, kind="images", reference=reference)
+        named = replace(about, model=replace(about.model, reference="hf:my model"), data=given)
+        shown = command(replace(subject, measurement=replace(subject.measurement, about=named)))
+        assert f"unsmooth sweep 'hf:my model' --data {data} --task knn:" in shown
 
 
 def test_a_sweep_stands_on_the_page_with_figure_and_table(subject: Subject, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_mak
 from unsmooth.analysis import Subject
 from unsmooth.analysis.cells import Cell
 from unsmooth.page import build_report
-from unsmooth.page.course import leading_metrics
+from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
 from unsmooth.page.finding import Finding
 from unsmooth.page.findings import findings
@@ -277,6 +277,12 @@ def test_three_models_are_named_in_their_order_with_three_numbers_at_most() -> N
     places = [text.index(f" {each.name}") for each in ordered]
     assert places == sorted(places)
     assert numbers(text) == [3.0, 1.0, 95.0]
+
+
+def test_four_samples_and_thirty_layers_are_enough_for_a_curve_that_falls_to_a_third() -> None:
+    """Nobody chose its ends by looking at it, so they do not pay for all pairs of depths that could be chosen."""
+    known = Known("m", only([2.6, 1.2, *line(1.1, 0.8, 28)]), samples=4, noise=0.1)
+    assert ways(course(known.subject().measurement, "hfc_lfc", "all")) == (1,)
 
 
 def test_one_sample_and_few_samples_and_an_interruption_are_said() -> None:

@@ -41,7 +41,7 @@ def command(subject: Subject) -> str:
     else:
         task = "perplexity:TEXTS" if about.model.causal else "retrieval:FILE.jsonl:FIELD,FIELD"
     model = shlex.quote(about.model.reference) if about.model.reference else "MODEL"
-    data = shlex.quote(about.data.reference) if about.data.reference else "DATA"
+    data = "bundled" if (about.data.reference or "").startswith("bundled") else "DATA"  # a result names data, not paths
     return f"unsmooth sweep {model} --data {data} --task {task} --out sweep.json"
 
 
