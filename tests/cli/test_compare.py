@@ -131,7 +131,7 @@ def test_what_to_read_reaches_the_data_of_both(
     monkeypatch.setattr("unsmooth.sources.open_data", opened)
     wanted = ("--limit", 2, "--batch-size", 1, "--column", "picture", "--max-length", 9, "--whole-records")
     cli("compare", model, model, *options, "--data", "bundled", *wanted, "--json")
-    asked = {"limit": 2, "batch_size": 1, "column": "picture", "max_length": 9, "whole_records": True}
+    asked = {"samples": 2, "batch_size": 1, "column": "picture", "max_length": 9, "whole_records": True}
     assert seen == 2 * [("bundled", asked)]
 
 

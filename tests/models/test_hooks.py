@@ -15,6 +15,7 @@ from torch._dynamo.testing import CompileCounter
 from unsmooth.errors import PointError
 from unsmooth.models import ModelView, hook_points, select_points, split_point, view
 from unsmooth.models.forward import call
+from unsmooth.models.wrappers import eagerly
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -285,3 +286,21 @@ def test_every_pass_through_a_shared_layer_counts(batch: Callable[[], dict[str, 
 
 def test_an_averaging_vit_has_no_final_norm() -> None:
     assert "final_norm" not in view(BY_NAME["timm-avg-pool"].model()).points
+
+
+def test_compiled_code_runs_again_whoever_stopped_listening_first() -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    graphs = CompileCounter()
+    compiled = torch.compile(lambda x: x.square() + 1, backend=graphs)
+    first, second = eagerly(), eagerly()
+    first.__enter__()
+    second.__enter__()
+    compiled(torch.ones(2))
+    first.__exit__(None, None, None)
+    compiled(torch.ones(2))
+    assert graphs.frame_count == 0
+    second.__exit__(None, None, None)
+    compiled(torch.ones(2))
+    assert graphs.frame_count == 1

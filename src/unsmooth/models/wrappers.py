@@ -7,8 +7,9 @@ code instead; what was compiled stays, and no guard of it fails afterwards.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -65,8 +66,30 @@ def uncompiled(fn: Callable[P, R]) -> Callable[P, R]:
     return torch.compiler.disable(fn) if "torch._dynamo.eval_frame" in sys.modules else fn
 
 
-def eagerly() -> AbstractContextManager[Any]:
+class _Eager:
+    """torch's switch is global: it is eager while anybody listens, and as it was before once the last one has left.
+
+    Whoever came first may leave first; torch's own contexts, left in that order, would stay eager for good.
+    """
+
+    lock = threading.Lock()
+    listeners = 0
+    before: Any = None  # what puts torch back
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
     """Inside, compiled modules run as they were written, and their hooks fire."""
-    if "torch._dynamo.eval_frame" not in sys.modules:  # nothing is compiled, and importing the compiler takes seconds
-        return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    with _Eager.lock:
+        # where nothing was ever compiled there is nothing to switch, and importing the compiler takes seconds
+        if _Eager.before is None and "torch._dynamo.eval_frame" in sys.modules:
+            _Eager.before = torch.compiler.set_stance("force_eager")
+        _Eager.listeners += 1
+    try:
+        yield
+    finally:
+        with _Eager.lock:
+            _Eager.listeners -= 1
+            if _Eager.listeners == 0 and _Eager.before is not None:
+                _Eager.before.__exit__(None, None, None)
+                _Eager.before = None

@@ -108,7 +108,7 @@ def real_spectra(e: Evidence) -> Answer | None:
 
 @question(
     "Does control act alike in language models?", "paper, Figure 2 (The Pile); summary, question 7",
-    "fig2", "more seeds and longer runs (`unsmooth train crammed-bert --budget 15m`)",
+    "fig2", "more seeds and longer runs (`unsmooth train crammed-bert --data TEXTS --budget 15m`)",
 )  # fmt: skip
 def language(e: Evidence) -> Answer | None:
     """The text column of Figure 2: what control does to the last block, and what it costs."""
