@@ -7,7 +7,7 @@ from unsmooth.figures.over_seeds import gains
 from unsmooth.metrics.differences import compare_seeds
 from unsmooth.paper.evidence import Evidence
 from unsmooth.paper.item import Context, Item, Result, Table
-from unsmooth.paper.questions import QUESTIONS, accuracy, features, finetuned, found, theory, variants  # noqa: F401
+from unsmooth.paper.questions import QUESTIONS, found
 from unsmooth.paper.records import provenance
 
 

@@ -61,3 +61,7 @@ def found(asked: Question, evidence: Evidence) -> Finding:
         return Finding("open", "0", "No saved result is here.", asked.command, "that command with --out")
     train = "`unsmooth train --list study --data PATH`, two to three minutes a run on one H200"
     return Finding("open", "0 runs", "No run so far.", asked.command, train)
+
+
+# at the end, where `question` is there: in this order they are put, whichever of them is imported first
+from unsmooth.paper.questions import accuracy, features, finetuned, theory, variants  # noqa: E402, F401
