@@ -150,7 +150,7 @@ def moved(known: Known, metric: str, policy: str, first: int, last: int) -> int:
     change = table[:, last + 1] - table[:, first]
     others = table.shape[1] * (table.shape[1] - 1) // 2 - 1
     whole = (first, last + 2) == (0, table.shape[1])
-    doubt = 0.05 if not others else 0.025 if whole else 0.025 / others  # half for the whole curve, half for all else
+    doubt = 0.05 if not others else 0.01 if whole else 0.04 / others  # 1 % for the whole curve, 4 % for all else
     if abs(change.mean()) < 1e-9 * np.abs(table).max():  # rounding
         return 0
     if not known.kept:  # the ends alone: their errors added

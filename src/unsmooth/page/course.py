@@ -5,8 +5,8 @@ The same rule for every model:
 1. The curve is the mean over samples at the input of the first layer and after every layer.
 2. It turns where it goes back by at least a fifth of its range; of more than two turns the smallest go first.
 3. Each stretch between turns is tested by the paired differences of its two ends over samples (Student's t). All
-   statements of one curve are right together in 95 % of cases (Bonferroni): half of the 5 % belongs to the whole curve
-   from its first point to its last, which nobody chose, and half to all other pairs of depths together, because turns
+   statements of one curve are right together in 95 % of cases (Bonferroni): 1 % of doubt belongs to the whole curve
+   from its first point to its last, which nobody chose, and 4 % to all other pairs of depths together, because turns
    were chosen by looking at the curve.
 4. A stretch that is not clear joins those around it; at either end of the curve it stays, as no clear change.
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LEAST_TURN = 0.2  # of the curve's range
 MOST_TURNS = 2
 STANDS_OUT = 1.25
-DOUBT = 0.05
+DOUBT, WHOLE = 0.05, 0.01  # of a curve's statements together, and of that on the whole curve
 ROUNDING = 1e-9  # of a value: what all samples share of it may be rounding, which no test over samples sees
 
 
@@ -115,9 +115,9 @@ class Curve:
     def direction(self, i: int, j: int) -> int:
         """+1 where the metric clearly rises from the i-th depth to the j-th, −1 where it clearly falls, else 0."""
         others = len(self.cells) * (len(self.cells) - 1) // 2 - 1
-        doubt = DOUBT / 2 if others else DOUBT
+        doubt = WHOLE if others else DOUBT
         if (i, j) != (0, len(self.cells) - 1):
-            doubt /= others
+            doubt = (DOUBT - WHOLE) / others
         if abs(self.means[j] - self.means[i]) <= ROUNDING * max(abs(self.means[i]), abs(self.means[j])):
             return 0
         _, way = change(self.measurement, [(self.cells[i], self.cells[j])], doubt)
