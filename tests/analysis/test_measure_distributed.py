@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from processes import run_twice
+from processes import joined, run_twice
 
 import unsmooth
 from unsmooth.analysis import per_sample
@@ -29,8 +28,7 @@ def _data() -> list[torch.Tensor]:
 
 def _half(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    try:
+    with joined(rank, folder):
         mine = unsmooth.measure(_model(), _data()[rank::2])
         mine.all_reduce().save(Path(folder, f"{rank}.json"))
         if rank == 1:
@@ -47,8 +45,6 @@ def _half(rank: int, folder: str) -> None:
         mine = unsmooth.measure(_model(), _data()[rank::2])
         assert mine.per_sample is not None
         assert mine.all_reduce().per_sample is None
-    finally:
-        dist.destroy_process_group()
 
 
 def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

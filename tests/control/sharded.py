@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from control.cases import images, vit
 from model_cases import DECODER, hf
+from processes import joined
 from torch import Tensor, nn
 from torch.distributed.tensor import distribute_tensor
 
@@ -52,16 +52,13 @@ def ids() -> dict[str, torch.Tensor]:
     return {"input_ids": torch.arange(12).reshape(2, 6) + 3}
 
 
-def run_sharded(rank: int, folder: str) -> None:
-    """Everything in one start of two processes; the first saves what came of it."""
+def run_sharded(rank: int, folder: str, part: str) -> None:
+    """One part in this process of two; the first saves what came of it."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    try:
-        found = {"refused": refusals(), "trained": trained(rank), **run_analysis()}
+    with joined(rank, folder):
+        found = PARTS[part](rank)
         if rank == 0:
             torch.save(found, f"{folder}/found.pt")
-    finally:
-        dist.destroy_process_group()
 
 
 def shard(model: nn.Module) -> nn.Module:
@@ -168,15 +165,24 @@ def parallel(how: str) -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
-def run_analysis() -> dict[str, Any]:
-    found: dict[str, Any] = {"fsdp": analysed(shard(vit().eval()), images(4)), "penalised": penalised(shard(vit()))}
-    for every in (2, None):
-        found["fsdp", every] = watched(shard(vit()), None, images(4), every)
-    for how in ("styles", "plan"):
-        model = parallel(how)
-        found[how] = {**analysed(model, ids()), "reparametrize": said(reparametrize, model)}
-        for every in (2, None):
-            found[how, every] = watched(parallel(how), None, ids(), every)
-    wrapped = nn.parallel.DistributedDataParallel(vit().eval())
-    found["ddp"] = analysed(wrapped, images(4))
-    return found
+def fsdp(rank: int) -> dict[str, Any]:
+    readings = {every: watched(shard(vit()), None, images(4), every) for every in (2, None)}
+    return {**analysed(shard(vit().eval()), images(4)), "watched": readings}
+
+
+def tensor_parallel(how: str) -> dict[str, Any]:
+    model = parallel(how)
+    readings = {every: watched(parallel(how), None, ids(), every) for every in (2, None)}
+    return {**analysed(model, ids()), "reparametrize": said(reparametrize, model), "watched": readings}
+
+
+#: Each in a start of its own: a library that aborts one of them takes no other with it.
+PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "refused": lambda rank: refusals(),
+    "trained": trained,
+    "penalised": lambda rank: penalised(shard(vit())),
+    "fsdp": fsdp,
+    "styles": lambda rank: tensor_parallel("styles"),
+    "plan": lambda rank: tensor_parallel("plan"),
+    "ddp": lambda rank: analysed(nn.parallel.DistributedDataParallel(vit().eval()), images(4)),
+}

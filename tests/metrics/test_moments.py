@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import run_twice
+from processes import joined, run_twice
 from scipy import stats
 
 from unsmooth.metrics.moments import Moments, all_reduce
@@ -101,12 +100,9 @@ def test_one_process_reduces_to_itself() -> None:
 
 
 def _one_process(rank: int, folder: str, values: list[list[float]]) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    try:
+    with joined(rank, folder):
         merged = all_reduce([of(values[rank]), of([float(rank)]), of([]) if rank else of([5.0])])
         Path(folder, f"{rank}.json").write_text(json.dumps([m.to_dict() for m in merged]))
-    finally:
-        dist.destroy_process_group()
 
 
 def test_two_processes_see_what_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
