@@ -134,6 +134,45 @@ def test_padding_and_the_split_into_batches_change_nothing() -> None:
             assert left == pytest.approx(right, rel=1e-9)
 
 
+class WritesMore(nn.Module):
+    """An MLP that makes another token longer still, in inputs that are marked by their brightness."""
+
+    def __init__(self, inner: nn.Module, model: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.marked = inner, torch.zeros(0)
+        model.register_forward_pre_hook(self.look)
+
+    def look(self, model: nn.Module, args: tuple[Tensor, ...]) -> None:
+        self.marked = (args[0].mean((1, 2, 3)) > 2).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        added = self.inner(x).clone()
+        added[:, 5, 2] += 100 * LONG * self.marked
+        return added
+
+
+def test_the_account_follows_from_all_inputs_whichever_comes_first() -> None:
+    model = with_outlier()
+    model.blocks[2].mlp = WritesMore(model.blocks[2].mlp, model)
+    batch = torch.cat([batch.double() for batch in images(2)])[:4]
+    batch[0] += 5
+    alone = unsmooth.attribute(model, [batch[:1]], carriers=True).carriers
+    assert alone is not None
+    assert alone.account is not None
+    assert alone.account.layer == 2
+    accounts = []
+    for order in (batch, batch.flip(0)):
+        for size in (1, 4):
+            found = unsmooth.attribute(model, list(order.split(size)), carriers=True).carriers
+            assert found is not None
+            assert found.account is not None
+            accounts.append(found.account)
+    for account in accounts:
+        assert (account.layer, account.inputs) == (1, 4)
+        for run, curve in account.curves.items():
+            assert curve == pytest.approx(accounts[0].curves[run], rel=1e-9)
+
+
 @every_case([case for case in CASES if case.name in SHAPES])
 def test_families_of_every_shape(case: Case) -> None:
     found = unsmooth.attribute(case.model(torch.float64), [case.inputs(torch.float64)], carriers=True).carriers

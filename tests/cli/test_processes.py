@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from processes import free_port, run_twice
@@ -33,17 +34,29 @@ def _commands(rank: int, ports: list[str], folder: Path, commands: list[str], si
         app(words.split(), standalone_mode=False)
 
 
+def write_to_the_first(model: torch.nn.Module) -> None:
+    """Position 0 has a feature of its own, by which one unit of the second MLP knows it and makes it long."""
+    with torch.no_grad():
+        model.wte.weight[:, 0], model.wpe.weight[:, 0] = 0, 0
+        model.wpe.weight[0, 0] = 5
+        mlp = model.h[1].mlp
+        mlp.c_fc.weight[:, 0], mlp.c_fc.bias[0], mlp.c_proj.weight[0] = 0, -60, 0
+        mlp.c_fc.weight[0, 0], mlp.c_proj.weight[0, 1] = 20, 1000
+
+
 def test_two_processes_write_what_one_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=32)
     torch.manual_seed(0)
     for folder in ("model", "runs/checkpoint-1", "runs/checkpoint-2"):
-        transformers.GPT2Model(config).save_pretrained(tmp_path / folder)
+        model = transformers.GPT2Model(config)
+        write_to_the_first(model)
+        model.save_pretrained(tmp_path / folder)
     given = "hf:model --data random --samples 10 --batch-size 3 --max-length 12 --device cpu --json --out"
     commands = [
         f"measure --metrics paper,dataset_rank {given} measured", f"explain {given} explained",
-        f"attribute --tokens all,no-outliers --spectrum --total 2 {given} attributed",
+        f"attribute --tokens all,no-outliers --spectrum --total 2 --carriers {given} attributed",
         f"report {given.removesuffix('--out')} --explain-inputs 4 --metrics hfc_lfc --tokens all --out page",
         f"track runs {given.removeprefix('hf:model ')} tracked",
     ]  # fmt: skip
@@ -83,6 +96,14 @@ def test_two_processes_write_what_one_writes(
     assert [row["part"] for row in two.totals] == [row["part"] for row in one.totals]
     for name in ("direct", "total", "std"):
         assert [r[name] for r in two.totals] == pytest.approx([r[name] for r in one.totals], rel=1e-3, abs=1e-5)
+    once, twice = (each.carriers for each in (one, two))
+    assert (twice.account.layer, twice.account.inputs) == (once.account.layer, once.account.inputs) == (1, 10)
+    for name in ("curves", "sink"):
+        left, right = (getattr(each.account, name) for each in (once, twice))
+        assert {k: pytest.approx(v, rel=1e-4, abs=1e-6) for k, v in left.items()} == right
+    for row, other in zip(once.layers, twice.layers, strict=True):
+        assert other == pytest.approx(row, rel=1e-4, abs=1e-6)
+    assert np.array(twice.heads) == pytest.approx(np.array(once.heads), rel=1e-4, abs=1e-6)
     assert (tmp_path / "page2.json").stat().st_size == pytest.approx((tmp_path / "page1.json").stat().st_size, rel=0.02)
     told = json.loads(written)
     kept = {

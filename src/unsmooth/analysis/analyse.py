@@ -6,13 +6,14 @@ The few inputs that are explained run again where they are attributed: `no-outli
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import Origin, module_of
+from unsmooth.analysis.account import take_account
 from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.attributor import Attributor
 from unsmooth.analysis.explainer import Explainer
@@ -87,8 +88,9 @@ def analyse(
                 explained.walk(batch, listeners)
             attributed.update(batch, explained.possible)
     measurement = measurer.result()
+    attribution = attributed.result()
     measurement.notes.extend(explained.notes + attributed.notes)
-    return Subject(label, measurement, explained.result(), viewer.result(), attributed.result())
+    return Subject(label, measurement, explained.result(), viewer.result(), attribution)
 
 
 class _Explained:
@@ -154,6 +156,7 @@ class _Attributed:
         self.notes: list[str] = []
         self._most = most
         self._attributor: Attributor | None = None
+        self._taken: list[Any] = []  # for the account of the outliers, which is taken when all were seen
         with suppress(WeightsError):  # which is said of the explanation
             self._attributor = Attributor(model, most=most, carriers=True, **settings) if most else None
 
@@ -164,19 +167,28 @@ class _Attributed:
             return
         attributor.checked |= checked
         parts = _parts(batch, self._most - attributor.inputs) if attributor.view.batch_first else [batch]
+        with self._unless_refused(), attributor:
+            for part in parts:
+                attributor.update(part)
+                self._taken.append(part)
+
+    def result(self) -> Attribution | None:
+        """The attribution, None where there is none."""
+        if self._attributor is not None and self._attributor.batches:
+            with self._unless_refused():
+                take_account(self._attributor, self._taken)
+                return self._attributor.result()
+        return None
+
+    @contextmanager
+    def _unless_refused(self) -> Iterator[None]:
         try:
-            with attributor:
-                for part in parts:
-                    attributor.update(part)
+            yield
         except WeightsError:
             self._attributor = None
         except (FeatureError, ForwardError) as error:
             self._attributor = None
             self.notes.append(f"not attributed: {error}")
-
-    def result(self) -> Attribution | None:
-        """The attribution, None where there is none."""
-        return None if self._attributor is None or not self._attributor.batches else self._attributor.result()
 
 
 def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:

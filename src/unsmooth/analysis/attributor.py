@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from unsmooth.analysis.about import Origin
 from unsmooth.analysis.attention_listener import AttentionListener
 from unsmooth.analysis.attribution import DEFINITIONS, AttributeSettings, Attribution
-from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT, Account, CarrierPass, CarrierSums
 from unsmooth.analysis.carriers import DEFINITIONS as CARRIER_DEFINITIONS
+from unsmooth.analysis.carriers import CarrierPass, CarrierSums
 from unsmooth.analysis.facts import check_finite, rounding_note
 from unsmooth.analysis.folding import cast_weights, fold_weights
 from unsmooth.analysis.policies import TokenKinds, token_mask
@@ -23,7 +23,7 @@ from unsmooth.analysis.shares import AttributedSums, Part
 from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError
 from unsmooth.models import capture_attention, hook_points, split_point
-from unsmooth.models.forward import call, each_batch, to_model
+from unsmooth.models.forward import each_batch
 from unsmooth.models.storage import home
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
@@ -57,16 +57,21 @@ def attribute(
             runs again on all batches (which are kept meanwhile).
         remove: `zero` takes the part out, `mean` gives every token the part's mean over tokens.
         carriers: also which tokens carry it: norms, kurtosis, massive activations, the heads that attend to them, and
-            where an MLP writes them two more forward passes a batch, as the model is and without that.
+            where an MLP writes them three more forward passes over all batches (which are kept meanwhile): which
+            tokens, the model as it is, and without what is written to them.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
-    given = batches if isinstance(batches, Data) or not total else list(each_batch(batches))
+    given = batches if isinstance(batches, Data) or not (total or carriers) else list(each_batch(batches))
     with Attributor(
         model, tokens, special_ids=special_ids, tokenizer=tokenizer, spectrum=spectrum, carriers=carriers, origin=origin
     ) as attributor:
         for batch in each_batch(given):
             attributor.update(batch)
+    if carriers:
+        from unsmooth.analysis.account import take_account
+
+        take_account(attributor, given)
     found = attributor.result()
     if total:
         from unsmooth.analysis.removal import total_effects
@@ -105,8 +110,8 @@ class Attributor(AttentionListener):
         self.sums = {policy: AttributedSums() for policy in self.policies}
         self._now: SharePass | None = None  # the forward pass that is listened to
         self._finding: _OutlierSearch | None = None
-        self._carriers = CarrierSums(self.view.family.placement) if carriers else None
-        self._looking: CarrierPass | None = None
+        self.carriers = CarrierSums(self.view.family.placement) if carriers else None
+        self.looking: CarrierPass | None = None  # at the tokens of a forward pass
         self._ordinary: Mask = None  # no outliers in any layer, of the batch that comes next
 
     def hooks(self) -> Iterable[AbstractContextManager[Any]]:
@@ -126,34 +131,10 @@ class Attributor(AttentionListener):
             finally:
                 self._finding = None
         super().update(batch)
-        if self._carriers is not None and self._looking is not None:
-            self._join(batch, self._carriers, self._looking)
-
-    def _join(self, batch: Any, sums: CarrierSums, seen: CarrierPass) -> None:
-        """The account of the tokens that an MLP writes: the model again, and again without what is written to them."""
-        from unsmooth.analysis.removal import removed
-
-        if sums.account is None:
-            found = sums.outliers()
-            if found is None or found.layer is None or found.maker != "MLP":
-                return
-            sums.account = Account(found.layer, found.point)
-        sinks = seen.outlying(sums.account.point)
-        chosen = sinks.any(-1) & ((seen.kept(sinks[..., None]) & ~sinks).sum(-1) > 1)
-        if not bool(chosen.any()):
-            return
-        runs, inputs = {}, to_model(batch, self.view.model)
-        for run in (AS_IT_IS, LEFT_OUT):
-            runs[run] = self._looking = CarrierPass(seen.tokens, sinks)
-            left_out = removed(self, Part(sums.account.layer, "mlp"), batch, only=sinks)
-            with left_out if run == LEFT_OUT else nullcontext():
-                call(self.view.model, inputs)
-        self._looking = None
-        sums.account.add(runs, chosen.cpu())
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
-        self._now = self._looking = None
+        self._now = self.looking = None
 
     def weights(self, index: int) -> LayerWeights:
         """A layer's folded weights, read when they are first needed."""
@@ -174,7 +155,7 @@ class Attributor(AttentionListener):
         ids = ids if isinstance(ids, Tensor) and ids.dim() == 2 and not ids.is_floating_point() else None
         placement, tokens = self.view.family.placement, self.tokens_of(inputs)
         self._now = SharePass(placement, self.policies, tokens, self._ordinary, ids, self.weights)
-        self._looking = None if self._carriers is None else CarrierPass(tokens)
+        self.looking = None if self.carriers is None else CarrierPass(tokens)
 
     def after(self, batch: Any, inputs: Any) -> None:
         """Take in what the forward pass left."""
@@ -193,8 +174,9 @@ class Attributor(AttentionListener):
                 sums.positions.add(now.positions(by_token), by_token.cpu(), kept)
             if now.ids is not None and now.ids.shape[1] == by_token.shape[1]:
                 sums.ids.add(now.ids[: len(by_token)].cpu(), by_token.cpu(), kept)
-        if self._carriers is not None and self._looking is not None:
-            self._carriers.add(self._looking)
+        if self.carriers is not None and self.looking is not None:
+            self.carriers.add(self.looking)
+            self.looking = None
         self.inputs += ratios.shape[-1]
         self.batches += 1
 
@@ -210,11 +192,11 @@ class Attributor(AttentionListener):
             about=self.about(AttributeSettings(self.policies, self.spectrum), self._definitions()),
             partial=partial,
             notes=self._notes(),
-            carriers=None if self._carriers is None else self._carriers.result(),
+            carriers=None if self.carriers is None else self.carriers.result(),
         )
 
     def _definitions(self) -> dict[str, str]:
-        return DEFINITIONS if self._carriers is None else {**DEFINITIONS, **CARRIER_DEFINITIONS}
+        return DEFINITIONS if self.carriers is None else {**DEFINITIONS, **CARRIER_DEFINITIONS}
 
     def _notes(self) -> list[str]:
         notes = rounding_note(self._rounding)
@@ -239,15 +221,15 @@ class Attributor(AttentionListener):
         if self._now is not None:
             x = x[: self.left()]
             self._now.receive(index, name, x)
-        if self._looking is not None:
-            self._looking.receive(point, x)
+        if self.looking is not None:
+            self.looking.receive(point, x)
 
     def _on_attention(self, index: int, a: Tensor) -> None:
         if self._now is not None:
             a = a[: self.left()]
             self._now.receive(index, "attention", a)
-        if self._looking is not None:
-            self._looking.receive(f"blocks.{index}.attention", a)
+        if self.looking is not None:
+            self.looking.receive(f"blocks.{index}.attention", a)
 
     def written(
         self, part: Part, added: Float[Tensor, "batch token dim"], seen: Mapping[str, Tensor], mask: Mask

@@ -1,7 +1,7 @@
 """Tokens that carry a metric: massive activations, the MLP that writes them, and the heads that attend to them.
 
-One forward pass gives norms, kurtosis and the attention that goes to the first and to the outlying tokens. Two more
-give the account that joins them: the model as it is, and without what one MLP writes to these tokens.
+One forward pass gives norms, kurtosis and the attention that goes to the first and to the outlying tokens; `account`
+joins them by more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,29 +121,12 @@ class Account:
 
     layer: int
     point: str  # where the outliers are those meant
-    ratio: float = math.nan  # their norm there, in medians
-    position: int | None = None  # where most inputs have theirs
-    everywhere: bool = False  # all of them have
-    inputs: int = 0
-    curves: dict[str, list[float]] = field(default_factory=dict)
-    sink: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, runs: Mapping[str, CarrierPass], chosen: Bool[Tensor, " batch"]) -> None:
-        """A batch, of which the chosen inputs have outliers."""
-        for seen in runs.values():
-            chosen = chosen & torch.stack(seen.ratios).isfinite().all(0).all(0)
-        count = int(chosen.sum())
-        if not count:
-            return
-        for run, seen in runs.items():
-            both = torch.stack(seen.ratios)[..., chosen].sum(-1)
-            heads = torch.stack([seen.attention[i][chosen, :, 1].mean(-1).sum() for i in sorted(seen.attention)])
-            for table, name, new in (
-                (self.curves, run, both[:, 0]), (self.curves, f"{run}, others", both[:, 1]), (self.sink, run, heads),
-            ):  # fmt: skip
-                old = np.array(table.get(name, np.zeros(len(new)))) * self.inputs
-                table[name] = ((old + new.numpy()) / (self.inputs + count)).tolist()
-        self.inputs += count
+    ratio: float  # their norm there, in medians
+    position: int | None  # where most inputs have theirs
+    everywhere: bool  # all of them have
+    inputs: int
+    curves: dict[str, list[float]]
+    sink: dict[str, list[float]]
 
 
 AS_IT_IS, LEFT_OUT = "as it is", "left out"
@@ -226,6 +209,14 @@ class CarrierSums:
             counter.update(int(v) for v in row.tolist())
         self._count += features.shape[-1]
 
+    def merge(self, other: CarrierSums) -> None:
+        """Take in those of another process."""
+        self._extremes.merge(other._extremes)
+        self._states, self._norms = self._states + other._states, self._norms + other._norms
+        self._heads = [old + new for old, new in zip(self._heads, other._heads, strict=True)]
+        self._places = [old + new for old, new in zip(self._places, other._places, strict=True)]
+        self._count += other._count
+
     def outliers(self) -> Outliers | None:
         """The outliers that most inputs share, and what made them, as far as is known."""
         return find_outliers(self._extremes.result(), self.placement)
@@ -250,8 +241,4 @@ class CarrierSums:
                 row |= {"first": float(pairs[:, 0].mean()), "outlying": float(pairs[:, 1].mean()),
                         "sinks": int((pairs.max(1) >= SINK).sum())}  # fmt: skip
             rows.append(row)
-        account, found = self.account, self.outliers()
-        if account is None or not account.inputs or found is None:
-            return Carriers(rows, heads)
-        account = replace(account, ratio=found.ratio, position=found.position, everywhere=found.everywhere)
-        return Carriers(rows, heads, account)
+        return Carriers(rows, heads, self.account)

@@ -83,6 +83,12 @@ class Extremes:
             self._ratio.update(table[:, 0])
             self._outliers.update(table[:, 2])
 
+    def merge(self, other: Extremes) -> None:
+        """Take in what another process saw at the same points."""
+        self._ratio.merge(other._ratio)
+        self._outliers.merge(other._outliers)
+        self._positions = {point: seen + other._positions[point] for point, seen in self._positions.items()}
+
     def result(self) -> dict[str, Extreme]:
         """What was seen at each point."""
         rows = zip(self._ratio.rows(), self._outliers.rows(), self._positions.items(), strict=True)

@@ -83,11 +83,13 @@ class Team:
         """Give the attributor of every process the sums over all inputs, in the order of processes."""
         if self.size == 1:
             return
-        everyone = self._all((mine.sums, mine.inputs, mine.batches))
-        mine.sums = everyone[0][0]
-        for sums, _, _ in everyone[1:]:
+        everyone = self._all((mine.sums, mine.inputs, mine.batches, mine.carriers))
+        mine.sums, _, _, mine.carriers = everyone[0]
+        for sums, _, _, carriers in everyone[1:]:
             for policy, found in mine.sums.items():
                 found.merge(sums[policy])
+            if mine.carriers is not None:
+                mine.carriers.merge(carriers)
         mine.inputs, mine.batches = (sum(part[i] for part in everyone) for i in (1, 2))
 
     def merged(self, mine: list[Moments]) -> list[Moments]:

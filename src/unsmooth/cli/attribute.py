@@ -69,8 +69,6 @@ def command(
     if remove not in MODES:
         raise OptionError.unknown("way to remove a part", remove, MODES)
     with launched() as team:
-        if carriers and team.size > 1:
-            raise OptionError(f"--carriers is for one process, and {team.size} were started: run it without a launcher")
         if out is not None and team.first:
             check_writable(out)
         if figures is not None and team.first:
@@ -96,6 +94,7 @@ def run(
 ) -> Attribution:
     """Attribute with a progress bar; what ends it early marks the result partial."""
     from unsmooth.analysis import Attributor, Origin
+    from unsmooth.analysis.account import take_account
     from unsmooth.analysis.removal import total_effects
 
     def shared(doing: str) -> Iterable[Any]:
@@ -106,6 +105,8 @@ def run(
             attributor.update(batch)
     team.check(attributor.batches)
     team.attributed(attributor)
+    if not stopped:
+        take_account(attributor, shared("following outliers"), team.merged)
     found = attributor.result(partial=bool(stopped))
     if total and not stopped:
         found.totals = total_effects(attributor, found, shared("taking parts out"), total, remove, team.merged)

@@ -119,21 +119,29 @@ class MomentsTable:
             return
         here = np.ones_like(values, bool) if present is None else present
         count = here.sum(1)
+        new = MomentsTable(len(values))
         with np.errstate(invalid="ignore", divide="ignore"):  # inf − inf: a deviation that does not exist is nan
-            mean = np.where(here, values, 0.0).sum(1) / count
-            square = np.square(np.where(here, values - mean[:, None], 0.0)).sum(1)
-            total, delta = self.count + count, mean - self.mean
+            new.mean = np.where(here, values, 0.0).sum(1) / count
+            new.square = np.square(np.where(here, values - new.mean[:, None], 0.0)).sum(1)
+        new.min = np.where(here, values, math.inf).min(1)
+        new.max = np.where(here, values, -math.inf).max(1)
+        new.count = count
+        self.merge(new)
+
+    def merge(self, other: MomentsTable) -> None:
+        """Take in what another table saw of the same numbers."""
+        count, first = other.count, self.count == 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            total, delta = self.count + count, other.mean - self.mean
             moved = np.where(
                 np.isfinite(delta),
                 self.mean + delta * (count / total),
-                (self.mean * self.count + mean * count) / total,
+                (self.mean * self.count + other.mean * count) / total,
             )
-            spread = self.square + square + delta * delta * (self.count * count / total)
-        first = self.count == 0
-        self.square = np.where(count == 0, self.square, np.where(first, square, spread))
-        self.mean = np.where(count == 0, self.mean, np.where(first, mean, moved))
-        self.min = np.minimum(self.min, np.where(here, values, math.inf).min(1))
-        self.max = np.maximum(self.max, np.where(here, values, -math.inf).max(1))
+            spread = self.square + other.square + delta * delta * (self.count * count / total)
+        self.square = np.where(count == 0, self.square, np.where(first, other.square, spread))
+        self.mean = np.where(count == 0, self.mean, np.where(first, other.mean, moved))
+        self.min, self.max = np.minimum(self.min, other.min), np.maximum(self.max, other.max)
         self.count = total
 
     def rows(self) -> list[Moments]:
