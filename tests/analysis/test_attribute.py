@@ -118,6 +118,7 @@ def test_padding_changes_nothing() -> None:
     left = {"input_ids": batch["input_ids"].flip(1), "attention_mask": batch["attention_mask"].flip(1)}
     found = unsmooth.attribute(model, [left], tokens="no-outliers")
     assert found.positions["no-outliers"].shape[0] == 7  # of tokens, not of padding
+    assert "padding is left out" in together.about.definitions.tokens["all"]
     rows = together.by_token()
     assert rows["per_input"].max() <= 7
     assert set(rows["token"]) <= set(batch["input_ids"][batch["attention_mask"].bool()].tolist())

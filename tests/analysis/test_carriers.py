@@ -193,7 +193,7 @@ def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.At
     assert again.carriers is not None
     assert "The MLP of layer 1 brings the first token to" in account_found(again.carriers)
     assert sinks_found(again.carriers).startswith(
-        ("In later layers heads give this token", "From layer 2 on heads give this token")
+        "From layer 2 on heads give the token that the MLP of layer 1 makes extreme"
     )
     for wide in (1072, 346):
         assert "ln HFC/LFC with and without" in carriers(again, wide=wide).svg()

@@ -221,6 +221,8 @@ def test_a_policy_that_leaves_one_token_is_refused() -> None:
     ids = torch.tensor([[1, 2, 2, 2, 9]])
     with pytest.raises(FeatureError, match="'content' leaves fewer than two tokens of an input at blocks.0.pre"):
         explain(model, [{"input_ids": ids}], "content", special_ids=[1, 2])
+    with pytest.raises(FeatureError, match="high-frequency part; give longer inputs"):  # not: use tokens='all'
+        explain(model, [{"input_ids": ids[:, :1]}])
 
 
 def test_an_attention_that_adds_nothing_changes_the_ratio_by_exactly_zero(vit: nn.Module) -> None:

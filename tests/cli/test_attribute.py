@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Subject
-from unsmooth.page.who import who_found
+from unsmooth.page.who import _strongest, who_found
 
 
 def test_it_prints_tables_and_writes_a_file(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
@@ -68,3 +68,17 @@ def test_the_part_that_writes_an_outlier_is_named_with_its_token_and_that_nothin
     )
     assert who_found(subject, "all")[1] == ""
     assert who_found(Subject("mine", subject.measurement), "all") == ("", "")
+
+
+@pytest.mark.parametrize(("shares", "words"), [
+    ({0: -1.3, 1: 0.08, 2: -0.8}, "lowered most by the MLP of layer 0, and no part raises it a tenth as much"),
+    ({0: 0.5, 1: -0.06, 2: 0.1}, "raised most by the MLP of layer 0 and lowered most by the MLP of layer 1"),
+    ({0: 0.5, 1: 0.3, 2: 0.1}, "raised most by the MLP of layer 0, and no part lowers it a tenth as much"),
+    ({0: 5e-8, 1: -2e-8}, "changed by no part by as much as 1 %"),
+    ({0: 0.0, 1: 0.0}, ""),
+])  # fmt: skip
+def test_parts_are_named_where_they_matter(shares: dict[int, float], words: str) -> None:
+    import pandas as pd
+
+    rows = pd.DataFrame([{"layer": k, "kind": "mlp", "head": None, "mean": share} for k, share in shares.items()])
+    assert _strongest(rows) == words

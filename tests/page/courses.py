@@ -151,7 +151,8 @@ def moved(known: Known, metric: str, policy: str, first: int, last: int) -> int:
     others = table.shape[1] * (table.shape[1] - 1) // 2 - 1
     whole = (first, last + 2) == (0, table.shape[1])
     doubt = 0.05 if not others else 0.01 if whole else 0.04 / others  # 1 % for the whole curve, 4 % for all else
-    if abs(change.mean()) < 1e-9 * np.abs(table).max():  # rounding
+    size = max(np.abs(table.mean(0)[[first, last + 1]]).max(), 1.0 if metric == "hfc_lfc" else 0.0)
+    if abs(change.mean()) <= 4 * np.finfo(np.float32).eps * size:  # rounding of features in float32
         return 0
     if not known.kept:  # the ends alone: their errors added
         error = sum(scipy.stats.sem(table[:, k]) for k in (first, last + 1))
@@ -159,8 +160,16 @@ def moved(known: Known, metric: str, policy: str, first: int, last: int) -> int:
         return int(np.sign(change.mean())) if p < doubt else 0
     if len(change) == 1 or np.ptp(change) == 0:
         return int(np.sign(change[0]))
-    scale = np.abs(change).max()
-    return int(np.sign(change.mean())) if scipy.stats.ttest_1samp(change / scale, 0).pvalue < doubt else 0
+    return int(np.sign(change.mean())) if doubt_of(metric, table[:, [first, last + 1]]) < doubt else 0
+
+
+def doubt_of(metric: str, ends: Array) -> float:
+    """p of the paired differences of (samples, [before, after]): of logarithms where a metric has a factor."""
+    change = ends[:, 1] - ends[:, 0]
+    if metric == "cosine_similarity" or (ends <= 0).any():
+        return float(scipy.stats.ttest_1samp(change / np.abs(change).max(), 0).pvalue)
+    factors = np.log(ends[:, 1]) - np.log(ends[:, 0])
+    return float(scipy.stats.ttest_1samp(factors, 0).pvalue) if factors.mean() * change.mean() > 0 else 1.0
 
 
 @dataclass(frozen=True)

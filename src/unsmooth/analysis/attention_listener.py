@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, Settings, module_of
-from unsmooth.analysis.policies import POLICIES, TokenKinds, resolve_policies
+from unsmooth.analysis.policies import NO_PADDING, TokenKinds, resolve_policies
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, WeightsError
@@ -51,9 +51,10 @@ def counted(
     given = [mask.to(x.device) for mask in masks if mask is not None]
     found = torch.stack(given).all(0) if given else None
     if (x.shape[1] if found is None else int(found.sum(-1).min())) < 2:
+        remedy = "give longer inputs" if policy == "all" else "use tokens='all', or longer inputs"
         raise FeatureError(
             f"token policy {policy!r} leaves fewer than two tokens of an input at blocks.{index}.pre: there is no "
-            "high-frequency part; use tokens='all', or longer inputs"
+            f"high-frequency part; {remedy}"
         )
     return found
 
@@ -117,7 +118,7 @@ class AttentionListener(Hooked):
 
     def about(self, settings: Settings, columns: Mapping[str, str]) -> About[Settings]:
         """The stamp on a result that is made now."""
-        definitions = Definitions(columns=dict(columns), tokens={p: POLICIES[p] for p in self.policies})
+        definitions = Definitions(columns=dict(columns), tokens={p: NO_PADDING[p] for p in self.policies})
         counts = DataFacts(batches=self.batches, inputs=self.inputs)
         return About.of(self.view, settings, definitions, counts, self.origin)
 

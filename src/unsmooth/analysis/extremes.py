@@ -22,6 +22,7 @@ from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
 from unsmooth.metrics.moments import Moments, MomentsTable, rendezvous
 from unsmooth.models import split_point
 
+SEVERAL = 1.5  # outliers of a sample, on average: more than one token is meant
 STREAM = ("embed", "pre", "attn_sum", "mid", "mlp_sum", "post")
 
 
@@ -114,16 +115,19 @@ class Outliers:
     """The token of extreme norm that most samples share.
 
     `layer` and `maker` (a kind of layer) are what changed its norm most, against the median norm, on the way to the
-    point asked for; layer None for what is there before the first layer. `ratio` is that quotient after it (geometric
-    mean over samples), and `position` where the token stands in at least two thirds of the samples, else None.
+    point asked for; layer None for what is there before the first layer. `ratio` is that quotient after it: the
+    geometric mean over samples where all have an outlier, else of the sample where it is farthest out. `position` is
+    where the token stands in at least two thirds of the samples, else None.
     """
 
     ratio: float
     point: str  # where that is
     position: int | None
-    everywhere: bool  # in all samples
+    everywhere: bool  # at that position in all samples
     layer: int | None
     maker: str
+    in_all: bool = True  # every sample has an outlier
+    several: bool = False  # most samples have more than one
 
 
 def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | None = None) -> Outliers | None:
@@ -134,7 +138,12 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
     places, stream = list(extremes), list(extremes.values())
     sizes = [extreme.log_ratio.mean for extreme in stream]
     peak = places.index(at) if at in places else max(range(len(stream)), key=lambda k: abs(sizes[k]), default=-1)
-    if peak < 0 or not stream[peak].outliers.max > 0 or not sizes[peak]:
+    if peak < 0 or not stream[peak].outliers.max > 0:
+        return None
+    counts, heights = stream[peak].outliers, stream[peak].log_ratio
+    if not counts.min > 0:  # samples without an outlier, or with a short instead of a long one, would hide the others
+        sizes = [e.log_ratio.max if heights.max >= -heights.min else e.log_ratio.min for e in stream]
+    if not sizes[peak]:
         return None
     heading = math.copysign(1.0, sizes[peak])
     jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
@@ -148,9 +157,11 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
         math.exp(sizes[made]),
         places[made],
         position if 3 * count >= 2 * positions.total() else None,
-        count == positions.total(),
+        count == positions.total() and counts.min > 0,
         layer if inside else None,
         maker if inside else "",
+        counts.min > 0,
+        counts.mean >= SEVERAL,
     )
 
 

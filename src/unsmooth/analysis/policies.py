@@ -15,7 +15,7 @@ from unsmooth.errors import FeatureError, OptionError
 from unsmooth.models.forward import lengthened, padding_of, pictures_follow
 from unsmooth.models.sound import SOUND
 
-POLICIES: Mapping[str, str] = {
+POLICIES = {
     "all": "every position of the sequence, special tokens and padding included",
     "patches": "patch tokens only: no class, distillation, register or detection tokens",
     "content": "no padding and no special tokens (for images: patch tokens only)",
@@ -25,6 +25,9 @@ POLICIES: Mapping[str, str] = {
     ),
 }
 COUNT_PADDING = ("all", "patches")
+NO_PADDING: Mapping[str, str] = POLICIES | {  # as attention is explained and attributed, under every policy
+    "all": "every token of the input, special tokens included; padding is left out",
+}
 PADDED = "the inputs hold padding"  # how a note on it begins
 _ROBUST_DEVIATIONS = 5.0
 _LEAST_FACTOR = 2.0

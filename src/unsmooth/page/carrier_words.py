@@ -18,10 +18,10 @@ def sinks_found(carriers: Carriers | None) -> str:
         return ""
     begin = next((i for i in later if account.sink[AS_IT_IS][i] >= SINK), None)
     usual, without = (percent_text(fmean(account.sink[run][begin or later[0] :])) for run in (AS_IT_IS, LEFT_OUT))
-    it = "this token" if account.position is not None else "such tokens"
-    where = "In later layers" if begin is None else f"From layer {begin} on"
-    said = f"{where} heads give {it} {usual} of their attention on average"
-    return f"{said}, and {without} where that MLP writes nothing to {'it' if it == 'this token' else 'them'}"
+    it, them = ("the token", "it") if account.position is not None else ("the tokens", "them")
+    first = later[0] if begin is None else begin
+    said = f"From layer {first} on heads give {it} that the MLP of layer {account.layer} makes extreme {usual} of their"
+    return f"{said} attention on average, and {without} where that MLP writes nothing to {them}"
 
 
 def account_found(carriers: Carriers) -> str:

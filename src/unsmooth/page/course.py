@@ -4,11 +4,13 @@ The same rule for every model:
 
 1. The curve is the mean over samples at the input of the first layer and after every layer.
 2. It turns where it goes back by at least a fifth of its range; of more than two turns the smallest go first.
-3. Each stretch between turns is tested by the paired differences of its two ends over samples (Student's t). All
+3. Each stretch between turns is tested by the paired differences of its two ends over samples (Student's t), those of
+   logarithms where a metric is positive and has a factor: samples of very different levels then count alike. All
    statements of one curve are right together in 95 % of cases (Bonferroni): 1 % of doubt belongs to the whole curve
    from its first point to its last, which nobody chose, and 4 % to all other pairs of depths together, because turns
    were chosen by looking at the curve.
 4. A stretch that is not clear joins those around it; at either end of the curve it stays, as no clear change.
+5. What is clear may still be small: below a tenth (of a cosine: below 0.05) the words say "slightly".
 
 One sample has nothing to test: its course is described as it is, and the page says that there was one sample.
 """
@@ -22,13 +24,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from unsmooth.analysis.cells import Cell
 from unsmooth.analysis.changes import BLOCK_STEPS
 from unsmooth.analysis.measurement import Measurement
-from unsmooth.metrics.differences import paired_difference
+from unsmooth.metrics.differences import Difference, paired_difference
 from unsmooth.metrics.moments import Moments
-from unsmooth.metrics.registry import METRICS, by_panel
+from unsmooth.metrics.registry import DIRECTION, DISTANCE, METRICS, by_panel
 from unsmooth.metrics.student import student_p
 from unsmooth.page.data import shared_metrics
 
@@ -38,8 +41,9 @@ if TYPE_CHECKING:
 LEAST_TURN = 0.2  # of the curve's range
 MOST_TURNS = 2
 STANDS_OUT = 1.25
+SLIGHT_FACTOR, SLIGHT_DIFFERENCE = 1.1, 0.05
 DOUBT, WHOLE = 0.05, 0.01  # of a curve's statements together, and of that on the whole curve
-ROUNDING = 1e-9  # of a value: what all samples share of it may be rounding, which no test over samples sees
+ROUNDING = 4.0  # units of rounding: what all samples share of it may be rounding, which no test over samples sees
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class Stretch:
     """Layers `first` to `last`, over which a metric goes from `before` to `after`.
 
     `way` is +1 where features clearly smooth, −1 where they clearly sharpen, 0 where neither is clear; `strongest` is
-    the layer that goes farthest that way, by a quarter or more; None where no layer stands out like that.
+    the layer that goes farthest that way, by a quarter or more; None where no layer stands out like that. `slight` is
+    a change by less than a tenth, however clear samples make it.
     """
 
     first: int
@@ -56,6 +61,7 @@ class Stretch:
     after: float
     way: int
     strongest: int | None
+    slight: bool = False
 
 
 def leading_metrics(subjects: Sequence[Subject]) -> list[str]:
@@ -110,7 +116,9 @@ class Curve:
         whole = self.layers[j] - self.layers[i] == j - i  # else a step may be that of several layers
         alone = whole and all(steps[ordered[0]] >= STANDS_OUT * steps[other] for other in ordered[1:2])
         strongest = ordered[0] if alone and ordered else None
-        return Stretch(self.layers[i] + 1, self.layers[j], self.means[i], self.means[j], direction * sign, strongest)
+        before, after = self.means[i], self.means[j]
+        slight = direction != 0 and _slight(self.metric, before, after)
+        return Stretch(self.layers[i] + 1, self.layers[j], before, after, direction * sign, strongest, slight)
 
     def direction(self, i: int, j: int) -> int:
         """+1 where the metric clearly rises from the i-th depth to the j-th, −1 where it clearly falls, else 0."""
@@ -118,10 +126,17 @@ class Curve:
         doubt = WHOLE if others else DOUBT
         if (i, j) != (0, len(self.cells) - 1):
             doubt = (DOUBT - WHOLE) / others
-        if abs(self.means[j] - self.means[i]) <= ROUNDING * max(abs(self.means[i]), abs(self.means[j])):
+        if self._rounding(self.means[i], self.means[j]):
             return 0
         _, way = change(self.measurement, [(self.cells[i], self.cells[j])], doubt)
         return way
+
+    def _rounding(self, before: float, after: float) -> bool:
+        """Whether a change may be that of rounding: of tokens that are all alike, HFC/LFC is nothing else."""
+        row, dtype = METRICS[self.metric], self.measurement.about.model.dtype
+        least = 1.0 if row.panel == DISTANCE and not row.unit else 0.0  # what it is where HFC is as large as LFC
+        unit = np.finfo(np.float64 if dtype == "float64" else np.float32).eps
+        return abs(after - before) <= ROUNDING * float(unit) * max(abs(before), abs(after), least)
 
 
 def contributions(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> dict[str, tuple[float, int]]:
@@ -148,18 +163,20 @@ def contributions(measurement: Measurement, metric: str, policy: str, stretch: S
 def change(measurement: Measurement, pairs: Sequence[tuple[Cell, Cell]], doubt: float) -> tuple[float, int]:
     """The sum of `after − before` over pairs of cells, a mean over samples, and its clear sign.
 
-    Clear is what Student's test over samples leaves that much doubt of; the sign of one sample is taken as it is.
-    Where samples were not kept, the standard errors of all cells are added, which bounds that of the sum however they
-    correlate.
+    Clear is what Student's test over samples leaves that much doubt of; the sign of one sample is taken as it is. What
+    has a factor is tested by its logarithm, and clear only where the mean goes the same way. Where samples were not
+    kept, the standard errors of all cells are added, which bounds that of the sum however they correlate.
     """
     kept = measurement.per_sample
     if kept is not None:
-        with np.errstate(invalid="ignore", over="ignore"):  # inf − inf
-            values = np.sum([kept[after] - kept[before] for before, after in pairs], axis=0)
-        values = values[np.isfinite(values)]
-        scale = float(np.abs(values).max(initial=0.0)) or 1.0  # squares of very large values are numbers too
-        found = paired_difference(np.zeros(len(values)), values / scale)
+        ends = np.array([[kept[before], kept[after]] for before, after in pairs])
+        ends = ends[..., np.isfinite(ends).all((0, 1))]
+        scale = float(np.abs(ends).max(initial=0.0)) or 1.0  # squares of very large values are numbers too
+        found = _paired(ends / scale)
         mean, count, p = found.mean * scale, found.pairs, found.p
+        if METRICS[pairs[0][0].metric].panel != DIRECTION and (ends > 0).all():
+            by_factor = _paired(np.log(ends))
+            p = by_factor.p if by_factor.mean * mean > 0 else 1.0
     else:
         cells = [(measurement.cells[before], measurement.cells[after]) for before, after in pairs]
         mean, count = sum(b.mean - a.mean for a, b in cells), min(a.count for a, _ in cells)
@@ -167,6 +184,20 @@ def change(measurement: Measurement, pairs: Sequence[tuple[Cell, Cell]], doubt: 
         p = student_p(mean / error, count - 1) if error > 0 else float(mean == 0)
     clear = p < doubt or count == 1
     return mean, int(math.copysign(1, mean)) if clear and abs(mean) > 0 else 0
+
+
+def _paired(ends: npt.NDArray[np.float64]) -> Difference:
+    """The test of the sum of `after − before` over pairs; `ends` is (pairs, 2, samples)."""
+    change = (ends[:, 1] - ends[:, 0]).sum(0)
+    return paired_difference(np.zeros(len(change)), change)
+
+
+def _slight(metric: str, before: float, after: float) -> bool:
+    """Whether a change is below a tenth; of a cosine, below 0.05 and not half of what is left to 1."""
+    low, high = sorted((before, after))
+    if METRICS[metric].panel == DIRECTION:
+        return high - low < SLIGHT_DIFFERENCE and 1 - high > (1 - low) / 2
+    return low > 0 and high < SLIGHT_FACTOR * low
 
 
 def _turns(means: Sequence[float]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unsmooth.analysis.changes import TOGETHER
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, contributions, course, ways
-from unsmooth.page.words import DOES, SHAPES, listed, number_text, shape
+from unsmooth.page.words import SHAPES, does, listed, number_text, shape
 
 if TYPE_CHECKING:
     from unsmooth.analysis.measurement import Measurement
@@ -35,9 +35,9 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
         return f"does not clearly change how smooth its features are {where} {values}"
     if len(stretches) == 1:
         if layers == 1:
-            return f"{DOES[first.way]} its features in its one layer {values}"
+            return f"{does(first.way, first.slight)} its features in its one layer {values}"
         where = "in every layer" if _every(measurement, metric, policy) else "from its first layer to its last"
-        return f"{DOES[first.way]} its features {where} {values}{_most(first)}"
+        return f"{does(first.way, first.slight)} its features {where} {values}{_most(first)}"
     room = MOST_NUMBERS - sum(_names_a_layer(stretch, layers) for stretch in stretches)
     sizes = sorted(
         (s for s in stretches if s.way and s.first < s.last and _most(s)), key=lambda s: -abs(s.after - s.before)
@@ -45,7 +45,7 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
     told, clauses, what = {id(s) for s in sizes[:room]}, [], "its features"
     for stretch in stretches:
         most = _most(stretch) if id(stretch) in told else ""
-        verb = f"{DOES[stretch.way]} {what}" if stretch.way else "shows no clear change"
+        verb = f"{does(stretch.way, stretch.slight)} {what}" if stretch.way else "shows no clear change"
         what = "them" if stretch.way else what
         clauses.append(f"{verb} {_span(stretch, layers)}{most}")
     return f"{clauses[0]}, {', '.join(f'then {clause}' for clause in clauses[1:])}"
@@ -73,14 +73,14 @@ def _every(measurement: Measurement, metric: str, policy: str) -> bool:
     return whole and (min(steps) > 0 or max(steps) < 0)
 
 
-def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, leading: tuple[int, ...]) -> str:
+def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, leading: Sequence[Stretch]) -> str:
     """Whether the other leading metrics tell the same course."""
-    groups: dict[tuple[int, ...], list[str]] = {}
+    groups: dict[tuple[tuple[int, bool], ...], list[str]] = {}
     for metric in metrics[1:]:
-        found = tuple(stretch.way for stretch in course(measurement, metric, policy))
+        found = tuple((stretch.way, stretch.slight) for stretch in course(measurement, metric, policy))
         groups.setdefault(found, []).append(METRICS[metric].title)
     said = []
-    if agreeing := groups.pop(leading, []):
+    if agreeing := groups.pop(tuple((stretch.way, stretch.slight) for stretch in leading), []):
         said.append(f"{listed(agreeing)} {'agree' if len(agreeing) > 1 else 'agrees'}")
     said += [f"by {listed(titles)} it {shape(told)}" for told, titles in groups.items()]
     text = "; ".join(said)
@@ -90,8 +90,8 @@ def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, l
 def makers_text(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
     """Which kinds of layer made each clear stretch, and which worked against it."""
     if measurement.about.model.placement.startswith("parallel"):
-        together = "each block adds attention and MLP in one sum, so that the two cannot be told apart here"
-        return together[0].upper() + together[1:] if ways(stretches) else ""
+        together = "Each block adds attention and MLP in one sum, so no metric can be measured between the two"
+        return together if ways(stretches) else ""
     said = []
     clear = [stretch for stretch in stretches if stretch.way]
     for stretch in clear:

@@ -17,7 +17,7 @@ from unsmooth.analysis.comparison import welch_half_width
 from unsmooth.analysis.pairing import pair
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, course, ends, leading_metrics, ways
+from unsmooth.page.course import Curve, course, ends, leading_metrics
 from unsmooth.page.course_words import WHO, course_text, made_by, makers_text, others_text
 from unsmooth.page.data import shared_policies
 from unsmooth.page.finding import Finding, Link, Part
@@ -58,7 +58,7 @@ def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) ->
         Link("depth", {"tokens": policy, "metric": metric}),
         ".",
     ]
-    if others := others_text(measurement, metrics, policy, tuple(stretch.way for stretch in stretches)):
+    if others := others_text(measurement, metrics, policy, stretches):
         parts.append(f" {others}.")
     if made := makers_text(measurement, metric, policy, stretches):
         chosen = {"tokens": policy, "metric": metric, "reading": "residual", "model": str(index)}
@@ -101,16 +101,21 @@ def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[P
 def _outlier_text(found: Outliers | None) -> str:
     if found is None:
         return "a few tokens have an extreme norm (the file does not say which)"
-    if found.position is None:
-        token = "one token of each sample, not always at the same position,"
-    else:
+    whose = "of each sample" if found.in_all else "of some samples"
+    if found.position is not None:
         token = "the first token" if found.position == 0 else f"the token at position {found.position}"
         token += " of every sample" if found.everywhere else " of most samples"
-    size = f"{number_text(found.ratio, 2)} times the median"
+        token += " is one of several outliers" if found.several else " is an outlier"
+    elif found.several:
+        token = f"several tokens {whose} are outliers"
+    else:
+        token = f"one token {whose}, not always at the same position, is an outlier"
+    its = "its norm" if found.position is not None or not found.several else "the norm of the farthest"
+    size = f"{'' if found.in_all else 'up to '}{number_text(found.ratio, 2)} times the median"
     if found.layer is None:
-        return f"{token} is an outlier: before the first layer already its norm is {size}"
-    brings = "brings its norm to" if found.ratio > 1 else "shrinks its norm to"
-    return f"{token} is an outlier: {WHO[found.maker]} of layer {found.layer} {brings} {size}"
+        return f"{token}: before the first layer already {its} is {size}"
+    brings = "brings" if found.ratio > 1 else "shrinks"
+    return f"{token}: {WHO[found.maker]} of layer {found.layer} {brings} {its} to {size}"
 
 
 def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...]:
@@ -173,7 +178,7 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         for subject in subjects
         for stretch in course(subject.measurement, metric, policies[0])
     ]
-    smoothing = [(measurement, stretch) for measurement, stretch in found if stretch.way > 0]
+    smoothing = [(measurement, stretch) for measurement, stretch in found if stretch.way > 0 and not stretch.slight]
     makers = {
         kind
         for measurement, stretch in smoothing
@@ -191,11 +196,18 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
             f"What one could do: smoothing is no fault in itself, and here {listed([WHO[k] for k in sorted(makers)])} "
             "makes it, which no control of H reaches; look at those weights first"
         )
-    elif any(ways(course(s.measurement, other, policies[0])).count(1) for s in subjects for other in metrics[1:]):
+    elif any(
+        stretch.way > 0 and not stretch.slight
+        for subject in subjects
+        for other in metrics[1:]
+        for stretch in course(subject.measurement, other, policies[0])
+    ):
         said = (
             "What one could do: the metrics disagree, so decide first which of them the task needs; the words below "
             "say what each of them counts"
         )
+    elif any(stretch.slight for _, stretch in found) and all(stretch.slight or not stretch.way for _, stretch in found):
+        said = "What one could do: nothing has to be done, for the changes are small"
     elif any(stretch.way < 0 for _, stretch in found):
         said = (
             "What one could do: nothing has to be done; where tokens should come closer together, train with "

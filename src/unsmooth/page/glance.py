@@ -12,7 +12,7 @@ from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
 from unsmooth.page.glossary import linked
-from unsmooth.page.words import DOES, number_text
+from unsmooth.page.words import DOES, does, number_text
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
@@ -58,13 +58,13 @@ def passed(measurement: Measurement, metric: str, policy: str) -> list[float]:
     return [stretches[0].before, *(stretch.after for stretch in stretches)]
 
 
-def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, does: Mapping[int, str]) -> str:
-    """The course of the first metric in a few words; `does` has the verbs. Which metric it is, where others differ."""
+def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, verbs: Mapping[int, str]) -> str:
+    """The course of the first metric in a few words; `verbs` has the verbs. Which metric it is, where others differ."""
     layers = measurement.about.model.layers
     first, *others = (course(measurement, metric, policy) for metric in metrics)
     clauses = []
     for stretch in first:
-        verb = does[stretch.way] if stretch.way else "no clear change"
+        verb = does(stretch.way, stretch.slight, verbs) if stretch.way else "no clear change"
         one = f" in layer {stretch.first}" if stretch.first == stretch.last and layers > 1 else ""
         clauses.append(f"{verb}{one or (f' through layer {stretch.last}' if stretch is not first[-1] else '')}")
     differ = any(ways(found) != ways(first) for found in others)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unsmooth.analysis.shares import KINDS, NAMES, NEARLY_ALL, Part, parts_of
+from unsmooth.analysis.shares import KINDS, NAMES, NEARLY_ALL, parts_of
 from unsmooth.figures.by_part import part_table
 from unsmooth.page.carrier_words import sinks_found
 from unsmooth.page.encode import numbers
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from unsmooth.analysis import Attribution
     from unsmooth.analysis.subject import Subject
 
+FAINT = 0.1  # of the strongest share: a part against it that is not worth a name
+LEAST = math.log(1.01)
 ALONE = 0.1  # of a part's share: what all others of its layer may have where nothing else happens
 
 
@@ -49,10 +52,7 @@ def who_found(subject: Subject, policy: str) -> tuple[str, str]:
     attribution = subject.attribution
     if attribution is None or policy not in attribution.policies:
         return "", ""
-    rows = attribution.frame(policy, full=True)
-    up, down = (_strongest(rows, sign) for sign in (1, -1))
-    clauses = [f"raised most by {up.full_name}" if up else "", f"lowered most by {down.full_name}" if down else ""]
-    said = " and ".join(clause for clause in clauses if clause)
+    said = _strongest(attribution.frame(policy, full=True))
     first = f"Split exactly into parts, HFC/LFC of {named(subject.name)} is {said}" if said else ""
     base = next((p for p in attribution.policies if p != WITHOUT), WITHOUT)
     if policy != WITHOUT or base == WITHOUT:
@@ -78,9 +78,18 @@ def _with_outliers(attribution: Attribution, policy: str) -> str:
     return f"{said}. {sinks}" if sinks else said
 
 
-def _strongest(rows: Any, sign: int) -> Part | None:
-    chosen = rows[rows["mean"] * sign > 0]
-    if chosen.empty:
-        return None
-    (part,) = parts_of(chosen.loc[[(chosen["mean"] * sign).idxmax()]].to_dict("records"))
-    return part
+def _strongest(rows: Any) -> str:
+    """What raises and what lowers most; of these two the one that is less than a tenth of the other is not named."""
+    shares = rows["mean"]
+    most = float(shares.abs().max())
+    if not most > 0:
+        return ""
+    if most < LEAST:
+        return "changed by no part by as much as 1 %"
+    ends = ((shares.idxmax(), "raised", "raises"), (shares.idxmin(), "lowered", "lowers"))
+    ordered = sorted(ends, key=lambda end: -abs(shares[end[0]]))
+    names = {row: part.full_name for row, part in zip(rows.index, parts_of(rows.to_dict("records")), strict=True)}
+    (first, done, _), (second, also, does) = ordered
+    weak = (shares[second] > 0) == (shares[first] > 0) or abs(shares[second]) < FAINT * most
+    rest = f", and no part {does} it a tenth as much" if weak else f" and {also} most by {names[second]}"
+    return f"{done} most by {names[first]}{rest}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ __all__ = [
     "SHARPENS",
     "SMOOTHS",
     "counted",
+    "does",
     "how_many",
     "listed",
     "named",
@@ -44,16 +45,25 @@ def named(name: str) -> str:
     return f"<b>{escape(name)}</b>"
 
 
-def shape(ways: Sequence[int]) -> str:
-    """The shape of a course (+1 smooths, −1 sharpens, 0 neither is clear) as a predicate, marked up.
+def does(way: int, slight: bool, verbs: Mapping[int, str] = DOES) -> str:
+    """The verb of a clear change; `verbs` has those of another medium.
+
+    >>> does(1, True, {1: "smooths"})
+    'slightly smooths'
+    """
+    return f"{'slightly ' if slight else ''}{verbs[way]}"
+
+
+def shape(ways: Sequence[tuple[int, bool]]) -> str:
+    """The shape of a course (+1 smooths, −1 sharpens, 0 neither is clear; whether slightly) as a predicate, marked up.
 
     >>> import re
-    >>> re.sub("<.*?>", "", shape((-1, 1))), shape(())
-    ('first sharpens, then smooths', 'does not clearly change')
+    >>> re.sub("<.*?>", "", shape([(-1, False), (1, True)])), shape([(0, False)])
+    ('first sharpens, then slightly smooths', 'does not clearly change')
     """
-    if not any(ways):
+    if not any(way for way, _ in ways):
         return "does not clearly change"
-    verbs = [DOES[way] if way else "shows no clear change" for way in ways]
+    verbs = [does(way, slight) if way else "shows no clear change" for way, slight in ways]
     return verbs[0] if len(verbs) == 1 else "first " + ", then ".join(verbs)
 
 
