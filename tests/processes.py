@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,8 @@ from typing import Any, NoReturn
 IMPORTED = ["torch.distributed.fsdp", "torch.distributed.tensor.parallel", "timm", "transformers.models.llama"]
 IMPORTED += ["transformers.modeling_utils", "unsmooth.analysis", "unsmooth.callbacks", "unsmooth.cli.app"]
 IMPORTED += ["unsmooth.control", "unsmooth.training"]
+#: A process that is quick must not leave before the other one knows it, and none needs a network.
+MEETING = {"TORCH_DIST_INIT_BARRIER": "1", **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})}
 ATTEMPT, ATTEMPTS = "UNSMOOTH_TEST_ATTEMPT", 3
 CLI = "import unsmooth.cli; unsmooth.cli.main()"
 
@@ -36,7 +39,7 @@ def run_twice(work: Callable[..., None], *given: Any, processes: int = 2) -> Non
     get_context("forkserver").set_forkserver_preload(IMPORTED)
     for attempt in range(ATTEMPTS):
         with TemporaryDirectory() as folder:
-            environment = {**os.environ, ATTEMPT: str(attempt)}
+            environment = {**os.environ, **MEETING, ATTEMPT: str(attempt)}
             try:
                 return multiprocessing.start_processes(
                     _here, (folder, environment, work, *given), nprocs=processes, start_method="forkserver"
@@ -65,9 +68,10 @@ def joined(rank: int, folder: str, processes: int = 2) -> Iterator[None]:
     import torch.distributed as dist
 
     meet = f"file://{folder}/meet-{os.environ[ATTEMPT]}"  # the file of a group that has met cannot be used again
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=processes)
+    dist.init_process_group("gloo", meet, timedelta(minutes=2), processes, rank)  # one who waits for ever ends
     try:
         yield
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -103,3 +104,22 @@ def test_a_layer_with_nan_weights_is_named_and_so_is_the_weight() -> None:
     with pytest.raises(WeightsError, match=r"layer 2: W_proj and bias of the norm hold NaN or infinity"):
         explain(broken, [torch.randn(1, 3, 16, 16)])
     assert len(explain(broken, [torch.randn(1, 3, 16, 16)], layers=[0, 1], spectra=0).layers) == 2
+
+
+def test_worker_threads_do_not_gather_shards(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them would do it in an order of their own in every process."""
+    gathered_by = set()
+    weight = model.blocks[0].norm1.weight
+
+    def full_tensor() -> Tensor:
+        gathered_by.add(threading.current_thread())
+        return weight.detach()
+
+    monkeypatch.setattr(weight, "full_tensor", full_tensor, raising=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        explain(model, [torch.randn(1, 3, 16, 16).double()])
+    finally:
+        torch.set_num_threads(threads)
+    assert gathered_by == {threading.main_thread()}

@@ -14,6 +14,7 @@ from unsmooth.analysis import per_sample
 from unsmooth.analysis.pairing import pair
 
 timm = pytest.importorskip("timm")
+RANK = ["dataset_rank", "hfc_lfc"]
 
 
 def _model() -> torch.nn.Module:
@@ -41,6 +42,10 @@ def _half(rank: int, folder: str) -> None:
             Path(folder, f"refused-{rank}.txt").write_text(str(error))
         turned = replace(mine, cells=dict(reversed(mine.cells.items()))) if rank else mine
         turned.all_reduce().save(Path(folder, f"turned-{rank}.json"))
+        ranked = unsmooth.measure(_model(), _data()[rank::2], RANK)
+        if rank:
+            ranked.second_moments = dict(reversed(ranked.second_moments.items()))
+        replace(ranked, partial=bool(rank)).all_reduce().save(Path(folder, f"ranked-{rank}.json"))
         per_sample.MOST_VALUES = 5 * len(mine.cells)
         mine = unsmooth.measure(_model(), _data()[rank::2])
         assert mine.per_sample is not None
@@ -70,5 +75,9 @@ def test_two_processes_measure_what_one_does(tmp_path: Path, monkeypatch: pytest
     for rank in range(2):
         assert "measured different points" in (tmp_path / f"refused-{rank}.txt").read_text()
         assert unsmooth.load_measurement(tmp_path / f"turned-{rank}.json").cells == first.cells
+        ranked = unsmooth.load_measurement(tmp_path / f"ranked-{rank}.json")
+        assert ranked.partial  # one of them was
+        for cell, moments in unsmooth.measure(_model(), _data(), RANK).cells.items():
+            assert ranked.cells[cell].mean == pytest.approx(moments.mean, rel=1e-4), cell
         means = unsmooth.load_measurement(tmp_path / f"means-{rank}.json")
         assert (means.cells, means.per_sample) == (first.cells, None)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,6 +121,41 @@ def test_two_processes_write_what_one_writes(
                 {c: m.mean for c, m in once.cells.items()}, rel=1e-5
             )
     assert [each["step"] for each in told] == [1, 2]
+
+
+def _one_is_interrupted(rank: int, port: str, folder: Path) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    torch.set_num_threads(1)
+    from unsmooth.analysis.processes import launched
+    from unsmooth.cli import attribute, explain, measure
+    from unsmooth.cli.progress import Interruption
+
+    loaded = unsmooth.load_model(f"hf:{folder / 'model'}")
+    given = unsmooth.sources.open_data("random", loaded, samples=6, batch_size=1, max_length=8)
+
+    class Later(Interruption):  # in the second process, once it has taken a batch
+        def until(self, batches: Iterable[Any]) -> Iterator[Any]:
+            for number, batch in enumerate(super().until(batches)):
+                self.signal = signal.SIGINT if rank and number == 3 else None
+                yield batch
+
+    with launched() as team:
+        found = {
+            "measured": measure.run(loaded, given, "hfc_lfc", "all", "residual", "error", Later(), team=team),
+            "explained": explain.run(loaded, given, 1, {}, Later(), team),
+            "attributed": attribute.run(loaded, given, {}, 1, "zero", Later(), team),
+        }
+    said = {name: [result.partial, getattr(result, "totals", [])] for name, result in found.items()}
+    (folder / f"{rank}.json").write_text(json.dumps(said))
+
+
+def test_an_interruption_of_one_process_is_known_to_all(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    transformers.GPT2Model(config).save_pretrained(tmp_path / "model")
+    run_twice(_one_is_interrupted, free_port(), tmp_path)
+    for rank in (0, 1):
+        said = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert said == {name: [True, []] for name in ("measured", "explained", "attributed")}
 
 
 @pytest.mark.parametrize("words", ["evaluate zoo:cifar100-plain", "measure --features x.safetensors"])

@@ -10,9 +10,11 @@ import torch
 
 import unsmooth
 from unsmooth.analysis import track as tracking
-from unsmooth.analysis.track import find_checkpoints
+from unsmooth.analysis.processes import Team
+from unsmooth.analysis.track import find_checkpoints, tracked
 from unsmooth.cli.app import app
 from unsmooth.errors import CheckpointError
+from unsmooth.sources.loaded import LoadedModel
 
 transformers = pytest.importorskip("transformers")
 
@@ -55,3 +57,30 @@ def test_steps_are_read_from_names_and_trainers_else_counted(tmp_path: Path) -> 
     assert find_checkpoints(["zoo:x", "zoo:y"]) == [("zoo:x", 0), ("zoo:y", 1)]
     with pytest.raises(CheckpointError, match="no checkpoints in"):
         find_checkpoints([str(tmp_path)])
+
+
+def test_all_processes_measure_what_the_first_does_not_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    loaded = LoadedModel(transformers.GPT2Model(config).eval(), "given", "text")
+    measured: list[Team] = []
+
+    def found(team: Team) -> None:
+        def measure(loaded: LoadedModel) -> unsmooth.Measurement:
+            measured.append(team)
+            return unsmooth.measure(loaded, [{"input_ids": torch.arange(8)[None]}], "hfc_lfc")
+
+        tracked("given", 0, lambda: loaded, measure, {}, tmp_path, team)
+
+    found(Team())
+    found(Team())
+    assert measured == [Team()]
+    second = Team(1, 2)  # its files are there, the first process has found none: it must take part all the same
+    monkeypatch.setattr(Team, "_all", lambda self, mine: [None, mine])
+    found(second)
+    assert measured == [Team(), second]
+
+
+def test_all_processes_stop_when_one_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Team().anybody(False)
+    monkeypatch.setattr(Team, "_all", lambda self, mine: [True, mine])
+    assert Team(1, 2).anybody(False)

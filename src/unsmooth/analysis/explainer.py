@@ -122,7 +122,9 @@ class Explainer(AttentionListener):
             together = [index]
             if self.whole and self._at_hand(index):
                 together = [i for i in self.chosen if i not in self._facts and self._at_hand(i)]
-            found = spread(lambda i: layer_facts(self.view.layers[i], self.folded, self.whole), together)
+            # Read here, not by the workers: shards are gathered, and all processes must do that in one order.
+            given = [(layer := self.view.layers[i], self.folded, self.whole, layer.weights()) for i in together]
+            found = spread(lambda each: layer_facts(*each), given)
             self._facts |= dict(zip(together, found, strict=True))
         return self._facts[index]
 

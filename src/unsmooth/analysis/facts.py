@@ -64,12 +64,15 @@ class MeanToken:
 DENSE_UP_TO = 1024  # features up to which all eigenvalues of the sum are found unless it was said otherwise
 
 
-def layer_facts(layer: LayerView, folded: bool = True, whole: bool = True) -> LayerFacts:
+def layer_facts(
+    layer: LayerView, folded: bool = True, whole: bool = True, weights: HeadWeights | None = None
+) -> LayerFacts:
     """Spectra and rows of one layer; with `folded=False` the bare weights stand for the effective ones.
 
-    Without `whole` nothing d×d is solved: heads have their k×k spectra, and of Σ_h H_h none is listed.
+    Without `whole` nothing d×d is solved: heads have their k×k spectra, and of Σ_h H_h none is listed. `weights`: the
+    layer's, where they were read already.
     """
-    weights = layer.weights()
+    weights = weights or layer.weights()
     check_finite(layer.name, weights)
     wide, exact = cast_weights(weights), cast_weights(weights, torch.float64)
     # folded in float64 for the spectra: centring leaves an eigenvalue 0, of which float32 would make 1e-8

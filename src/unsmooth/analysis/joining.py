@@ -59,12 +59,12 @@ def all_reduce(mine: Measurement) -> Measurement:
             "the same arguments on all of them"
         )
     gathered = all_gather(None if mine.per_sample is None else mine.per_sample.ordered(sorted(mine.cells)))
-    batches = moments.all_reduce([Moments(1, float(mine.about.data.batches))])[0]
+    batches, partial = moments.all_reduce([Moments(1, float(n)) for n in (mine.about.data.batches, mine.partial)])
     reduced = Measurement(
         _reduced(mine.cells),
         _reduced(mine.changes),
         _with_batches(mine, round(batches.mean * batches.count)),
-        mine.partial,
+        partial.mean > 0,
         _everybodys(mine.notes),
         None if gathered is None else gathered.ordered(mine.cells),
         extremes.all_gather(mine.extremes),

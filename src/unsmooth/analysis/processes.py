@@ -61,6 +61,14 @@ class Team:
                 "(--batch-size)"
             )
 
+    def anybody(self, said: bool) -> bool:
+        """Whether any process says so, on every process: a signal comes to each at a time of its own."""
+        return said if self.size == 1 else any(self._all(said))
+
+    def told(self, mine: Any) -> Any:
+        """What the first process has, on every process: a file may be there for one and not yet for another."""
+        return mine if self.size == 1 else self._all(mine if self.first else None)[0]
+
     def measured(self, mine: Measurement) -> Measurement:
         """The measurement of all samples, on every process."""
         return mine if self.size == 1 else mine.all_reduce()
@@ -69,7 +77,7 @@ class Team:
         """The explanation of all inputs, on every process; rows are in the order of one process."""
         if self.size == 1:
             return mine
-        everyone = self._all((mine.layers, mine.heads, mine.notes, mine.about.data.batches))
+        everyone = self._all((mine.layers, mine.heads, mine.notes, mine.about.data.batches, mine.partial))
         layers, heads = (
             sorted((row for part in everyone for row in part[i]), key=lambda row: row["input"] // batch_size)
             for i in (0, 1)
@@ -77,7 +85,9 @@ class Team:
         notes = list(dict.fromkeys(note for part in everyone for note in part[2]))
         counted = replace(mine.about.data, batches=sum(part[3] for part in everyone),
                           inputs=len({row["input"] for row in layers}))  # fmt: skip
-        return replace(mine, layers=layers, heads=heads, notes=notes, about=replace(mine.about, data=counted))
+        partial = any(part[4] for part in everyone)
+        about = replace(mine.about, data=counted)
+        return replace(mine, layers=layers, heads=heads, notes=notes, about=about, partial=partial)
 
     def attributed(self, mine: Attributor) -> None:
         """Give the attributor of every process the sums over all inputs, in the order of processes."""
@@ -120,6 +130,8 @@ def launched() -> Iterator[Team]:
     if dist.is_initialized():  # somebody else's: it stays
         yield Team(dist.get_rank(), dist.get_world_size())
         return
+    # Without it a process whose work ends at once may close a connection before the other one has accepted it.
+    os.environ.setdefault("TORCH_DIST_INIT_BARRIER", "1")
     dist.init_process_group("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

@@ -13,6 +13,7 @@ from typing import Any
 
 from unsmooth.analysis.facts import eigenvalue_shares, layer_facts
 from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.processes import Team
 from unsmooth.analysis.results import load_measurement
 from unsmooth.errors import CheckpointError, DataError, WeightsError
 from unsmooth.models import view
@@ -48,29 +49,35 @@ def find_checkpoints(references: Iterable[str]) -> list[tuple[str, int]]:
 
 def tracked(
     reference: str, step: int, load: Callable[[], LoadedModel], measure: Callable[[LoadedModel], Measurement],
-    settings: Any, folder: Path, write: bool = True,
+    settings: Any, folder: Path, team: Team,
 ) -> Checkpoint:  # fmt: skip
     """A checkpoint, measured now or found in `folder`, where results lie by weights and `settings`.
 
-    Of several processes that measure it together, one writes.
+    Of several processes that measure it together, the first one looks there and writes.
     """
     loaded = load()
     weights = loaded.weights_hash
     said = json.dumps([weights or reference, settings], sort_keys=True, default=str)
     kept = folder / f"{hashlib.sha256(said.encode()).hexdigest()[:20]}.json"
     shares = kept.with_suffix(".weights.json")
-    if kept.is_file() and shares.is_file():
-        measurement = load_measurement(kept)
-        negative = {int(layer): float(share) for layer, share in read_object(shares, "shares of eigenvalues").items()}
-        return Checkpoint(reference, step, measurement, negative)
+    found = team.told(_found(kept, shares) if team.first else None)
+    if found is not None:
+        return Checkpoint(reference, step, *found)
     measurement, negative = measure(loaded), _negative(loaded)
-    if not write:
+    if not team.first:
         return Checkpoint(reference, step, measurement, negative)
     folder.mkdir(parents=True, exist_ok=True)
     write_result(shares, json.dumps({str(layer): share for layer, share in negative.items()}) + "\n")
     if not measurement.partial:
         measurement.save(kept)
     return Checkpoint(reference, step, measurement, negative)
+
+
+def _found(kept: Path, shares: Path) -> tuple[Measurement, dict[int, float]] | None:
+    if not (kept.is_file() and shares.is_file()):
+        return None
+    negative = {int(layer): float(share) for layer, share in read_object(shares, "shares of eigenvalues").items()}
+    return load_measurement(kept), negative
 
 
 def check_alike(checkpoints: Sequence[Checkpoint]) -> None:

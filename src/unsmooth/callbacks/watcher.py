@@ -176,10 +176,16 @@ class Watcher:
         reading: Reading | None = None
         wanted = first() and (now or self._affordable())
         if agree(wanted) if self._sharded else wanted:
+            gathering = self._sharded
             try:
                 reading, message = self._measure()
+                gathering = False
+                if reading is not None:
+                    message = self._tell(reading)
                 outcome = Outcome.ALARM if message and self._action == "stop" else Outcome.FINE
             except BaseException as failure:
+                if gathering:  # the others wait for this process's part of a weight, and would take a word for it
+                    raise
                 outcome, error = Outcome.FAILED, failure
         outcome = Outcome(agree(outcome))
         if error is not None:
@@ -192,7 +198,7 @@ class Watcher:
             warnings.warn(message, stacklevel=4)
 
     def _measure(self) -> tuple[Reading | None, str]:
-        """Measure, log, and say what is beyond the bounds."""
+        """Measure, all processes where each holds a part of the weights; a message where nothing could be measured."""
         start = _clock(self.model)
         try:
             with self._saying_once(), preserve_rng(self.model):
@@ -207,12 +213,14 @@ class Watcher:
                 return None, ""
             return None, message
         reading = Reading(self.steps, measurement, _clock(self.model) - start)
-        if not first():  # it took part because it holds a part of the weights
-            return None, ""
+        return reading if first() else None, ""
+
+    def _tell(self, reading: Reading) -> str:
+        """Keep it, log it, and say what is beyond the bounds."""
         self.history.append(reading)
         self._write(reading)
         said = self._judge(reading) if self._judge is not None else None
-        return reading, f"step {reading.step}: {said}" if said else ""
+        return f"step {reading.step}: {said}" if said else ""
 
     @contextmanager
     def _saying_once(self) -> Iterator[None]:

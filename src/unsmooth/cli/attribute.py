@@ -105,10 +105,11 @@ def run(
             attributor.update(batch)
     team.check(attributor.batches)
     team.attributed(attributor)
-    if not stopped:
+    if not (ended := team.anybody(bool(stopped))):
         take_account(attributor, shared("following outliers"), team.merged)
-    found = attributor.result(partial=bool(stopped))
-    if total and not stopped:
+        ended = team.anybody(bool(stopped))
+    found = attributor.result(partial=ended)
+    if total and not ended:
         found.totals = total_effects(attributor, found, shared("taking parts out"), total, remove, team.merged)
     return found
 

@@ -56,7 +56,7 @@ def command(
             check_writable(out)
         where = loading.of(team)
         for reference, step in found:
-            if stopped:
+            if team.anybody(bool(stopped)):
                 break
 
             def measure(loaded: LoadedModel) -> Any:
@@ -67,7 +67,7 @@ def command(
                 return where.open(reference)
 
             kept = out.with_suffix(".results")
-            done.append(tracked(reference, step, load, measure, settings, kept, write=team.first))
+            done.append(tracked(reference, step, load, measure, settings, kept, team))
     if done and team.first:  # else stopped before the first was finished
         check_alike(done)
         name = done[0].measurement.about.model.class_name

@@ -18,7 +18,7 @@ from unsmooth.metrics.spectrum import EigenProblem, symmetric_product
 from unsmooth.metrics.statistics import chunk
 from unsmooth.metrics.values import entropy
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=tuple[str, ...])
 
 
 @dataclass
@@ -82,11 +82,12 @@ def all_sum(found: Mapping[Key, SecondMoment]) -> dict[Key, SecondMoment]:
     if device is None:
         return dict(found)
     merged = {}
-    for key, mine in found.items():
+    for key in sorted(found):  # in one order, however each process met them
+        mine = found[key]
         assert mine.total is not None
         total = mine.total.to(device, copy=True)
         counts = torch.tensor([int(mine.tokens), mine.samples], device=device)
         dist.all_reduce(total)
         dist.all_reduce(counts)
         merged[key] = SecondMoment(total, *(int(count) for count in counts))
-    return merged
+    return {key: merged[key] for key in found}

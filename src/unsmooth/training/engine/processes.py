@@ -42,6 +42,8 @@ def launch(
         from accelerate import Accelerator
     except ImportError as error:
         raise MissingExtraError.needed("accelerate", "train", "training in several processes") from error
+    # Without it a process that ends at once may close a connection before the other one has accepted it.
+    os.environ.setdefault("TORCH_DIST_INIT_BARRIER", "1")
     accelerator = Accelerator(cpu=device is not None and torch.device(device).type == "cpu")
     record = train(
         run,
