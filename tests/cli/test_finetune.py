@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from processes import CLI, Program
+from safetensors.torch import save_file
 from sweeping.test_sweep import folder
 
 
-def test_arms_are_trained_compared_and_kept(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
+def test_arms_are_trained_compared_and_kept(cli: Callable[..., Any], tmp_path: Path) -> None:
+    import timm
+
+    sizes = {"depth": 2, "img_size": 64, "num_classes": 0}
+    save_file(timm.create_model("vit_tiny_patch16_224", **sizes).state_dict(), tmp_path / "model.safetensors")
+    tiny = ["timm:vit_tiny_patch16_224", "--weights", tmp_path / "model.safetensors"]
+    tiny += [word for name, value in sizes.items() for word in ("--model-option", f"{name}={value}")]
     out, data = tmp_path / "runs", folder(tmp_path / "colours")
-    asked = ("finetune", *tiny, "--model-option", "num_classes=0", "--data", data, "--fractions", 1, "--seeds", 2,
+    asked = ("finetune", *tiny, "--data", data, "--fractions", 1, "--seeds", 2,
              "--arms", "adapter-sharpening", "--epochs", 1, "--batch-size", 6, "--precision", "float32",
              "--device", "cpu", "--out", out)  # fmt: skip
     said = cli(*asked)
@@ -19,5 +29,20 @@ def test_arms_are_trained_compared_and_kept(cli: Callable[..., Any], tiny: list[
     assert "adapter-sharpening" in said.stdout
     assert "n = 2" in said.stdout
     assert len(list(out.glob("*.json"))) == 4
+    before = scores(out)
     assert "seed" not in cli(*asked).stderr  # nothing is run again
+    killed = Program(CLI, [str(word) for word in (*asked[:-1], tmp_path / "killed")], tmp_path / "said")
+    for line in killed.lines("stderr"):
+        if "plain, seed 0" in line:
+            killed.send(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert 1 <= len(scores(tmp_path / "killed")) < 4
+    cli(*asked[:-1], tmp_path / "killed")
+    assert scores(tmp_path / "killed") == before
+    assert "another settings: epochs" in cli(*asked, "--epochs", 2, code=1).stderr
     assert "not both" in cli("finetune", *tiny, "--out", out, code=1).stderr
+
+
+def scores(out: Path) -> dict[str, Any]:
+    """What the files of runs say, whole ones all of them."""
+    return {path.name: json.loads(path.read_text())["scores"] for path in out.iterdir()}

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from small_models import vit
 from sweeping.test_sweep import folder, text_model
-from torch import nn
 
-from unsmooth.control import adapter_of
+from unsmooth.control import adapter_of, bake, reparametrize, spectral_penalty
 from unsmooth.control.adapter import adapters_of
+from unsmooth.control.penalty import negative_share
 from unsmooth.errors import CheckpointError, DataError, OptionError
 from unsmooth.sources import ImageInput, LoadedModel
 from unsmooth.training.finetuning import Arm, ImageJob, load_runs, run_study
-from unsmooth.training.finetuning.arms import EVERY, arm_names, chosen_arms, fit
+from unsmooth.training.finetuning.arms import (
+    ADDED_LR,
+    EVERY,
+    OutOfTimeError,
+    arm_names,
+    chosen_arms,
+    fit,
+    parameter_rates,
+)
 from unsmooth.training.finetuning.images import ImageSettings, augment
 from unsmooth.training.finetuning.study import compared
 from unsmooth.training.finetuning.text import TextJob
@@ -51,24 +60,58 @@ def test_a_run_is_its_seed(job: ImageJob) -> None:
     assert first == again != other
 
 
-def test_penalty_and_adapter_push_to_their_side() -> None:
-    from unsmooth.control import spectral_penalty
+def test_a_penalty_is_exact_where_it_looked_and_of_first_order_nearby() -> None:
+    model = vit().double()
+    near = Arm("penalty-sharpening").penalty_near(model)
+    assert near is not None
+    assert near().item() == spectral_penalty(model, "sharpening").item()
+    weight = model.blocks[0].attn.proj.weight  # type: ignore[index, union-attr]
+    expected = torch.autograd.grad(spectral_penalty(model, "sharpening"), weight)[0]
+    assert torch.equal(torch.autograd.grad(near(), weight)[0], expected)
+    errors = []
+    for size in (1e-3, 1e-4):
+        with torch.no_grad():
+            weight += size
+        errors.append(abs(near().item() - spectral_penalty(model, "sharpening").item()))
+        with torch.no_grad():
+            weight -= size
+    assert errors[1] < 0.05 * errors[0]  # of second order: a hundredth
+    assert Arm().penalty_near(model) is None
 
+
+@pytest.mark.parametrize("mode", ["sharpening", "smoothing"])
+def test_penalties_and_adapters_push_to_their_side(mode: str) -> None:
+    side = -1 if mode == "smoothing" else 1
+    model, arm, x = vit(), Arm(f"penalty-{mode}"), torch.randn(4, 3, 16, 16)
+    old = list(model.parameters())
+    before = spectral_penalty(model, mode).item()
+    groups = parameter_rates(model, model, old, lr=1e-4, head_lr=0.0, weight_decay=0.0)
+    fit(model, groups, model, arm, lambda step: 0 * model(x).sum(), 3 * EVERY)
+    assert spectral_penalty(model, mode).item() < 0.5 * before
+    assert negative_share(bake(reparametrize(vit(), mode, form="symmetric"))) == (mode == "sharpening")
     model = vit()
-    arm = Arm("penalty-sharpening")
-    assert arm.penalty(model, 1) is None
-    found, expected = arm.penalty(model, EVERY), spectral_penalty(model, "sharpening")
-    assert found is not None
-    assert found.item() == pytest.approx(EVERY * expected.item())
-    model = vit()
-    Arm("adapter-smoothing", rank=2, bound=0.5).apply(model, seed=0)
-    x = torch.randn(4, 3, 16, 16)
-    fit(model, model, Arm(), lambda step: model(x).square().mean(), 3, lr=1e-3, head_lr=1e-3, weight_decay=0.0)
-    values = adapter_of(model).eigenvalues().detach()
+    old = list(model.parameters())
+    Arm(f"adapter-{mode}", rank=2, bound=0.5).apply(model, seed=0)
+    groups = parameter_rates(model, model, old, lr=1e-3, head_lr=1e-3, weight_decay=0.0)
+    fit(model, groups, model, Arm(), lambda step: model(x).square().mean(), 3)
+    values = -side * adapter_of(model).eigenvalues().detach()
     assert bool((values >= 0).all() and (values > 0).any() and (values <= 0.5).all())
-    plain = vit()
-    Arm().apply(plain, seed=0)
-    assert not adapters_of(plain)
+
+
+def test_what_an_arm_adds_learns_faster_than_what_was_there(job: ImageJob) -> None:
+    for name in ("plain", "adapter-sharpening", "featscale"):
+        model = job.build(0)
+        old = list(model.encoder.parameters())  # type: ignore[union-attr]
+        Arm(name, rank=2).apply(model.encoder, 0)  # type: ignore[arg-type]
+        groups = parameter_rates(model, model.encoder, old, lr=1e-5, head_lr=0.1, weight_decay=0.5)  # type: ignore[arg-type]
+        found: dict[float, int] = {}
+        for group in groups:
+            found[group["lr"]] = found.get(group["lr"], 0) + len(group["params"])
+        assert found.pop(1e-5) == len(old)
+        assert found.pop(0.1) == 2
+        assert bool(found.pop(ADDED_LR, 0)) == (name != "plain")
+        assert not found
+    assert not adapters_of(job.loaded.model)
 
 
 def test_pictures_are_moved_and_flipped_but_not_changed() -> None:
@@ -87,12 +130,12 @@ def test_pictures_are_moved_and_flipped_but_not_changed() -> None:
 class Scripted:
     """Scores by arm and seed, and a count of the runs."""
 
-    name, unit = "made-up", "accuracy"
+    name, unit, settings = "made-up", "accuracy", {"epochs": "1"}
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int]] = []
 
-    def run(self, arm: Arm, seed: int) -> dict[str, Any]:
+    def run(self, arm: Arm, seed: int, deadline: float = math.inf) -> dict[str, float]:
         self.calls.append((arm.name, seed))
         return {"score": 0.5 + 0.01 * seed + (0.02 + 0.0001 * seed if arm.name != "plain" else 0)}
 
@@ -116,9 +159,34 @@ def test_runs_are_kept_resumed_and_compared(tmp_path: Path) -> None:
         load_runs(tmp_path)
 
 
+def test_other_models_and_settings_are_not_mixed(tmp_path: Path) -> None:
+    scripted, said = Scripted(), []  # type: ignore[var-annotated]
+    run_study("m", [scripted], chosen_arms([]), range(1), tmp_path, say=said.append)
+    with pytest.raises(OptionError, match=r"made-up-plain-seed0.json was made with another model, m; give another"):
+        run_study("other", [scripted], chosen_arms([]), range(1), tmp_path, say=said.append)
+    scripted.settings = {"epochs": "2"}
+    with pytest.raises(OptionError, match="another settings: epochs"):
+        run_study("m", [scripted], chosen_arms([]), range(1), tmp_path, say=said.append)
+
+
+def test_the_time_is_kept_and_what_was_cut_comes_out_the_same_later(job: ImageJob, tmp_path: Path) -> None:
+    """A run that passes its time leaves no file; when it is made later it is what it would have been."""
+    arms, said = chosen_arms(["penalty-sharpening"]), []  # type: ignore[var-annotated]
+    whole = run_study("m", [job], arms, range(2), tmp_path / "whole", say=said.append)
+    with pytest.raises(OutOfTimeError):
+        job.run(Arm(), 0, deadline=time.monotonic())
+    took = max(run.seconds for run in whole)
+    begun = time.monotonic()
+    run_study("m", [job], arms, range(2), tmp_path / "parts", minutes=0.5 * took / 60, say=said.append)
+    assert time.monotonic() - begun < 0.5 * took + 5
+    assert len(load_runs(tmp_path / "parts")) < 4
+    parts = run_study("m", [job], arms, range(2), tmp_path / "parts", say=said.append)
+    assert {run.file: run.scores for run in parts} == {run.file: run.scores for run in whole}
+
+
 def test_an_arm_that_a_model_cannot_take_is_a_result(tmp_path: Path) -> None:
     class Refusing(Scripted):
-        def run(self, arm: Arm, seed: int) -> dict[str, Any]:
+        def run(self, arm: Arm, seed: int, deadline: float = math.inf) -> dict[str, float]:
             from unsmooth.errors import WeightsError
 
             if arm.name != "plain":
@@ -150,4 +218,3 @@ def test_what_makes_no_sense_is_refused(job: ImageJob, tmp_path: Path) -> None:
     settings = ImageSettings(batch_size=100)
     with pytest.raises(DataError, match="fewer than a batch of 100"):
         ImageJob(job.loaded, folder(tmp_path), settings, CPU)
-    assert isinstance(job.loaded.model, nn.Module)

@@ -90,7 +90,7 @@ def command(
         jobs = [TextJob(loaded, superglue, name.strip(), how, where) for name in tasks.split(",")]
     err = Console(stderr=True, highlight=False)
     runs = run_study(
-        loaded.reference,
+        short_name(loaded.reference),
         jobs,
         chosen,
         range(seeds),
@@ -103,6 +103,16 @@ def command(
         typer.echo(json.dumps([{"data": job.name, "claims": claims(runs, job.name)} for job in jobs], indent=1))
         return
     show(runs, [job.name for job in jobs], Console())
+
+
+def short_name(reference: str) -> str:
+    """A model without the folder that it was read from.
+
+    >>> short_name("hf:models/mpnet-base"), short_name("timm:vit_small_patch14_dinov2")
+    ('hf:mpnet-base', 'timm:vit_small_patch14_dinov2')
+    """
+    kind, colon, name = reference.rpartition(":")
+    return f"{kind}{colon}{Path(name).name}"
 
 
 def shares(text: str) -> list[float]:
@@ -129,7 +139,7 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
     for data in names:
         here = [run for run in runs if run.data == data]
         table = Table(title=f"{data}: {here[0].unit if here else 'no run yet'}, in %", title_justify="left")
-        for column in ("arm", "score", "n", "HFC/LFC before → after", "seconds a run"):
+        for column in ("arm", "score", "n", "HFC/LFC", "Re λ < 0", "seconds"):
             table.add_column(column, justify="left" if column == "arm" else "right")
         for arm in dict.fromkeys(run.arm for run in here):
             done = [run for run in here if run.arm == arm and run.scores]
@@ -138,14 +148,13 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
                 continue
             scores = [100 * run.scores["score"] for run in done]
             spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-            before, after = (
-                statistics.mean(run.scores.get(f"hfc_lfc_{when}", float("nan")) for run in done)
-                for when in ("before", "after")
-            )
+            moved = [
+                " → ".join(format(statistics.mean(run.scores[f"{name}_{when}"] for run in done), form)
+                           for when in ("before", "after"))
+                for name, form in (("hfc_lfc", ".3g"), ("negative", ".1%"))
+            ]  # fmt: skip
             took = f"{statistics.mean(run.seconds for run in done):.0f}"
-            table.add_row(
-                arm, f"{statistics.mean(scores):.2f}{spread}", str(len(done)), f"{before:.3g} → {after:.3g}", took
-            )
+            table.add_row(arm, f"{statistics.mean(scores):.2f}{spread}", str(len(done)), *moved, took)
         console.print(table)
         for said in claims(runs, data):
             console.print(said, highlight=False, soft_wrap=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,6 +12,7 @@ from torch import Tensor, nn
 from unsmooth.control.apply import control_of, controls_of
 from unsmooth.control.bounds import SIGNS
 from unsmooth.errors import OptionError
+from unsmooth.metrics.workers import spread
 from unsmooth.models import LayerView, view
 from unsmooth.models.storage import whole
 
@@ -23,11 +27,10 @@ def spectral_penalty(
     Without a `bound` it is 1, and none for the bounds that have none ("abs", "square").
     On a reparametrised model it acts on ψ before the bound: use it with `bound="free"`, or with "clip", whose
     saturated ψ get no other gradient. On a plain model, `mode` says which side, and it acts on the eigenvalues of
-    each layer's Σ_h H_h: on their real parts, and on their imaginary parts towards 0 (an eigenproblem per layer, so
-    neither quick nor capturable in a CUDA graph).
+    each layer's Σ_h H_h: on their real parts, and on their imaginary parts towards 0 (an eigenproblem per layer, on
+    the host's cores: not to be captured in a CUDA graph, and differentiated once only).
     """
-    if margin < 0 or (bound is not None and bound < margin):
-        raise OptionError(f"margin {margin} and bound {bound}: expected 0 ≤ margin ≤ bound")
+    _check(margin, bound)
     if controls_of(model):
         if mode is not None:
             raise OptionError("this model is reparametrised and knows its modes: leave out `mode`")
@@ -35,12 +38,53 @@ def spectral_penalty(
         raw = whole(control.psi) if control.bound.name in ("free", "clip") else control.shared * control.eigenvalues()
         unlimited = control.bound.signed and control.bound.limit is None
         return _distance(raw * control.sign, margin, 1.0 if bound is None and not unlimited else bound)
+    return penalty_near(model, mode, margin=margin, bound=bound)()
+
+
+def penalty_near(
+    model: nn.Module, mode: str | None, *, margin: float = 0.0, bound: float | None = None
+) -> Callable[[], Float[Tensor, ""]]:
+    """The penalty of a plain model, to first order around its weights of now; exact, gradient included, at these.
+
+    Calling it costs two products of matrices a layer, so one look at the eigenvalues serves some steps of training.
+    """
+    _check(margin, bound)
     if mode not in SIGNS:
         raise OptionError.unknown("mode", mode, SIGNS)
+    layers = list({id(layer.attention): layer for layer in view(model).layers}.values())
+    start = torch.stack([_whole(layer) for layer in layers]).detach()
+    solve = partial(_solved, SIGNS[mode], margin, 1.0 if bound is None else bound)
+    found = spread(solve, list(start.cpu().unbind()))  # LAPACK, a core each: GPUs have no quicker way
+    value = torch.stack([each[0] for each in found]).mean().to(start)
+    gradient = torch.stack([each[1] for each in found]).to(start) / len(layers)
+
+    def now() -> Float[Tensor, ""]:
+        moved = torch.stack([_whole(layer) for layer in layers]) - start
+        return value + (gradient * moved).sum()
+
+    return now
+
+
+@torch.no_grad()
+def negative_share(model: nn.Module) -> float:
+    """Which share of the eigenvalues of Σ_h H_h, over all layers, has Re λ < 0."""
     layers = {id(layer.attention): layer for layer in view(model).layers}.values()
-    h = torch.stack([_whole(layer) for layer in layers])
-    values = torch.linalg.eigvals(h)
-    return _distance(SIGNS[mode] * values.real, margin, 1.0 if bound is None else bound) + values.imag.square().mean()
+    found = spread(torch.linalg.eigvals, [_whole(layer).cpu() for layer in layers])
+    return float((torch.cat(found).real < 0).double().mean())
+
+
+def _solved(sign: float, margin: float, bound: float, h: Float[Tensor, "size size"]) -> tuple[Tensor, Tensor]:
+    """A layer's penalty and its gradient."""
+    with torch.enable_grad():
+        h = h.detach().requires_grad_()
+        values = torch.linalg.eigvals(h)
+        found = _distance(sign * values.real, margin, bound) + values.imag.square().mean()
+        return found.detach(), torch.autograd.grad(found, h)[0]
+
+
+def _check(margin: float, bound: float | None) -> None:
+    if margin < 0 or (bound is not None and bound < margin):
+        raise OptionError(f"margin {margin} and bound {bound}: expected 0 ≤ margin ≤ bound")
 
 
 def _whole(layer: LayerView) -> Float[Tensor, "size size"]:

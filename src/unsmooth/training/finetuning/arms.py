@@ -8,21 +8,29 @@ contranorm, featscale, …                    and a published fix
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unsmooth.control import PEERS, adapt, apply_fix, spectral_penalty
+from unsmooth.control import PEERS, adapt, apply_fix
 from unsmooth.control.bounds import SIGNS
 from unsmooth.control.once import ComputedOnce
+from unsmooth.control.penalty import penalty_near
 from unsmooth.errors import OptionError
 from unsmooth.training.engine.schedule import warmup_cosine
 
 PLAIN = "plain"
-EVERY = 25  # steps between two looks at the eigenvalues, whose gradient then counts so many times
-ADAPTER_LR = 1e-3
+EVERY = 25  # steps for which one look at the eigenvalues serves, to first order
+ADDED_LR = 1e-3  # of what an arm adds to the pretrained weights
+
+
+class OutOfTimeError(Exception):
+    """A run that would pass the end of its time was given up."""
 
 
 def arm_names() -> list[str]:
@@ -57,31 +65,36 @@ class Arm:
         elif self.name in PEERS:
             apply_fix(encoder, self.name)
 
-    def penalty(self, encoder: nn.Module, step: int) -> Tensor | None:
-        """What is added to the loss of this step."""
-        if not self.name.startswith("penalty-") or step % EVERY:
-            return None
-        return self.weight * EVERY * spectral_penalty(encoder, self.mode)
+    def penalty_near(self, encoder: nn.Module) -> Callable[[], Tensor] | None:
+        """What is added to the loss of the next steps."""
+        return penalty_near(encoder, self.mode) if self.name.startswith("penalty-") else None
 
 
 def fit(
-    model: nn.Module, encoder: nn.Module, arm: Arm, loss: Callable[[int], Tensor], steps: int, *, lr: float,
-    head_lr: float, weight_decay: float, clip: float = 1.0,
+    model: nn.Module, groups: list[dict[str, Any]], encoder: nn.Module, arm: Arm, loss: Callable[[int], Tensor],
+    steps: int, *, clip: float = 1.0, deadline: float = math.inf,
 ) -> float:  # fmt: skip
-    """AdamW with warm-up and half a cosine; `loss(step)` is the task's. Returns the mean loss of the last tenth."""
-    optimiser = torch.optim.AdamW(_groups(model, encoder, lr, head_lr, weight_decay))
+    """AdamW with warm-up and half a cosine; `loss(step)` is the task's. Returns the mean loss of the last tenth.
+
+    The deadline is one of `time.monotonic()`: OutOfTimeError if it passes.
+    """
+    optimiser = torch.optim.AdamW(groups, fused=next(model.parameters()).is_cuda)
     tenth = max(1, steps // 10)
     rates = [*warmup_cosine(1.0, steps, tenth).tolist(), 0.0]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rates.__getitem__)
     tail: list[Tensor] = []
+    near = None
     model.train()
     for step in range(steps):
+        if time.monotonic() > deadline:
+            raise OutOfTimeError
+        if step % EVERY == 0:
+            near = arm.penalty_near(encoder)
         optimiser.zero_grad(set_to_none=True)
         value = loss(step)
         if step >= steps - tenth:
             tail.append(value.detach())
-        more = arm.penalty(encoder, step)
-        (value if more is None else value + more).backward()
+        (value if near is None else value + arm.weight * near()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimiser.step()
         schedule.step()
@@ -89,15 +102,15 @@ def fit(
     return float(torch.stack(tail).mean())
 
 
-def _groups(
-    model: nn.Module, encoder: nn.Module, lr: float, head_lr: float, weight_decay: float
-) -> list[dict[str, object]]:
-    """Matrices decay; vectors, and what controls eigenvalues, do not. Head and adapter have rates of their own."""
+def parameter_rates(
+    model: nn.Module, encoder: nn.Module, pretrained: Iterable[Tensor], lr: float, head_lr: float, weight_decay: float
+) -> list[dict[str, Any]]:
+    """Matrices decay; vectors, and what controls eigenvalues, do not. The head, and what an arm added, learn faster."""
     control = {id(p) for m in model.modules() if isinstance(m, ComputedOnce) for p in m.parameters()}
-    pretrained = {id(p) for p in encoder.parameters()} - control
+    inside, before = {id(p) for p in encoder.parameters()}, {id(p) for p in pretrained}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for p in model.parameters():
-        rate = ADAPTER_LR if id(p) in control else lr if id(p) in pretrained else head_lr
+        rate = lr if id(p) in before else ADDED_LR if id(p) in inside else head_lr
         decay = weight_decay if p.ndim > 1 and id(p) not in control else 0.0
         groups.setdefault((rate, decay), []).append(p)
     return [{"params": found, "lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]

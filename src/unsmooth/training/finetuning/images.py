@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unsmooth.control.effect import effect
 from unsmooth.errors import DataError
 from unsmooth.sources import LoadedModel
-from unsmooth.training.engine.step import autocast
-from unsmooth.training.finetuning.arms import Arm, fit
+from unsmooth.training.finetuning.job import Job
 from unsmooth.training.tasks.images.data import ImageSet, load_images
 from unsmooth.training.tasks.images.subset import keep_fraction
 
@@ -56,8 +53,8 @@ class Classifier(nn.Module):
         return logits
 
 
-class ImageJob:
-    """One data set and fraction of it: `run(arm, seed)` fine-tunes and scores."""
+class ImageJob(Job):
+    """One data set and fraction of it."""
 
     unit = "accuracy"
 
@@ -65,69 +62,57 @@ class ImageJob:
         self, loaded: LoadedModel, data: str | Path, settings: ImageSettings, device: torch.device,
         splits: tuple[ImageSet, ImageSet] | None = None,
     ) -> None:  # fmt: skip
-        self.loaded, self.settings, self.device = loaded, settings, device
+        self.loaded, self.device, self.precision = loaded, device, settings.precision
+        self.batch_size = settings.batch_size
+        self.settings = {name: str(v) for name, v in {**asdict(settings), "size": loaded.images.size}.items()}
+        self.rates = {name: getattr(settings, name) for name in ("lr", "head_lr", "weight_decay")}
         train, test = splits or (load_images(data, "train"), load_images(data, "test"))
         self.train = keep_fraction(train, settings.fraction).to(device)
         count = len(test) if settings.test_images is None else min(settings.test_images, len(test))
         self.test = test.take(torch.arange(count)).to(device)
         self.classes = int(train.labels.max()) + 1
-        self.name = f"{Path(data).name}-{settings.fraction:.0%}".replace("%", "pct")
+        self.name = f"{Path(data).name}-{100 * settings.fraction:g}pct"
         if len(self.train) < settings.batch_size:
             raise DataError(f"{len(self.train)} training images are fewer than a batch of {settings.batch_size}")
+        self.steps = len(self.train) // settings.batch_size * settings.epochs
+        self._mean, self._std = (torch.tensor(v, device=device).view(3, 1, 1)
+                                 for v in (loaded.images.mean, loaded.images.std))  # fmt: skip
 
-    def run(self, arm: Arm, seed: int) -> dict[str, Any]:
-        """Train to the end; accuracy and loss on the test images, and smoothness of the last layer before and after."""
-        torch.manual_seed(seed)
-        encoder = copy.deepcopy(self.loaded.model).to(self.device).float().requires_grad_(True)
-        look = [self._ready(self.test.pixels[:64])]
+    def build(self, seed: int) -> nn.Module:
+        """The model with a linear classifier that starts at 0."""
+        encoder = copy.deepcopy(self.loaded.model).to(self.device).float()
         with torch.no_grad():
-            width = Classifier(encoder, 1, 1).encoder(look[0][:1])
-        size = (width if isinstance(width, Tensor) else width.last_hidden_state).shape[-1]
-        before = effect(encoder, look, None)
-        arm.apply(encoder, seed)
-        model = Classifier(encoder, size, self.classes).to(self.device)
-        per_epoch = len(self.train) // self.settings.batch_size
-        stream = self._stream(seed, per_epoch)
+            out = encoder(self.look()[:1])
+        return Classifier(encoder, (out if isinstance(out, Tensor) else out.last_hidden_state).shape[-1], self.classes)
 
-        def loss(step: int) -> Tensor:
-            pixels, labels = next(stream)
-            with autocast(self.device, self.settings.precision):
-                logits = model(pixels)
-            return F.cross_entropy(logits.float(), labels)
+    def look(self) -> Float[Tensor, "image channel height width"]:
+        """The first test images."""
+        return self._ready(self.test.pixels[:64])
 
-        fitted = fit(
-            model, encoder, arm, loss, per_epoch * self.settings.epochs, lr=self.settings.lr,
-            head_lr=self.settings.head_lr, weight_decay=self.settings.weight_decay,
-        )  # fmt: skip
-        scores = self._score(model)
-        after = effect(encoder, look, None)
-        smooth = {f"{k}_before": v for k, v in before.items()} | {f"{k}_after": v for k, v in after.items()}
-        return {**scores, "train_loss": fitted, **smooth}
-
-    def _stream(self, seed: int, per_epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        rng = torch.Generator().manual_seed(seed)
+    def stream(self, seed: int) -> Iterator[tuple[Tensor, ...]]:
+        """Augmented images in a new order every epoch; the last, smaller batch of an epoch is left out."""
+        rng, count = torch.Generator().manual_seed(seed), len(self.train) // self.batch_size
         while True:
-            order = torch.randperm(len(self.train), generator=rng)[: per_epoch * self.settings.batch_size]
-            for rows in order.view(per_epoch, -1).to(self.device):
+            order = torch.randperm(len(self.train), generator=rng)[: count * self.batch_size]
+            for rows in order.view(count, -1).to(self.device):
                 yield self._ready(augment(self.train.pixels[rows], rng)), self.train.labels[rows]
+
+    def score(self, model: nn.Module) -> dict[str, float]:
+        """Accuracy and loss on the test images."""
+        right = loss = torch.zeros((), device=self.device)
+        for start in range(0, len(self.test), 256):
+            pixels, labels = (t[start : start + 256] for t in (self.test.pixels, self.test.labels))
+            with self.autocast():
+                logits = model(self._ready(pixels)).float()
+            right = right + (logits.argmax(1) == labels).sum()
+            loss = loss + F.cross_entropy(logits, labels, reduction="sum")
+        return {"score": float(right) / len(self.test), "loss": float(loss) / len(self.test)}
 
     def _ready(self, pixels: UInt8[Tensor, "image channel height width"]) -> Float[Tensor, "image channel new new"]:
         """As the model was trained to see images: its size, mean and deviation."""
-        spec = self.loaded.images
-        x = F.interpolate(pixels.float() / 255, size=(spec.size, spec.size), mode="bicubic", antialias=True)
-        mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) for v in (spec.mean, spec.std))
-        return (x.clamp(0, 1) - mean) / std
-
-    @torch.no_grad()
-    def _score(self, model: nn.Module) -> dict[str, float]:
-        right, loss = 0, 0.0
-        for start in range(0, len(self.test), 256):
-            pixels, labels = (t[start : start + 256] for t in (self.test.pixels, self.test.labels))
-            with autocast(self.device, self.settings.precision):
-                logits = model(self._ready(pixels)).float()
-            right += int((logits.argmax(1) == labels).sum())
-            loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-        return {"score": right / len(self.test), "loss": loss / len(self.test)}
+        size = self.loaded.images.size
+        x = F.interpolate(pixels.float() / 255, size=(size, size), mode="bicubic", antialias=True)
+        return (x.clamp(0, 1) - self._mean) / self._std
 
 
 def augment(

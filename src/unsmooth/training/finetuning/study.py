@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from unsmooth.errors import ForwardError, WeightsError
+from unsmooth.errors import ForwardError, OptionError, WeightsError
 from unsmooth.metrics.differences import Comparison, compare_seeds
 from unsmooth.sources.files import read_json, validate_file, write_atomically
 from unsmooth.sources.plain import from_plain
 from unsmooth.sources.provenance import Provenance, provenance
-from unsmooth.training.finetuning.arms import PLAIN, Arm
+from unsmooth.training.finetuning.arms import PLAIN, Arm, OutOfTimeError
 
 SCHEMA = "unsmooth.finetuned/1"
 
 
-class Job(Protocol):
-    """A data set or task on which one model is fine-tuned."""
+class Runnable(Protocol):
+    """A data set or task on which one model is fine-tuned (`Job`)."""
 
     name: str
     unit: str
+    settings: dict[str, str]
 
-    def run(self, arm: Arm, seed: int) -> dict[str, Any]:
+    def run(self, arm: Arm, seed: int, deadline: float = ...) -> dict[str, float]:
         """Fine-tune and score; `score` is what arms are compared by."""
         ...
 
@@ -41,6 +44,7 @@ class FineTuned:
     seed: int
     scores: dict[str, float]
     seconds: float
+    settings: dict[str, str]
     command: str = ""
     failed: str = ""
     made: Provenance | None = None
@@ -48,7 +52,12 @@ class FineTuned:
     @property
     def file(self) -> str:
         """Its name in the folder of a study."""
-        return f"{self.data}-{self.arm}-seed{self.seed}.json"
+        return file_of(self.data, self.arm, self.seed)
+
+
+def file_of(data: str, arm: str, seed: int) -> str:
+    """The name of a run's file."""
+    return f"{data}-{arm}-seed{seed}.json"
 
 
 def load_runs(folder: str | Path) -> list[FineTuned]:
@@ -62,39 +71,53 @@ def load_runs(folder: str | Path) -> list[FineTuned]:
 
 
 def run_study(
-    model: str, jobs: Sequence[Job], arms: Sequence[Arm], seeds: Iterable[int], folder: str | Path, *,
-    minutes: float = float("inf"), command: str = "", say: Callable[[str], object] = print,
+    model: str, jobs: Sequence[Runnable], arms: Sequence[Arm], seeds: Iterable[int], folder: str | Path, *,
+    minutes: float = math.inf, command: str = "", say: Callable[[str], object] = print,
 ) -> list[FineTuned]:  # fmt: skip
     """Each run that has no file yet, seed after seed so that what there is can be compared at any time.
 
-    A run that would not end in time (as long as the longest of its job and arm) is not started.
+    A run that would not end in time (as long as the longest of its job and arm, or of its job) is not started, and one
+    that does not is given up, without a file.
     """
     begun, known = time.monotonic(), {run.file: run for run in load_runs(folder)}
-    longest = {(run.data, run.arm): run.seconds for run in known.values()}
+    longest = {(run.data, run.arm): run.seconds for run in sorted(known.values(), key=lambda run: run.seconds)}
+    _refuse_mixing(model, jobs, known.values(), folder)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for seed in seeds:
-        for job in jobs:
-            for arm in arms:
-                name = f"{job.name}-{arm.name}-seed{seed}.json"
-                left = 60 * minutes - (time.monotonic() - begun)
-                if name in known or left < longest.get((job.name, arm.name), 0):
-                    continue
-                start = time.monotonic()
-                failed, scores = "", {}
-                try:
-                    scores = {key: float(value) for key, value in job.run(arm, seed).items()}
-                except (WeightsError, ForwardError) as error:  # that an arm does not fit a model is a result too
-                    failed = str(error)
-                took = time.monotonic() - start
-                run = FineTuned(model, job.name, job.unit, arm.name, seed, scores, took, command, failed, provenance())
-                write_atomically(
-                    Path(folder) / run.file, json.dumps({"schema": SCHEMA, **asdict(run)}, indent=1) + "\n"
-                )
-                known[run.file] = run
-                longest[job.name, arm.name] = max(took, longest.get((job.name, arm.name), 0))
-                said = f"failed: {failed}" if failed else f"{job.unit} {scores['score']:.4f}"
-                say(f"{job.name}, {arm.name}, seed {seed}: {said} ({took:.0f} s)")
+    deadline = begun + 60 * minutes
+    for seed, job, arm in itertools.product(seeds, jobs, arms):
+        start = time.monotonic()
+        likely = max((took for (data, _), took in longest.items() if data == job.name), default=0.0)
+        if file_of(job.name, arm.name, seed) in known or start + longest.get((job.name, arm.name), likely) >= deadline:
+            continue
+        failed, scores = "", {}
+        try:
+            scores = {key: float(value) for key, value in job.run(arm, seed, deadline).items()}
+        except OutOfTimeError:
+            say(f"{job.name}, {arm.name}, seed {seed}: given up, the time is over")
+            break
+        except (WeightsError, ForwardError) as error:  # that an arm does not fit a model is a result too
+            failed = str(error)
+        took = time.monotonic() - start
+        run = FineTuned(
+            model, job.name, job.unit, arm.name, seed, scores, took, job.settings, command, failed, provenance()
+        )
+        write_atomically(Path(folder) / run.file, json.dumps({"schema": SCHEMA, **asdict(run)}, indent=1) + "\n")
+        known[run.file] = run
+        longest[job.name, arm.name] = max(took, longest.get((job.name, arm.name), 0))
+        said = f"failed: {failed}" if failed else f"{job.unit} {scores['score']:.4f}"
+        say(f"{job.name}, {arm.name}, seed {seed}: {said} ({took:.0f} s)")
     return list(known.values())
+
+
+def _refuse_mixing(model: str, jobs: Sequence[Runnable], known: Iterable[FineTuned], folder: str | Path) -> None:
+    """Runs of another model or with other settings are no pairs of these."""
+    settings = {job.name: job.settings for job in jobs}
+    for run in known:
+        here = settings.get(run.data, run.settings)
+        other = [name for name in {**here, **run.settings} if here.get(name) != run.settings.get(name)]
+        if run.data in settings and (run.model != model or other):
+            said = f"settings: {', '.join(other)}" if other else f"model, {run.model}"
+            raise OptionError(f"{Path(folder) / run.file} was made with another {said}; give another folder")
 
 
 def compared(runs: Iterable[FineTuned], data: str) -> list[Comparison]:

@@ -1,0 +1,80 @@
+"""One run of a study: build, look, change, train, score, look again. What differs between images and texts is below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unsmooth.control.effect import effect
+from unsmooth.control.penalty import negative_share
+from unsmooth.training.engine.step import autocast
+from unsmooth.training.finetuning.arms import Arm, fit, parameter_rates
+
+
+class Job:
+    """A data set or task on which one model is fine-tuned; everything is on the device."""
+
+    name: str
+    unit: str
+    device: torch.device
+    settings: dict[str, str]  # all that a run depends on besides model, data, arm and seed, as kept with it
+    rates: dict[str, float]  # lr, head_lr, weight_decay
+    precision: str
+    clip: float = 1.0
+    steps: int
+
+    def build(self, seed: int) -> nn.Module:
+        """A copy of the pretrained model, its `encoder`, with a new head."""
+        raise NotImplementedError
+
+    def look(self) -> Any:
+        """A few inputs of the encoder, to see how smooth it is."""
+        raise NotImplementedError
+
+    def stream(self, seed: int) -> Iterator[tuple[Tensor, ...]]:
+        """Inputs of the model, and labels, without end."""
+        raise NotImplementedError
+
+    def score(self, model: nn.Module) -> dict[str, float]:
+        """On data that were not trained on."""
+        raise NotImplementedError
+
+    def run(self, arm: Arm, seed: int, deadline: float = math.inf) -> dict[str, float]:
+        """Train to the end; scores, and smoothness and signs of eigenvalues before and after.
+
+        Whatever the arm, a seed has the same head, order of data, augmentation and dropout.
+        """
+        model = self.build(seed).to(self.device).requires_grad_(True)
+        encoder = model.encoder
+        assert isinstance(encoder, nn.Module)
+        pretrained, look = list(encoder.parameters()), [self.look()]
+        before = {**effect(encoder, look, None), "negative": negative_share(encoder)}
+        arm.apply(encoder, seed)
+        model.to(self.device)  # what a fix added
+        groups = parameter_rates(model, encoder, pretrained, **self.rates)
+        stream = self.stream(seed)
+
+        def loss(step: int) -> Tensor:
+            *inputs, labels = next(stream)
+            with self.autocast():
+                logits = model(*inputs)
+            return F.cross_entropy(logits.float(), labels)
+
+        torch.manual_seed(seed)
+        fitted = fit(model, groups, encoder, arm, loss, self.steps, clip=self.clip, deadline=deadline)
+        with torch.no_grad():
+            scores = self.score(model)
+        after = {**effect(encoder, look, None), "negative": negative_share(encoder)}
+        seen = {
+            f"{name}_{when}": v for when, found in (("before", before), ("after", after)) for name, v in found.items()
+        }
+        return {**scores, "train_loss": fitted, **seen}
+
+    def autocast(self) -> Any:
+        """As training and scoring compute."""
+        return autocast(self.device, self.precision)
