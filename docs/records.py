@@ -125,11 +125,21 @@ def explains() -> str:
     """What explains a step: rank correlations, right signs, and what they amount to."""
     found = find_item("explains").run(Context())
     lines: list[str] = []
-    for table in found.tables:
+    for table in found.tables[:2]:
         lines += [f"{table.title}:", "", *markdown(table), ""]
     counted = len(found.tables[0].rows)
     words = [note for note in found.notes if "its interval above 0" in note]
     return "\n".join([*lines, f"Of these {counted} rows:", "", *(findings._typeset(f"- {note}.") for note in words)])
+
+
+def disagree(page: str) -> str:
+    """The page with every table of what explains a step, and of what a step is made of."""
+    page = between(page, "explains", explains())
+    constants, layers, outliers, norms = find_item("explains").run(Context()).tables[2:]
+    shown = {"constants": constants, "constants by layer": layers, "outliers": outliers, "norms": norms}
+    for name, table in shown.items():
+        page = between(page, name, "\n".join(markdown(table)))
+    return page
 
 
 def text_runs() -> str:
@@ -202,9 +212,7 @@ def pages() -> dict[Path, str]:
         Path("docs/imagenet.md"): between(
             (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8"), "runs", image_runs()
         ),
-        Path("docs/disagree.md"): between(
-            (ROOT / "docs" / "disagree.md").read_text(encoding="utf-8"), "explains", explains()
-        ),
+        Path("docs/disagree.md"): disagree((ROOT / "docs" / "disagree.md").read_text(encoding="utf-8")),
         Path("docs/text.md"): between((ROOT / "docs" / "text.md").read_text(encoding="utf-8"), "runs", text_runs()),
         Path("docs/findings.md"): findings.written(findings.PAGE.read_text(encoding="utf-8"), found),
         Path("README.md"): readme((ROOT / "README.md").read_text(encoding="utf-8")),

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_models import images, vit
+from small_models import bert, images, vit, words
 
 import unsmooth
 from unsmooth.analysis.tables import CANDIDATES, FORECAST
 from unsmooth.errors import OptionError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.explains import Explained, in_words, rows_of
+from unsmooth.paper.steps import steps_of, tables
 
 
 def row(model: str, candidate: str, spearman: float, low: float = 0.1, clear: bool = False) -> Explained:
@@ -37,7 +38,7 @@ def test_files_of_explanations_are_taken_as_they_are(tmp_path: Path) -> None:
     explanation = unsmooth.explain(vit().eval(), images(2), spectra=0)
     path = explanation.save(tmp_path / "mine.json")
     result = find_item("explains").run(Context(models=(f"Mine={path}",)))
-    assert [table.rows[0][0] for table in result.tables] == ["Mine", "Mine"]
+    assert [table.rows[0][0] for table in result.tables[:2]] == ["Mine", "Mine"]
     rows = rows_of("Mine", explanation)
     assert [r["candidate"] for r in rows] == list(CANDIDATES)
     assert result.about["explained"] == rows
@@ -56,3 +57,27 @@ def test_without_saved_results_it_says_what_to_do(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("unsmooth.paper.evidence.Evidence.saved", lambda self, item: {})
     with pytest.raises(OptionError, match="--recompute"):
         find_item("explains").run(Context())
+
+
+def test_steps_say_what_constants_outliers_and_norms_do() -> None:
+    """A norm after the sum and biases in both sub-layers; one token of one input far outside the others."""
+    torch.manual_seed(0)
+    model = bert().double().eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("attention.output.dense.bias"):
+            torch.nn.init.normal_(parameter)
+    torch.nn.init.normal_(model.get_submodule("embeddings.LayerNorm").weight)
+    explanation = unsmooth.explain(model, words(2), tokens=("all", "no-outliers"), spectra=0)
+    whole, without = steps_of("Mine", explanation)
+    frame = explanation.frame("all")
+    assert whole["raises"] == (frame["measured_ratio"] > 0).mean()
+    assert whole["other_sign"] == 0
+    assert whole["attention"] + whole["norm"] == pytest.approx(frame["measured_ratio"].mean())
+    assert whole["post_norm"]
+    assert [layer["constant"] for layer in whole["layers"]] == frame.groupby("layer")["constant"].mean().tolist()
+    signs = [explanation.frame(policy)["measured_ratio"].to_numpy() > 0 for policy in ("all", "no-outliers")]
+    assert without["other_sign"] == (signs[0] != signs[1]).mean()
+    titles = [table.title for table in tables([whole, {**without, "other_sign": 0.5}])]
+    assert titles == ["Constants", "Mine, by layer", "Without outlying tokens", "Norms after the sum"]
+    bare = {**whole, "post_norm": False, "layers": [{**layer, "constant": 0.0} for layer in whole["layers"]]}
+    assert tables([bare]) == []  # type: ignore[list-item]

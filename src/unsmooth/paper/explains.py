@@ -14,6 +14,8 @@ from unsmooth.analysis.tables import CANDIDATES, FORECAST, candidates
 from unsmooth.errors import OptionError
 from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.steps import steps_of
+from unsmooth.paper.steps import tables as step_tables
 from unsmooth.sources.provenance import provenance
 
 if TYPE_CHECKING:
@@ -48,17 +50,21 @@ def run(context: Context) -> Result:
     if context.models or context.recompute:
         names = all_named(context.models or [*shipped_models(), *shipped_models(text=True)])
         data = spread(context.data or ("bundled",), len(names))
-        found = [row for (name, reference), path in zip(names, data, strict=True)
-                 for row in rows_of(name, _explained(name, reference, path, context))]  # fmt: skip
+        found, steps = [], []
+        for (name, reference), path in zip(names, data, strict=True):
+            explanation = _explained(name, reference, path, context)
+            found += rows_of(name, explanation)
+            steps += steps_of(name, explanation)
         kind = "the models that you named" if context.models else "the models that ship with unsmooth"
     else:
         saved = Evidence(context).saved("explains").get("about", {})
         if not saved.get("explained"):
             raise OptionError("no result is saved: name models with --model, or take the shipped ones with --recompute")
-        found, made, kind = saved["explained"], saved["made"], "four public models and those that ship with unsmooth"
+        found, steps, made = saved["explained"], saved["steps"], saved["made"]
+        kind = "four public models and those that ship with unsmooth"
     return Result(
         label=f"What explains the step of one attention layer, on {kind}",
-        tables=[correlations(found), signs(found)],
+        tables=[correlations(found), signs(found), *step_tables(steps)],
         notes=[
             *in_words(found),
             "rank correlations are over layers × inputs, with 95 % intervals that draw both with replacement; signs "
@@ -66,7 +72,7 @@ def run(context: Context) -> Result:
             "other inputs: the mean step of the same layer on the other half of the inputs, the one forecast; all "
             "other columns use the inputs that they explain",
         ],
-        about={"made": made, "explained": found},
+        about={"made": made, "explained": found, "steps": steps},
     )
 
 
