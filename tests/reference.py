@@ -294,3 +294,39 @@ def _divisia_step(x: Tensor, parts: dict[Any, Tensor]) -> dict[Any, float]:
         for part, u in parts.items():
             shares[part] += sign * float((project(u) * project(x + after)).sum() / mean)
     return shares
+
+
+def deviations_kept(
+    attention: torch.Tensor,
+    z: torch.Tensor,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`α_h = ⟨PZ, P A_h Z⟩ / ‖PZ‖²`: what each head's attention leaves of the deviations of z from their mean."""
+    kept = torch.ones_like(z[..., 0]) if mask is None else mask.to(z.dtype)
+    high = (z - (z * kept[..., None]).sum(-2, keepdim=True) / kept.sum(-1)[:, None, None]) * kept[..., None]
+    gram = high @ high.mT  # ⟨PZ, A_h Z⟩ = ⟨A_h, PZ (PZ)ᵀ⟩, as A_h 1 = 1
+    size = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return (attention * gram[:, None]).sum((-2, -1)) / torch.where(size > 0, size, 1)[:, None]
+
+
+def mean_field(
+    attention: torch.Tensor,
+    alpha: torch.Tensor,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`α_h P + 1π_hᵀ`: attention that gives the mean token what A_h gives it, and scales HFC by one number.
+
+    π_h is the column mean of A_h, and α_h what `deviations_kept` finds (docs/theory.md, section 7).
+    """
+    kept = attention.new_ones(attention.shape[0], attention.shape[-1]) if mask is None else mask.to(attention.dtype)
+    among, count = kept[:, :, None] * kept[:, None, :], kept.sum(-1)
+    centring = torch.diag_embed(kept) - among / count[:, None, None]
+    mean = (attention * kept[:, None, :, None]).sum(-2) / count[:, None, None]
+    return alpha[..., None, None] * centring[:, None] + kept[:, None, :, None] * mean[:, :, None, :]
+
+
+def uniform(attention: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """`11ᵀ/n` for every head: attention that looks at all kept tokens alike leaves the mean path alone."""
+    kept = attention.new_ones(attention.shape[0], attention.shape[-1]) if mask is None else mask.to(attention.dtype)
+    among = kept[:, :, None] * kept[:, None, :] / kept.sum(-1)[:, None, None]
+    return among[:, None].expand_as(attention)

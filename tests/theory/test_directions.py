@@ -6,9 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import deviations_kept, mean_field, uniform
 
 from unsmooth.theory.directions import Directions
-from unsmooth.theory.operator import deviations_kept, mean_field, uniform
+from unsmooth.theory.folding import fold, values_of
+from unsmooth.theory.matrices import HeadMatrices
+from unsmooth.theory.stochastic import attention_entropy
+from unsmooth.theory.sweep import sweep
 
 
 def log_ratio(x: torch.Tensor) -> float:
@@ -45,3 +49,25 @@ def test_a_mean_field_keeps_what_its_attention_keeps_and_uniform_attention_keeps
     torch.testing.assert_close(deviations_kept(flat, z, mask), torch.zeros_like(alpha), atol=1e-12, rtol=0)
     torch.testing.assert_close(flat.sum(-1)[1, :, :4], torch.ones(3, 4, dtype=torch.float64))
     assert not bool(flat[1, :, :, 4:].any())
+
+
+@pytest.mark.parametrize("padding", [False, True])
+def test_a_sweep_needs_no_matrix_for_the_mean_field_and_the_mean_path(padding: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    w_v, w_proj, x = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((3, 4, 2), (3, 2, 4), (2, 6, 4))
+    )
+    a = torch.randn(2, 3, 6, 6, generator=generator, dtype=torch.float64).softmax(-1)
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2]) if padding else None
+    if mask is not None:
+        a = torch.where(mask[:, None, None] & mask[:, None, :, None], a, 0)
+        a, x = a / torch.where(a.sum(-1, keepdim=True) > 0, a.sum(-1, keepdim=True), 1), x * mask[..., None]
+    folded = fold(w_v, w_proj)
+    found = sweep(HeadMatrices.of(a), x, torch.ones(2, 6, dtype=torch.float64), folded, mask)
+    alpha = deviations_kept(a, x, mask)
+    torch.testing.assert_close(found.alpha, alpha)
+    torch.testing.assert_close(found.mixed, a @ values_of(x, folded))
+    torch.testing.assert_close(found.mean_field, mean_field(a, alpha, mask) @ values_of(x, folded))
+    torch.testing.assert_close(found.mean_path, uniform(a, mask) @ values_of(x, folded))
+    torch.testing.assert_close(found.entropy, attention_entropy(a, None if mask is None else mask[:, None]))
+    assert found.own is None

@@ -11,8 +11,10 @@ from theory.matrices import A_KINDS, H_KINDS, make_a, make_h
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.theory import dominance, layer_exponent, simulate
-from unsmooth.theory.exponent import lfc_values
-from unsmooth.theory.operator import arrange
+from unsmooth.theory.exponent import SeenLayer, both_exponents
+from unsmooth.theory.low_frequency import lfc_growths
+from unsmooth.theory.matrices import HeadMatrices
+from unsmooth.theory.operator import arrange, own_attention
 
 
 def random_layer(batch: int, heads: int, n: int, dim: int, key: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -167,14 +169,14 @@ def test_krylov_search_for_the_mean_agrees_with_all_eigenvalues(which: str, max_
     values = torch.linalg.eigvals(weights[0])
     expected = (1 + steps[:, None] * values).abs().amax(-1)
     expected = expected if which == "modulus" else values.real.amax().expand(2)
-    found = lfc_values(arrange(weights), steps, which, max_products)
+    (found,) = lfc_growths(arrange(weights), steps, [which], max_products)
     torch.testing.assert_close(found, expected, atol=1e-7, rtol=0)
 
 
 @pytest.mark.parametrize("which", ["modulus", "rightmost"])
 def test_null_space_of_a_wide_layer_is_counted(which: str) -> None:
     w_v = torch.eye(420, 400, dtype=torch.float64)[None]
-    found = lfc_values(arrange((w_v, -0.5 * w_v.mT)), torch.ones(2, dtype=torch.float64), which)
+    (found,) = lfc_growths(arrange((w_v, -0.5 * w_v.mT)), torch.ones(2, dtype=torch.float64), [which])
     assert found.tolist() == [1.0 if which == "modulus" else 0.0] * 2  # twenty features never move
 
 
@@ -278,3 +280,20 @@ def test_the_accuracy_asked_for_is_kept_by_non_normal_weights(seed: int) -> None
 def test_weights_that_are_no_pair_are_refused() -> None:
     with pytest.raises(WeightsError, match=r"a pair \(w_v, w_proj\), got 0 things"):
         layer_exponent(torch.eye(3)[None], ())  # type: ignore[arg-type]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.05, 3.0), st.booleans())
+def test_one_search_finds_what_two_find(seed: int, step: float, causal: bool) -> None:
+    torch.manual_seed(seed)
+    attention, w_v, w_proj = random_layer(2, 3, 12, 10, 3)
+    if causal:
+        attention = attention.tril() / attention.tril().sum(-1, keepdim=True)
+    steps = torch.tensor([step, 1.0], dtype=torch.float64)
+    layer = SeenLayer(HeadMatrices.of(attention), own_attention(attention, None))
+    fast, slow = both_exponents(layer, (w_v, w_proj), steps)
+    for found, which in ((fast, "modulus"), (slow, "rightmost")):
+        alone = layer_exponent(attention, (w_v, w_proj), scale=steps, which=which)  # type: ignore[arg-type]
+        assert bool((found.converged & alone.converged).all())
+        for name in ("rho_lfc", "rho_hfc", "exponent"):
+            torch.testing.assert_close(getattr(found, name), getattr(alone, name), atol=1e-6, rtol=1e-6)

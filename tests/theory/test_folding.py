@@ -8,7 +8,7 @@ import torch
 from unsmooth.analysis.folding import cast_weights, fold_weights
 from unsmooth.errors import WeightsError
 from unsmooth.models import HeadWeights, Norm
-from unsmooth.theory.folding import frozen_step, output_statistics, statistics, step_size
+from unsmooth.theory.folding import Folded, frozen_step, output_statistics, statistics, step_size, values_of
 from unsmooth.theory.normality import condition_number, departure_from_normality, eigenbasis, head_conditions
 
 DIM, HEADS, KEY, TOKENS = 6, 2, 3, 5
@@ -24,6 +24,10 @@ def random_weights(**extra: object) -> HeadWeights:
     w_proj = torch.randn(HEADS, KEY, DIM, dtype=torch.float64)
     b_v, b_proj = torch.randn(HEADS, KEY, dtype=torch.float64), torch.randn(DIM, dtype=torch.float64)
     return HeadWeights(w_v, w_proj, b_v, b_proj, **extra)  # type: ignore[arg-type]
+
+
+def mixed(x: torch.Tensor, a: torch.Tensor, folded: Folded, d: torch.Tensor) -> torch.Tensor:
+    return a @ values_of(x * d[..., None], folded)
 
 
 def sublayer(x: torch.Tensor, a: torch.Tensor, w: HeadWeights) -> torch.Tensor:
@@ -49,8 +53,9 @@ def test_the_folded_map_with_its_own_statistics_is_the_sublayer(kind: str, out: 
     a = torch.softmax(torch.randn(2, HEADS, TOKENS, TOKENS, dtype=torch.float64), -1)
     folded = fold_weights(w)
     d = statistics(w.norm, x)
-    d_out = output_statistics(x, a, folded, d)
-    torch.testing.assert_close(frozen_step(x, a, folded, d, d_out), sublayer(x, a, w))
+    inner = mixed(x, a, folded, d)
+    d_out = output_statistics(inner, folded)
+    torch.testing.assert_close(frozen_step(x, inner, folded, d_out), sublayer(x, a, w))
     assert (d_out is None) == (out is None)
     said = " ".join(folded.approximations)
     assert "statistics D" in said
@@ -66,8 +71,9 @@ def test_a_norm_after_the_sum_is_folded_and_what_is_left_is_named(kind: str) -> 
     folded = fold_weights(w)
     d = statistics(w.norm, x)
     d_post = statistics(w.post_norm, sublayer(x, a, replace(w, post_norm=None)))
-    torch.testing.assert_close(frozen_step(x, a, folded, d, None, d_post), sublayer(x, a, w))
-    torch.testing.assert_close(frozen_step(x, a, folded, d), sublayer(x, a, w))  # its own statistics by default
+    inner = mixed(x, a, folded, d)
+    torch.testing.assert_close(frozen_step(x, inner, folded, None, d_post), sublayer(x, a, w))
+    torch.testing.assert_close(frozen_step(x, inner, folded), sublayer(x, a, w))  # its own statistics by default
     assert "of the norm after the sum, centring and weight are folded into γ" in folded.approximations[0]
 
 
@@ -81,9 +87,9 @@ def test_a_constant_reaches_hfc_only_through_an_output_norm() -> None:
     a = torch.softmax(torch.randn(1, HEADS, TOKENS, TOKENS, dtype=torch.float64), -1)
     for out in (None, random_norm("rms", bias=True)):
         folded = fold_weights(random_weights(out_norm=out))
-        d = statistics(None, x)
-        d_out = output_statistics(x, a, folded, d)
-        moved = frozen_step(x, a, folded, d, d_out) - frozen_step(x, a, folded, d, d_out, constant=False)
+        inner = mixed(x, a, folded, statistics(None, x))
+        d_out = output_statistics(inner, folded)
+        moved = frozen_step(x, inner, folded, d_out) - frozen_step(x, inner, folded, d_out, constant=False)
         assert (float((moved - moved.mean(-2, keepdim=True)).norm()) > 0.1) == (out is not None)
 
 

@@ -97,8 +97,13 @@ class AttentionListener(Hooked):
     def check(self, batch: Any) -> None:
         """Before the first batch: WeightsError unless weights and matrices reproduce the attention's own output."""
         if not self.checked:
-            check_attention(self.view, _first_input(to_model(batch, self.view.model), self.view))
+            first = _first_input(to_model(batch, self.view.model), self.view)
+            check_attention(self.view, first, in_parts=self.in_parts(first))
             self.checked = True
+
+    def in_parts(self, inputs: Any) -> bool:
+        """Whether the matrices of these inputs are better formed some heads at a time; whole ones unless overridden."""
+        return False
 
     def left(self) -> int | None:
         """How many inputs are still wanted; None for all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -14,16 +14,18 @@ from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens,
 from unsmooth.analysis.explanation import DEFINITIONS, ExplainSettings, Explanation
 from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts, rounding_note
 from unsmooth.analysis.policies import token_mask
-from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
+from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows, seen_matrices
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.metrics.workers import spread
 from unsmooth.models import capture_attention, hook_points
-from unsmooth.models.forward import each_batch
+from unsmooth.models.forward import each_batch, sequence_shape
+from unsmooth.models.sdpa import SdpaMatrices
 from unsmooth.models.storage import is_sharded
 from unsmooth.sources.loaded import LoadedModel
-from unsmooth.theory.stochastic import widened
+from unsmooth.theory.matrices import HeadMatrices
 
 NONE = torch.zeros(0, dtype=torch.complex128)
+HELD_BYTES = 2**30  # of attention matrices, up to which those of all heads are held
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
 
 
@@ -39,6 +41,7 @@ def explain(
     spectra: int = 8,
     max_products: int = 240,
     layer_spectrum: bool | None = None,
+    heads_in_turn: bool | None = None,
     origin: Origin | None = None,
 ) -> Explanation:
     """Why a Transformer's attention smooths or sharpens, per layer, head and input, and whether it does.
@@ -56,12 +59,14 @@ def explain(
         max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
         layer_spectrum: find all eigenvalues of Σ_h H_h of each layer, a dense d×d problem: by default up to a width of
             1,024. Without them γ is the same, by Krylov searches, and alignment and the fixed point are not known.
+        heads_in_turn: form attention matrices a few heads at a time from queries and keys, and hold none: by default
+            where those of a batch take more than a GiB, in models that call PyTorch's fused attention.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
     with Explainer(
         model, tokens, special_ids=special_ids, tokenizer=tokenizer, folded=folded, layers=layers, spectra=spectra,
-        max_products=max_products, layer_spectrum=layer_spectrum, origin=origin,
+        max_products=max_products, layer_spectrum=layer_spectrum, heads_in_turn=heads_in_turn, origin=origin,
     ) as explainer:  # fmt: skip
         for batch in each_batch(batches):
             explainer.update(batch)
@@ -86,12 +91,14 @@ class Explainer(AttentionListener):
         spectra: int = 8,
         max_products: int = 240,
         layer_spectrum: bool | None = None,
+        heads_in_turn: bool | None = None,
         most: int | None = None,
         origin: Origin | None = None,
     ) -> None:
         super().__init__(model, tokens, special_ids, tokenizer, most, origin)
         self._compiled = is_compiled(model)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
+        self.heads_in_turn = heads_in_turn
         self.whole = self.view.width <= DENSE_UP_TO if layer_spectrum is None else layer_spectrum
         self.chosen = _check_layers(layers, len(self.view.layers))
         self._rounding = 0.0
@@ -106,15 +113,15 @@ class Explainer(AttentionListener):
         self.head_rows: list[dict[str, Any]] = []
         self._facts: dict[int, LayerFacts] = {}
         self._tokens: BatchTokens | None = None  # of the forward pass that is listened to
-        self._pending: dict[int, dict[str, Tensor]] = {}
+        self._shown = ExitStack()  # attention matrices, while a forward pass is listened to
+        self._pending: dict[int, dict[str, Any]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
 
     def hooks(self) -> Iterable[AbstractContextManager[Any]]:
-        """On the points of every chosen layer, and on its attention matrices."""
+        """On the points of every chosen layer; on its attention matrices from the inputs of a pass to its end."""
         yield hook_points(
             self.view, [f"blocks.{i}.{name}" for i in self.chosen for name in self._points], self._on_point
         )
-        yield capture_attention(self.view, self._on_attention, self.chosen)
 
     def facts(self, index: int) -> LayerFacts:
         """The data-free part of a layer, computed when it is first needed; dense spectra of all layers side by side."""
@@ -132,14 +139,24 @@ class Explainer(AttentionListener):
         """Whether a layer's weights are there at any time: sharded and offloaded ones are in the forward pass only."""
         return not any(is_sharded(p) or p.is_meta for p in self.view.layers[index].attention.parameters())
 
+    def in_parts(self, inputs: Any) -> bool:
+        """Whether no tensor holds all heads' matrices: as it was asked for, or where they would be large."""
+        if self.heads_in_turn is not None:
+            return self.heads_in_turn
+        batch, tokens = sequence_shape(inputs)
+        return 4 * batch * tokens**2 * max(self.view.layers[i].heads for i in self.chosen) > HELD_BYTES
+
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
         self.require_hooks()
         self.abandon()
         self._tokens = self.tokens_of(inputs)
+        capture = capture_attention(self.view, self._on_attention, self.chosen, in_parts=self.in_parts(inputs))
+        self._shown.enter_context(capture)
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
+        self._shown.close()
         self._tokens = None
         self._drafts = ([], [])
         self._pending.clear()
@@ -190,36 +207,46 @@ class Explainer(AttentionListener):
 
     def _on_point(self, point: str, x: Tensor) -> None:
         _, index, name = point.split(".")
-        self._receive(int(index), name, x)
+        self._receive(int(index), name, x[: self.left()])
 
-    def _on_attention(self, index: int, a: Tensor) -> None:
-        self._receive(index, "attention", a)
+    def _on_attention(self, index: int, a: Tensor | SdpaMatrices) -> None:
+        if isinstance(a, SdpaMatrices):
+            a = a.first(self.left())
+            self._receive(index, "attention", HeadMatrices(a, a.shape, a.dtype, a.device))
+        else:
+            self._receive(index, "attention", a[: self.left()])
 
-    def _receive(self, index: int, name: str, tensor: Tensor) -> None:
+    def _receive(self, index: int, name: str, seen: Any) -> None:
         if self._tokens is None:
             return
         found = self._pending.setdefault(index, {})
-        found[name] = tensor[: self.left()]
+        found[name] = seen
         if len(found) == len(self._points) + 1:
             self._explain(self._tokens, index, **self._pending.pop(index))
 
     def _explain(
-        self, tokens: BatchTokens, index: int, pre: Tensor, attn: Tensor, attention: Tensor, mid: Tensor | None = None
+        self,
+        tokens: BatchTokens,
+        index: int,
+        pre: Tensor,
+        attn: Tensor,
+        attention: Tensor | HeadMatrices,
+        mid: Tensor | None = None,
     ) -> None:
         mask = tokens.kept(pre, index)
         if not bool(torch.isfinite(pre if mask is None else pre[mask]).all()):
             raise FeatureError(f"blocks.{index}.pre holds NaN or infinity: there is nothing to explain")
         facts = self.facts(index)
-        seen = Pass(pre, attn, widened(attention, mask), mask, mid)
+        seen = Pass(pre, attn, seen_matrices(attention, mask), mask, mid)
         chosen: dict[str, Mask] = {}
         for policy in self.policies:  # a token that is an outlier before or after the sub-layer is one
             by_policy = (token_mask(policy, x, tokens.kinds) for x in (seen.x, seen.after))
             chosen[policy] = counted(policy, [mask, *by_policy], pre, index)
         krylov = {"max_products": self.max_products, "accuracy": ACCURACY}
-        rows, steps = layer_rows(facts, seen, chosen, self.folded, krylov)
+        rows, swept, steps = layer_rows(facts, seen, chosen, self.folded, krylov)
         self._drafts[0].extend(rows)
         left = max(self.spectra - self.inputs, 0)
-        self._drafts[1].extend(head_rows(facts, seen.attention, steps, mask, left))
+        self._drafts[1].extend(head_rows(facts, seen.attention, swept, steps, left))
 
 
 def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:

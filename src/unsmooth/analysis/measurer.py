@@ -82,7 +82,7 @@ def measure(
         degenerate: `error` refuses samples on which a metric has no meaning (a zero token, a zero mean);
             `keep` counts them by their conventional value, and says so in the notes.
         rank_budget: how long measuring may take against the forward passes alone, 2 by default where spectra are
-            those of more than 512 tokens and features: of every 2nd, 4th, 8th, … sample then, with a note that says
+            those of more than 288 tokens and features: of every 2nd, 4th, 8th, … sample then, with a note that says
             so. A number holds at every size; `exact` finds everybody's.
         origin: where model and data come from; known already where both were loaded by reference.
     """

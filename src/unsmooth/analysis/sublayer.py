@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from unsmooth.analysis.facts import LayerFacts, alignment
 from unsmooth.metrics.features import Features
 from unsmooth.theory.constant import exponent_with_constant
-from unsmooth.theory.exponent import layer_exponent
+from unsmooth.theory.exponent import SeenLayer, both_exponents
 from unsmooth.theory.folding import (
     after_norm,
     frozen_step,
@@ -26,9 +26,11 @@ from unsmooth.theory.folding import (
     step_size,
 )
 from unsmooth.theory.heads import head_verdicts
-from unsmooth.theory.operator import deviations_kept, high_frequency, mean_field, uniform
-from unsmooth.theory.spectrum import spectrum_of_attention
-from unsmooth.theory.stochastic import attention_entropy
+from unsmooth.theory.matrices import HeadMatrices
+from unsmooth.theory.operator import high_frequency
+from unsmooth.theory.spectrum import AttentionSpectrum, spectrum_of_attention, spectrum_of_causal
+from unsmooth.theory.stochastic import widened
+from unsmooth.theory.sweep import Swept, sweep
 
 Mask = Bool[Tensor, "batch token"] | None
 
@@ -39,7 +41,7 @@ class Pass:
 
     x: Float[Tensor, "batch token dim"]
     added: Float[Tensor, "batch token dim"]
-    attention: Float[Tensor, "batch head token token"]
+    attention: HeadMatrices
     mask: Mask = None
     normed: Float[Tensor, "batch token dim"] | None = None  # after the norm that follows the sum, if one does
 
@@ -55,17 +57,27 @@ class Pass:
             x = x.to(dtype)
             return x if self.mask is None else torch.where(self.mask[..., None], x, 0)
 
-        attention = self.attention.to(dtype)
-        if self.mask is not None:
-            attention = torch.where(self.mask[:, None, :, None], attention, 0)
+        def rows(a: Tensor, queries: slice) -> Tensor:
+            a = a.to(dtype)
+            return a if self.mask is None else torch.where(self.mask[:, None, queries, None], a, 0)
+
         normed = None if self.normed is None else tokens(self.normed)
-        return Pass(tokens(self.x), tokens(self.added), attention, self.mask, normed)
+        matrices = self.attention.each(rows, dtype)
+        return Pass(tokens(self.x), tokens(self.added), matrices, self.mask, normed)
 
 
-def log_parts(x: Float[Tensor, "batch token dim"], mask: Mask) -> tuple[Tensor, Tensor]:
-    """(log ‖HFC‖, log ‖LFC‖) per input, in float64."""
-    features = Features(x, mask)
-    return features.hfc_square.log().cpu() / 2, features.lfc_square.log().cpu() / 2
+def seen_matrices(attention: Tensor | HeadMatrices, mask: Mask) -> HeadMatrices:
+    """As they were seen, in float32 at least; those that are formed in parts are that already."""
+    return HeadMatrices.of(widened(attention, mask)) if isinstance(attention, Tensor) else attention
+
+
+def log_parts(states: Sequence[Float[Tensor, "batch token dim"]], mask: Mask) -> Float[Tensor, "state 2 batch"]:
+    """log ‖HFC‖ and log ‖LFC‖ of every state per input, in float64; brought to the CPU together."""
+    squares = []
+    for x in states:  # one after the other: each is widened
+        features = Features(x, mask)
+        squares.append(torch.stack([features.hfc_square, features.lfc_square]))
+    return torch.stack(squares).log().cpu() / 2
 
 
 def mean_token(x: Float[Tensor, "batch token dim"], mask: Mask) -> Float[Tensor, "batch dim"]:
@@ -77,53 +89,55 @@ def mean_token(x: Float[Tensor, "batch token dim"], mask: Mask) -> Float[Tensor,
 
 def layer_rows(
     facts: LayerFacts, seen: Pass, policies: Mapping[str, Mask], folded: bool, krylov: dict[str, Any]
-) -> tuple[list[dict[str, Any]], Float[Tensor, " batch"]]:
-    """One row per token policy and input, and the step sizes: γ and its relatives beside the measured gains.
+) -> tuple[list[dict[str, Any]], Swept, Float[Tensor, " batch"]]:
+    """One row per token policy and input (γ and its relatives beside the measured gains), what the matrices were seen
+    to do, and the step sizes.
 
     The exponents are those of all tokens that are no padding, since every one of them is looked at; a policy chooses
     the tokens whose HFC and LFC are measured.
     """
     seen = seen.prepared(facts.folded.w_v.dtype)
-    packed, x, attention = facts.folded, seen.x, seen.attention
+    packed, x = facts.folded, seen.x
     d = statistics(packed.norm, x)
-    d_out = output_statistics(x, attention, packed, d)
+    swept = sweep(seen.attention, x, d, packed, seen.mask)
+    d_out = output_statistics(swept.mixed, packed)
     steps = step_size(d, d_out, seen.mask) if folded else torch.ones_like(d[:, 0])
-    exact = frozen_sum(x, attention, packed, d, d_out)
+    exact = frozen_sum(x, swept.mixed, packed, d_out)
     d_post = None if packed.post_norm is None else statistics(packed.post_norm, exact)
     flat = [None if each is None else mean_statistic(each, seen.mask)[:, None].expand_as(d) for each in (d_out, d_post)]
-    rounded = frozen_step(x, attention, packed, mean_statistic(d, seen.mask)[:, None].expand_as(d), *flat)
-    bare = frozen_step(x, attention, packed, d, d_out, d_post, constant=False)
-    values = x * d[..., None]
-    alpha = deviations_kept(attention, values if packed.norm is None else linear_part(packed.norm, values), seen.mask)
-    field = frozen_step(x, mean_field(attention, alpha, seen.mask), packed, d, d_out)
-    alone = frozen_step(x, uniform(attention, seen.mask), packed, d, d_out)
-    exact = exact if packed.post_norm is None else after_norm(packed.post_norm, exact)
-    common = _exponents(facts, seen, steps, d_post, folded, krylov)
+    states = {
+        "before": x,
+        "after": seen.after,
+        "attended": x + seen.added,
+        "exact": exact if packed.post_norm is None else after_norm(packed.post_norm, exact),
+        "bare": frozen_step(x, swept.mixed, packed, d_out, d_post, constant=False),
+        "rounded": frozen_step(x, swept.flat * mean_statistic(d, seen.mask)[:, None, None, None], packed, *flat),
+        "field": frozen_step(x, swept.mean_field, packed, d_out),
+        "alone": frozen_step(x, swept.mean_path, packed, d_out),
+    }
+    common = _exponents(facts, seen, swept, steps, d_post, krylov)
     rows = []
     for policy, mask in policies.items():
-        before, after = log_parts(x, mask), log_parts(seen.after, mask)
-        attended = log_parts(x + seen.added, mask)
-
-        def ratio(state: Tensor, mask: Mask = mask, before: tuple[Tensor, Tensor] = before) -> Tensor:
-            # part by part, so that a sub-layer that adds nothing changes the ratio by exactly 0
-            high, low = log_parts(state, mask)
-            return (high - before[0]) - (low - before[1])
-
+        logs = dict(zip(states, log_parts(list(states.values()), mask), strict=True))
+        # part by part, so that a sub-layer that adds nothing changes the ratio by exactly 0
+        high = {name: parts[0] - logs["before"][0] for name, parts in logs.items()}
+        ratio = {name: high[name] - (parts[1] - logs["before"][1]) for name, parts in logs.items()}
+        norm = logs["after"] - logs["attended"]
         columns = {
             **common,
             **_constant(facts, seen, steps, d_out, d_post, mask),
-            "hfc_lfc": (before[0] - before[1]).exp(),
-            "measured_hfc": after[0] - before[0],
-            "measured_ratio": (after[0] - before[0]) - (after[1] - before[1]),
-            "attention_ratio": (attended[0] - before[0]) - (attended[1] - before[1]),
-            "norm_ratio": (after[0] - attended[0]) - (after[1] - attended[1]),
-            "frozen_hfc": log_parts(exact, mask)[0] - before[0],
-            "frozen_ratio": ratio(exact),
-            "without_constant": ratio(bare),
-            "mean_step_hfc": log_parts(rounded, mask)[0] - before[0],
-            "mean_field": ratio(field),
-            "mean_path": ratio(alone),
-            "direction_gain": _by_direction(facts, x, mask, steps, alpha),
+            "hfc_lfc": (logs["before"][0] - logs["before"][1]).exp(),
+            "measured_hfc": high["after"],
+            "measured_ratio": ratio["after"],
+            "attention_ratio": ratio["attended"],
+            "norm_ratio": norm[0] - norm[1],
+            "frozen_hfc": high["exact"],
+            "frozen_ratio": ratio["exact"],
+            "without_constant": ratio["bare"],
+            "mean_step_hfc": high["rounded"],
+            "mean_field": ratio["field"],
+            "mean_path": ratio["alone"],
+            "direction_gain": _by_direction(facts, x, mask, steps, swept.alpha),
             "alignment": torch.full((len(x),), math.nan)
             if facts.mean is None
             else alignment(x, facts.mean.leading, mask).cpu(),
@@ -134,22 +148,19 @@ def layer_rows(
             {"layer": facts.index, "input": i, "policy": policy, **{name: plain[name][i] for name in plain}}
             for i in range(len(x))
         ]
-    return rows, steps.double().cpu()
+    return rows, swept, steps.double().cpu()
 
 
 def _exponents(
-    facts: LayerFacts, seen: Pass, steps: Tensor, d_post: Tensor | None, folded: bool, krylov: dict[str, Any]
+    facts: LayerFacts, seen: Pass, swept: Swept, steps: Tensor, d_post: Tensor | None, krylov: dict[str, Any]
 ) -> dict[str, Tensor]:
     """γ and what it is made of, the same for every policy."""
     steps, norm = steps.double().cpu(), facts.acting.post_norm
-    after = None if norm is None else lambda rows: linear_part(norm, rows)
-    fast = layer_exponent(
-        seen.attention, facts.acting.pair, mask=seen.mask, scale=steps, after=after,
+    fast, slow = both_exponents(
+        SeenLayer(seen.attention, swept.own, seen.mask), facts.acting.pair, steps,
+        after=None if norm is None else lambda rows: linear_part(norm, rows),
         lfc_spectrum=None if facts.mean is None else facts.mean.values,
-        **krylov,
-    )  # fmt: skip
-    slow = layer_exponent(
-        seen.attention, facts.acting.pair, mask=seen.mask, which="rightmost", lfc_spectrum=facts.effective.layer,
+        small_spectrum=facts.effective.layer,
         **krylov,
     )  # fmt: skip
     shrunk = _post_step(d_post, seen.mask).log() if norm is not None else torch.zeros_like(steps)
@@ -206,24 +217,21 @@ def _post_step(d_post: Tensor | None, mask: Mask) -> Float[Tensor, " batch"]:
 
 def head_rows(
     facts: LayerFacts,
-    attention: Float[Tensor, "batch head token token"],
+    attention: HeadMatrices,
+    swept: Swept,
     steps: Float[Tensor, " batch"],
-    mask: Mask,
     spectra: int,
 ) -> list[dict[str, Any]]:
     """One row per input and head: entropy for all inputs; spectrum of A and verdicts for the first `spectra`."""
-    if mask is not None:
-        attention = torch.where(mask[:, None, :, None], attention, 0)
-    kept_queries = None if mask is None else mask[:, None]
-    by_head = [attention_entropy(a.double(), kept_queries) for a in attention.split(1, dim=1)]  # few in float64
-    entropy = torch.cat(by_head, 1).cpu()
-    zeros = facts.effective.structural_zeros > 0
+    entropy, zeros, mask = swept.entropy.cpu(), facts.effective.structural_zeros > 0, swept.mask
+    tokens = [swept.values.shape[-2]] * len(entropy) if mask is None else mask.sum(-1).tolist()
+    relative = (entropy / torch.tensor(tokens, dtype=torch.float64).log()[:, None]).tolist()
+    found = attention_spectra(attention, swept, min(spectra, len(entropy)))
     rows: list[dict[str, Any]] = []
-    for i, heads in enumerate(attention):
-        kept = heads if mask is None else heads[:, mask[i]][:, :, mask[i]]
+    for i, of_input in enumerate(entropy.tolist()):
         columns: dict[str, Any] = {}
-        if i < spectra:
-            a = spectrum_of_attention(kept)
+        if i < len(found):
+            a = found[i]
             acting = head_verdicts(facts.effective.heads * steps[i], a, zeros, attention.dtype)
             paper = head_verdicts(facts.raw.heads, a, False, attention.dtype)
             columns = {
@@ -238,9 +246,29 @@ def head_rows(
                 "paper_kind": paper.kinds,
                 "paper_endpoint": paper.endpoints,
             }
-        for h in range(len(heads)):
-            relative = float(entropy[i, h]) / torch.tensor(float(kept.shape[-1])).log().item()
+        for h, value in enumerate(of_input):
             own = {name: values[h] for name, values in columns.items()}
-            row = {"layer": facts.index, "head": h, "input": i, "entropy": float(entropy[i, h])}
-            rows.append({**row, "relative_entropy": relative, **own})
+            row = {"layer": facts.index, "head": h, "input": i, "entropy": value}
+            rows.append({**row, "relative_entropy": relative[i][h], **own})
     return rows
+
+
+def attention_spectra(matrices: HeadMatrices, swept: Swept, count: int) -> list[AttentionSpectrum]:
+    """The eigenvalues of every head's A for the first inputs; kept tokens only."""
+    own, mask, heads = swept.own, swept.mask, matrices.shape[1]
+    if not count:
+        return []
+    if own is not None:
+        return [spectrum_of_causal(own[i] if mask is None else own[i][:, mask[i]]) for i in range(count)]
+    if matrices.held is not None and mask is None:  # all inputs together: every core has work to the end
+        return [AttentionSpectrum(values) for values in spectrum_of_attention(matrices.held[:count]).eigenvalues]
+    found = []
+    for i in range(count):
+        each = (
+            [matrices.held]
+            if matrices.held is not None
+            else (matrices.form(slice(h, h + 1), slice(None)) for h in range(heads))
+        )
+        kept = (a[i] if mask is None else a[i][:, mask[i]][:, :, mask[i]] for a in each)
+        found.append(AttentionSpectrum(torch.cat([spectrum_of_attention(a).eigenvalues for a in kept])))
+    return found

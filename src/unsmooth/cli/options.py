@@ -56,7 +56,7 @@ RankBudget = Annotated[
     typer.Option(
         metavar="TIMES|exact",
         help="How long measuring may take against the forward passes alone; beyond it, effective rank is that of every "
-        "2nd, 4th, … sample. By default 2 for spectra of more than 512 rows, exact below.",
+        "2nd, 4th, … sample. By default 2 for spectra of more than 288 rows, exact below.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]

@@ -16,7 +16,7 @@ from unsmooth.models.family import Maps
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.hooks import Receive, listen
 from unsmooth.models.quantised import MOST_ROUNDING
-from unsmooth.models.sdpa import ShowSdpa
+from unsmooth.models.sdpa import SdpaMatrices, ShowSdpa
 from unsmooth.models.storage import is_sharded
 from unsmooth.models.taps import Spot, Tap, find, find_spot
 from unsmooth.models.view import LayerView, ModelView
@@ -25,35 +25,56 @@ from unsmooth.models.weights import HeadWeights, slot_of
 #: Attention implementations of Hugging Face that return the matrix they multiply by. One that is not the eager one
 #: (a fix of the matrix) stays in place while matrices are shown: without it this would be another model.
 EXPLICIT = {"eager"}
+PART_ELEMENTS = 2**23  # of a matrix that is formed in parts, in float64
 
 
 @contextmanager
 def capture_attention(
     v: ModelView,
-    fn: Callable[[int, Float[Tensor, "batch head query key"]], None],
+    fn: Callable[[int, Any], None],
     layers: Iterable[int] | None = None,
+    *,
+    in_parts: bool = False,
 ) -> Iterator[None]:
     """Call `fn(layer, A)` once per pass, with the matrices that the forward pass itself multiplies by.
 
     Fused kernels never form A, so they are switched off meanwhile and back on afterwards. Rows of A sum to
     one in eval mode; in training mode some families show it after dropout.
+
+    With `in_parts`, layers that call PyTorch's fused function stay as they are, and `fn` gets `SdpaMatrices`, which
+    forms the heads and queries that it is asked for; other models hand over whole matrices all the same.
     """
     chosen = _chosen(v, layers)
+    in_parts = in_parts and all(calls_sdpa(v, v.layers[i]) for i in chosen)
 
-    def receive(name: str, a: Tensor | None) -> None:
+    def receive(name: str, a: Any) -> None:
         layer = v.layers[int(name.partition(".")[0])]
         fn(layer.index, _as_maps(v, layer, a))
 
-    with unfused(v, chosen), _listen_to_maps(v, chosen, {}, receive):
+    with nullcontext() if in_parts else unfused(v, chosen), _listen_to_maps(v, chosen, {}, receive, in_parts):
         yield
 
 
-def check_attention(v: ModelView, batch: Any) -> float:
+def calls_sdpa(v: ModelView, layer: LayerView) -> bool:
+    """Whether a layer, as the model is now, calls `F.scaled_dot_product_attention` with all of its heads."""
+    found = slot_of(layer.block, layer.attention_row.proj)
+    if found is None or is_sharded(getattr(found[1], found[2])):
+        return False
+    maps = _maps_row(layer)
+    if maps.fused:
+        return True
+    settings = [(layer.block, item) for item in maps.settings.items()]
+    settings += [(v.backbone, item) for item in maps.backbone_settings.items()]
+    now = [(find(root, path), value) for root, (path, value) in settings]
+    return bool(now) and all((value, found) in {("eager", "sdpa"), (False, True)} for found, value in now)
+
+
+def check_attention(v: ModelView, batch: Any, *, in_parts: bool = False) -> float:
     """Check Σ_h A_h (X W_V^h + b_v^h) W_proj^h + b_proj against every attention module's output.
 
     `batch` is what the model is called with (a tensor, or a mapping of keyword arguments). The model
     runs once, in eval mode and without gradients. Returns the largest error, relative to the size of
-    the summed terms; WeightsError if one exceeds what the dtype explains.
+    the summed terms; WeightsError if one exceeds what the dtype explains. `in_parts` as in `capture_attention`.
     """
     seen: dict[str, Tensor] = {}
     worst = 0.0
@@ -62,7 +83,7 @@ def check_attention(v: ModelView, batch: Any) -> float:
         spots[f"{layer.index}.in"] = (layer.index, Spot(layer.attention, Tap("", "in")))
         spots[f"{layer.index}.out"] = (layer.index, _result_spot(layer))
 
-    def receive(name: str, x: Tensor | None) -> None:
+    def receive(name: str, x: Any) -> None:
         nonlocal worst
         index, _, what = name.partition(".")
         layer = v.layers[int(index)]
@@ -72,20 +93,26 @@ def check_attention(v: ModelView, batch: Any) -> float:
             seen.clear()
 
     chosen = range(len(v.layers))
-    with evaluating(v.model), unfused(v, chosen), _listen_to_maps(v, chosen, spots, receive):
+    in_parts = in_parts and all(calls_sdpa(v, layer) for layer in v.layers)
+    shown = nullcontext() if in_parts else unfused(v, chosen)
+    with evaluating(v.model), shown, _listen_to_maps(v, chosen, spots, receive, in_parts):
         call(v.model, to_model(batch, v.model))
     return worst
 
 
 @contextmanager
 def _listen_to_maps(
-    v: ModelView, layers: Iterable[int], others: Mapping[str, tuple[int | None, Spot]], receive: Receive
+    v: ModelView,
+    layers: Iterable[int],
+    others: Mapping[str, tuple[int | None, Spot]],
+    receive: Receive,
+    in_parts: bool = False,
 ) -> Iterator[None]:
     """`listen` to the spots given and, as `LAYER.maps`, to the matrices of these layers, however they are shown."""
     spots = dict(others)
-    sdpa = ShowSdpa(lambda layer, a: receive(f"{layer}.maps", a))
+    sdpa = ShowSdpa(lambda layer, a: receive(f"{layer}.maps", a), in_parts)
     for layer in (v.layers[i] for i in layers):
-        if _maps_row(layer).fused:
+        if in_parts or _maps_row(layer).fused:
             spots[f"{layer.index}.begin"] = (layer.index, Spot(layer.attention, Tap("", "in")))
             spots[f"{layer.index}.end"] = (layer.index, Spot(layer.attention, Tap("", "out")))
         else:
@@ -179,10 +206,10 @@ def _result_spot(layer: LayerView) -> Spot:
     return find_spot(layer.block, layer.attention_row.result) or Spot(layer.attention, Tap("", "out"))
 
 
-def _as_maps(v: ModelView, layer: LayerView, a: Tensor | None) -> Tensor:
-    if a is not None and a.dim() == 4 and a.shape[1] < layer.heads:
+def _as_maps(v: ModelView, layer: LayerView, a: Any) -> Any:
+    if isinstance(a, Tensor) and a.dim() == 4 and a.shape[1] < layer.heads:
         a = _all_heads(layer, a)
-    if a is None or a.dim() != 4 or a.shape[1] != layer.heads:
+    if a is None or len(a.shape) != 4 or a.shape[1] != layer.heads:
         raise WeightsError(
             f"{layer.name} of {v.family.name}: expected attention matrices of shape (batch, {layer.heads} heads, "
             f"query, key), got {'none' if a is None else tuple(a.shape)}: its attention module does not show "
@@ -226,7 +253,7 @@ def attend(
     return y if w.b_proj is None else y + w.b_proj
 
 
-def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
+def _compare(layer: LayerView, x: Tensor, a: Tensor | SdpaMatrices, y: Tensor) -> float:
     """The relative error of the reconstruction, in float64; NaN rows (a query that may see nothing) must agree."""
     if a.shape[-1] != x.shape[1] or a.shape[-2] != y.shape[1]:
         raise WeightsError(
@@ -234,8 +261,7 @@ def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
             "(a cache, or extra keys): expected self-attention over one sequence"
         )
     weights = layer.weights()
-    expected = attend(x.double(), a.double(), _mapped(weights, Tensor.double))
-    terms = attend(x.double().abs(), a.double().abs(), _mapped(weights, lambda t: t.double().abs()))
+    expected, terms = _attended(x, a, weights), _attended(x, a, weights, Tensor.abs)
     undefined = y.isnan()
     if not torch.equal(undefined, expected.isnan()):
         raise WeightsError(f"{layer.name}: the attention's output and its reconstruction are NaN in different places")
@@ -256,7 +282,24 @@ def _compare(layer: LayerView, x: Tensor, a: Tensor, y: Tensor) -> float:
     return error
 
 
-def _mapped(w: HeadWeights, fn: Callable[[Tensor], Tensor]) -> HeadWeights:
-    return HeadWeights(
-        fn(w.w_v), fn(w.w_proj), None if w.b_v is None else fn(w.b_v), None if w.b_proj is None else fn(w.b_proj)
-    )
+def _attended(
+    x: Tensor, a: Tensor | SdpaMatrices, w: HeadWeights, of: Callable[[Tensor], Tensor] = lambda t: t
+) -> Float[Tensor, "batch query dim"]:
+    """`attend` in float64, `of` every factor; matrices that are formed in parts a few rows at a time."""
+
+    def weights(heads: slice, b_proj: Tensor | None) -> HeadWeights:
+        b_v = None if w.b_v is None else of(w.b_v[heads].double())
+        last = None if b_proj is None else of(b_proj.double())
+        return HeadWeights(of(w.w_v[heads].double()), of(w.w_proj[heads].double()), b_v, last)
+
+    if isinstance(a, Tensor):
+        return attend(of(x.double()), of(a.double()), weights(slice(None), w.b_proj))
+    total = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    rows = max(1, PART_ELEMENTS // (a.shape[0] * a.shape[-1]))
+    for head in range(a.shape[1]):
+        one = slice(head, head + 1)
+        few = weights(one, None)
+        for start in range(0, a.shape[-2], rows):
+            part = slice(start, start + rows)
+            total[:, part] += attend(of(x.double()), of(a(one, part).double()), few)
+    return total if w.b_proj is None else total + of(w.b_proj.double())

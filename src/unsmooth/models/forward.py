@@ -148,6 +148,20 @@ def to_model(batch: Any, model: nn.Module) -> Any:
     return _moved(batch, *home(model))
 
 
+def sequence_shape(inputs: Any) -> tuple[int, int]:
+    """How many sequences, and of how many tokens: of text, or of embedded tokens; (0, 0) for other inputs.
+
+    >>> sequence_shape({"input_ids": torch.zeros(2, 7, dtype=torch.int64)}), sequence_shape(torch.zeros(2, 3, 8, 8))
+    ((2, 7), (0, 0))
+    """
+    if isinstance(inputs, Mapping):
+        inputs = next((inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs), None)
+    x = inputs[0] if isinstance(inputs, tuple) else inputs
+    if not isinstance(x, Tensor) or x.dim() != (3 if x.is_floating_point() else 2):
+        return 0, 0
+    return x.shape[0], x.shape[1]
+
+
 def _moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(batch, Tensor):
         require_dense(batch, "a batch")

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from unsmooth.theory.folding import Folded, output_statistics, statistics
+from unsmooth.theory.folding import Folded, output_statistics, statistics, values_of
 from unsmooth.theory.stochastic import widened
 
 Mask = Bool[Tensor, "batch token"] | None
@@ -146,18 +146,20 @@ def heads_on_deviations(
 ) -> Float[Tensor, "batch head token key"]:
     """`A_h (Z − 1z̄) W_V^h` of every head; constants (norm bias, b_v) cancel in the deviations."""
     dtype = folded.w_v.dtype
-    heads, dim, key = folded.w_v.shape
     x, a = x.to(dtype), widened(a, kept).to(dtype)
     if kept is not None:
         x = torch.where(kept[..., None], x, 0)
         a = torch.where(kept[:, None, :, None], a, 0)
     d = statistics(folded.norm, x)
-    values = (x * d[..., None]) @ folded.w_v.transpose(0, 1).reshape(dim, heads * key)
+    values = values_of(x * d[..., None], folded)
     if kept is None:
-        values = values - values.mean(-2, keepdim=True)
+        high = values - values.mean(-2, keepdim=True)
     else:
-        mean = (values * kept[..., None]).sum(-2, keepdim=True) / kept.sum(-1)[:, None, None]
-        values = (values - mean) * kept[..., None]
-    mixed = a @ values.unflatten(-1, (heads, key)).transpose(1, 2)
-    d_out = output_statistics(x, a, folded, d)
-    return mixed if d_out is None else mixed * d_out[:, None, :, None]
+        inside = kept[:, None, :, None]
+        high = (values - (values * inside).sum(-2, keepdim=True) / kept.sum(-1)[:, None, None, None]) * inside
+    mixed = a @ high
+    if folded.out_norm is None:
+        return mixed
+    d_out = output_statistics(a @ values, folded)
+    assert d_out is not None
+    return mixed * d_out[:, None, :, None]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
@@ -12,23 +11,29 @@ from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.metrics.dense import require_real
-from unsmooth.theory.krylov import Enough, Ritz, Score, dominating
+from unsmooth.theory.krylov import Enough, Goal, Ritz, dominating
+from unsmooth.theory.low_frequency import (
+    Linear,
+    Which,
+    Whole,
+    growth,
+    lfc_growths,
+    score_of,
+    whole_lfc,
+    with_null_space,
+)
+from unsmooth.theory.matrices import HeadMatrices
 from unsmooth.theory.operator import (
     HeadMaps,
     Weights,
     arrange,
-    centre,
     high_frequency,
+    later_tokens,
     own_attention,
     random_start,
-    select,
 )
 from unsmooth.theory.stochastic import check_row_stochastic
 
-Which = Literal["modulus", "rightmost"]
-Linear = Callable[[Float[Tensor, "*rows dim"]], Float[Tensor, "*rows dim"]]
-_DENSE_UP_TO = 384  # below this, all eigenvalues of a d×d matrix cost less than a Krylov search
-_SEARCH_LONGER, _LONG = 1024, 4800  # a product with a d×d matrix is cheap: so many before all eigenvalues are found
 _FAR_FROM_NORMAL = 30.0  # the condition of an eigenvalue above which float32 may not be enough; models have 1 to 3
 _BASIS_BYTES = {"cpu": 2**28, "cuda": 2**33}
 
@@ -90,168 +95,177 @@ def layer_exponent(
     batch = a.shape[:-3]
     flat, kept = _flatten(a, maps, mask)
     steps = torch.as_tensor(scale, dtype=torch.float64).cpu().expand(batch).reshape(-1)
-    tol = torch.finfo(flat.dtype).eps ** 0.5 if tol is None else tol
-    whole = None if after is None else _Whole(after, steps.to(flat))
-    if whole is not None:  # the map less the identity: |1 + θ| is then its growth, as without a map after the sum
-        low, steps = _whole_lfc(maps, steps, whole, lfc_spectrum), torch.ones_like(steps)
-    else:
-        low = lfc_values(maps, steps, which, max_products, lfc_spectrum)
-    parts = []
-    for rows in torch.arange(len(flat)).split(_chunk(flat, maps, subspace)):
-        chunk_mask = None if kept is None else kept[rows]
-        enough = _enough(which, steps[rows], low[rows], tol / 30, accuracy)
-        search = _Search(_score(which, steps[rows]), subspace, tol, max_products, enough)
-        followed = None if whole is None else whole.rows(rows)
-        parts.append(_hfc_wide_enough(flat[rows], maps, chunk_mask, search, followed))
-    theta = torch.cat([part.value for part in parts])
-    high = _with_null_space(theta, steps, which, maps)
-    exponent = high - low if which == "rightmost" else high.log() - low.log()
-    return LayerExponent(
-        rho_lfc=low.reshape(batch),
-        rho_hfc=high.reshape(batch),
-        exponent=exponent.reshape(batch),
-        converged=torch.cat([part.converged for part in parts]).reshape(batch),
-        residual=torch.cat([part.residual for part in parts]).reshape(batch),
-        products=max((part.products for part in parts), default=0),
-    )
-
-
-def growth(theta: Complex[Tensor, " batch"], steps: Float[Tensor, " batch"], which: Which) -> Float[Tensor, " batch"]:
-    """`|1 + sθ|`, or `Re θ` for the vanishing step."""
-    if which == "rightmost":
-        return theta.real.broadcast_to(torch.broadcast_shapes(theta.shape, steps.shape))
-    return (1 + steps * theta).abs()
-
-
-def _with_null_space(theta: Tensor, steps: Tensor, which: Which, maps: HeadMaps) -> Tensor:
-    found = growth(theta, steps, which)
-    return torch.maximum(found, growth(torch.zeros_like(theta), steps, which)) if maps.has_null_space else found
-
-
-def lfc_values(
-    maps: HeadMaps,
-    steps: Float[Tensor, " batch"],
-    which: Which = "modulus",
-    max_products: int = 600,
-    spectrum: Complex[Tensor, " dim"] | None = None,
-) -> Float[Tensor, " batch"]:
-    """ρ_L for every step size: one d×d eigenproblem, no data; a Krylov search where d is large."""
-    if spectrum is not None:
-        return growth(spectrum[None], steps[:, None], which).amax(-1)
-    total = maps.total.detach().double()
-    if total.shape[0] > _DENSE_UP_TO:
-        large = total.shape[0] > _SEARCH_LONGER  # where all eigenvalues would take minutes
-        found = _lfc_search(total, steps, which, _LONG if large else max_products, 1e-6 if large else 1e-9)
-        if bool(found.converged.all()):
-            return _with_null_space(found.value, steps, which, maps)
-    values = torch.linalg.eigvals(total.cpu())
-    if maps.has_null_space:
-        values = torch.cat([values, values.new_zeros(1)])
-    return growth(values[None], steps[:, None], which).amax(-1)
-
-
-def _lfc_search(total: Tensor, steps: Tensor, which: Which, max_products: int, tol: float) -> Ritz:
-    generator = torch.Generator().manual_seed(total.shape[0])
-    start = torch.randn(total.shape[0], generator=generator, dtype=torch.float64).to(total)
-    return dominating(
-        lambda vectors, rows: vectors @ total,
-        start.expand(len(steps), -1),
-        _score(which, steps),
-        subspace=48,
-        tol=tol,
-        max_products=max_products,
-    )
+    if kept is not None:  # the row of a padded query may be NaN, and no kept query looks at it
+        flat = torch.where(kept[:, None, :, None] & kept[:, None, None], flat, 0)
+    layer = SeenLayer(HeadMatrices.of(flat), own_attention(flat, None), kept)
+    search = _Search(subspace, tol, accuracy, max_products)
+    (found,) = _exponents(layer, maps, steps, [which], after, lfc_spectrum, search)
+    parts = (found.rho_lfc, found.rho_hfc, found.exponent, found.converged, found.residual)
+    low, high, exponent, converged, residual = (part.reshape(batch) for part in parts)
+    return LayerExponent(low, high, exponent, converged, residual, found.products)
 
 
 @dataclass(frozen=True)
-class _Whole:
-    """`Y ↦ (Y + s T Y) M − Y`: a map M after the sum acts on the residual too, so no step can be divided out."""
+class SeenLayer:
+    """A layer's matrices (0 where a token is left out), their diagonals if they are causal, and the kept tokens."""
 
-    after: Linear
-    steps: Float[Tensor, " batch"]
+    matrices: HeadMatrices
+    own: Float[Tensor, "batch head token"] | None
+    mask: Bool[Tensor, "batch token"] | None = None
 
-    def rows(self, chosen: Int[Tensor, " batch"]) -> _Whole:
-        return _Whole(self.after, self.steps[chosen.to(self.steps.device)])
+    def inputs(self, rows: Int[Tensor, " batch"] | None) -> SeenLayer:
+        """Of some inputs; a causal layer's matrices are not needed again."""
+        if rows is None:
+            return self
+        rows = rows.to(self.matrices.device)
+        matrices = self.matrices if self.own is not None else self.matrices.inputs(rows)
+        parts = (None if part is None else part[rows] for part in (self.own, self.mask))
+        return SeenLayer(matrices, *parts)
 
-    def __call__(self, state: Tensor, product: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
-        return self.after(state + select(self.steps, rows)[:, None, None] * product) - state
 
-
-def _whole_lfc(maps: HeadMaps, steps: Tensor, whole: _Whole, spectrum: Tensor | None) -> Float[Tensor, " batch"]:
-    if spectrum is not None:
-        return growth(spectrum[None], torch.ones_like(steps)[:, None], "modulus").amax(-1)
-    total, eye = maps.total.detach(), torch.eye(maps.dim).to(maps.inner)
-    found = {
-        step: torch.linalg.eigvals(whole.after(eye + step * total).double().cpu()).abs().max()
-        for step in set(steps.tolist())
-    }
-    return torch.stack([found[step] for step in steps.tolist()])
+def both_exponents(
+    layer: SeenLayer,
+    w: Weights,
+    scale: Float[Tensor, " batch"],
+    *,
+    after: Linear | None = None,
+    lfc_spectrum: Complex[Tensor, " dim"] | None = None,
+    small_spectrum: Complex[Tensor, " dim"] | None = None,
+    accuracy: float | None = None,
+    max_products: int = 600,
+) -> tuple[LayerExponent, LayerExponent]:
+    """`layer_exponent` by modulus and for the vanishing step (whose ΣW_h has `small_spectrum`), of matrices that were
+    checked: one search for both, since they are eigenvalues of one map unless another follows the sum.
+    """
+    search, steps = _Search(accuracy=accuracy, max_products=max_products), scale.double().cpu()
+    if after is None:
+        fast, slow = _exponents(layer, arrange(w), steps, ["modulus", "rightmost"], None, lfc_spectrum, search)
+        return fast, slow
+    (fast,) = _exponents(layer, arrange(w, twin=False), steps, ["modulus"], after, lfc_spectrum, search)
+    (slow,) = _exponents(layer, arrange(w), steps, ["rightmost"], None, small_spectrum, search)
+    return fast, slow
 
 
 @dataclass(frozen=True)
 class _Search:
-    score: Score
-    subspace: int
-    tol: float
-    max_products: int
-    enough: Enough
+    subspace: int = 24
+    tol: float | None = None
+    accuracy: float | None = None
+    max_products: int = 600
+
+
+def _exponents(
+    layer: SeenLayer, maps: HeadMaps, steps: Float[Tensor, " batch"], kinds: Sequence[Which], after: Linear | None,
+    spectrum: Tensor | None, search: _Search,
+) -> list[LayerExponent]:  # fmt: skip
+    tol = torch.finfo(layer.matrices.dtype).eps ** 0.5 if search.tol is None else search.tol
+    whole = None if after is None else Whole(after, steps.to(maps.inner))
+    if whole is not None:  # the map less the identity: |1 + θ| is then its growth, as without a map after the sum
+        lows, steps = [whole_lfc(maps, steps, whole, spectrum)], torch.ones_like(steps)
+    else:
+        lows = lfc_growths(maps, steps, kinds, search.max_products, spectrum)
+    parts: list[list[Ritz]] = []
+    for rows in torch.arange(len(steps)).split(_chunk(layer.matrices, maps, search.subspace)):
+        goals = [
+            Goal(score_of(kind, steps[rows]), _enough(kind, steps[rows], low[rows], tol / 30, search.accuracy))
+            for kind, low in zip(kinds, lows, strict=True)
+        ]
+        some = layer.inputs(None if len(rows) == len(steps) else rows)
+        followed = None if whole is None else whole.rows(rows)
+        parts.append(_hfc_wide_enough(some, maps, goals, tol, search, followed))
+    return [
+        _together(kind, low, steps, maps, list(found))
+        for kind, low, found in zip(kinds, lows, zip(*parts, strict=True), strict=True)
+    ]
+
+
+def _together(kind: Which, low: Tensor, steps: Tensor, maps: HeadMaps, parts: list[Ritz]) -> LayerExponent:
+    high = with_null_space(torch.cat([part.value for part in parts]), steps, kind, maps)
+    return LayerExponent(
+        rho_lfc=low,
+        rho_hfc=high,
+        exponent=high - low if kind == "rightmost" else high.log() - low.log(),
+        converged=torch.cat([part.converged for part in parts]),
+        residual=torch.cat([part.residual for part in parts]),
+        products=max(part.products for part in parts),
+    )
 
 
 def _hfc_wide_enough(
-    attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search, whole: _Whole | None
-) -> Ritz:
+    layer: SeenLayer, maps: HeadMaps, goals: Sequence[Goal], tol: float, search: _Search, whole: Whole | None
+) -> list[Ritz]:
     """`_hfc`, and once more in float64 where the map is too far from normal for float32 to tell its eigenvalues."""
-    found = _hfc(attention, maps, mask, search, whole)
-    rough = ~found.converged & (found.condition > _FAR_FROM_NORMAL)
-    if attention.dtype == torch.float64 or not bool(rough.any()):
+    found = _hfc(layer, maps, goals, tol, search, whole)
+    rough = [~ritz.converged & (ritz.condition > _FAR_FROM_NORMAL) for ritz in found]
+    if maps.inner.dtype == torch.float64 or not bool(torch.stack(rough).any()):
         return found
     wide = HeadMaps(maps.inner.double(), None if maps.outer is None else maps.outer.double(), maps.heads, maps.dim)
     again = _hfc(
-        attention.double() / attention.double().sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny),
-        wide, mask, search, None if whole is None else _Whole(whole.after, whole.steps.double()),
+        SeenLayer(
+            layer.matrices.each(_double, torch.float64), None if layer.own is None else layer.own.double(), layer.mask
+        ),
+        wide, goals, tol, search, None if whole is None else Whole(whole.after, whole.steps.double()),
     )  # fmt: skip
-    chosen = {
-        name: torch.where(rough, getattr(again, name), getattr(found, name))
-        for name in ("value", "residual", "norm", "condition", "converged")
-    }
-    return Ritz(**chosen, products=found.products + again.products)
+    return [_chosen(mask, *pair) for mask, *pair in zip(rough, again, found, strict=True)]
 
 
-def _hfc(attention: Tensor, maps: HeadMaps, mask: Tensor | None, search: _Search, whole: _Whole | None) -> Ritz:
-    count, _, token, _ = attention.shape
-    causal = own_attention(attention, mask)
-    factor, kept = (centre(attention, mask), mask) if causal is None else causal
-    product = maps.product if causal is None else maps.own_product
+def _chosen(mask: Bool[Tensor, " batch"], better: Ritz, found: Ritz) -> Ritz:
+    """`better` where the mask says so."""
+    names = ("value", "residual", "norm", "condition", "converged")
+    parts = {name: torch.where(mask, getattr(better, name), getattr(found, name)) for name in names}
+    return Ritz(**parts, products=found.products + better.products)
+
+
+def _double(a: Float[Tensor, "*batch query token"], _: slice) -> Float[Tensor, "*batch query token"]:
+    """Rows that sum to 1 in float64 too."""
+    return a.double() / a.sum(-1, keepdim=True, dtype=torch.float64).clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def _hfc(
+    layer: SeenLayer, maps: HeadMaps, goals: Sequence[Goal], tol: float, search: _Search, whole: Whole | None
+) -> list[Ritz]:
+    count, _, token, _ = layer.matrices.shape
+    causal = layer.own is not None
+    if layer.own is not None:
+        later = later_tokens(layer.own, layer.mask)
+        count, layer = len(later), SeenLayer(layer.matrices, torch.where(later[:, None], layer.own, 0), later)
+    work = _AtWork(layer)
 
     def apply(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
-        state = vectors.view(-1, token, maps.width)
-        found = product(select(factor, rows), state)
+        state, some = vectors.view(-1, token, maps.width), work.inputs(rows)
+        own = some.own
+        found = maps.product(some.matrices, state, some.mask) if own is None else maps.own_product(own, state)
         return (found if whole is None else whole(state, found, rows)).reshape(len(vectors), -1)
 
     def project(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
-        state, inside = vectors.view(-1, token, maps.width), None if kept is None else select(kept, rows)
-        if causal is None or inside is None:
-            return high_frequency(state, inside).reshape(len(vectors), -1)
-        return torch.where(inside[..., None], state, 0).reshape(len(vectors), -1)
+        state, mask = vectors.view(-1, token, maps.width), work.inputs(rows).mask
+        if not causal or mask is None:
+            return high_frequency(state, mask).reshape(len(vectors), -1)
+        return torch.where(mask[..., None], state, 0).reshape(len(vectors), -1)
 
-    start = project(random_start(count, token, maps.width, attention).reshape(count, -1), None)
+    start = project(random_start(count, token, maps.width, maps.inner).reshape(count, -1), None)
     return dominating(
         apply,
         start,
-        search.score,
+        goals,
         subspace=min(search.subspace, (token - 1) * maps.width),
-        tol=search.tol,
+        tol=tol,
         max_products=search.max_products,
-        enough=search.enough,
         project=project,
     )
 
 
-def _score(which: Which, steps: Float[Tensor, " batch"]) -> Score:
-    def score(theta: Complex[Tensor, "batch ritz"], rows: Int[Tensor, " batch"]) -> Float[Tensor, "batch ritz"]:
-        return growth(theta, steps[rows][:, None], which)
+class _AtWork:
+    """The inputs still searched, which change at restarts only: their matrices are not copied for every product."""
 
-    return score
+    def __init__(self, layer: SeenLayer) -> None:
+        self.layer, self.some = layer, layer
+        self.rows: Tensor | None = None
+
+    def inputs(self, rows: Tensor | None) -> SeenLayer:
+        if rows is not self.rows:
+            self.rows, self.some = rows, self.layer.inputs(rows)
+        return self.some
 
 
 def _enough(which: Which, steps: Tensor, low: Tensor, nats: float, accuracy: float | None) -> Enough:
@@ -282,6 +296,6 @@ def _flatten(attention: Tensor, maps: HeadMaps, mask: Tensor | None) -> tuple[Te
     return flat, None if mask is None else mask.to(flat.device).reshape(-1, mask.shape[-1])
 
 
-def _chunk(attention: Tensor, maps: HeadMaps, subspace: int) -> int:
-    per_input = (2 * subspace + 2) * attention.shape[-1] * maps.width * attention.element_size()
-    return max(1, _BASIS_BYTES.get(attention.device.type, 2**28) // per_input)
+def _chunk(matrices: HeadMatrices, maps: HeadMaps, subspace: int) -> int:
+    per_input = (2 * subspace + 2) * matrices.shape[-1] * maps.width * maps.inner.element_size()
+    return max(1, _BASIS_BYTES.get(matrices.device.type, 2**28) // per_input)

@@ -131,18 +131,29 @@ def statistics(norm: Norm | None, x: Float[Tensor, "*batch token dim"]) -> Float
     return torch.rsqrt(centred.square().mean(-1) + norm.eps)
 
 
+def values_of(x: Float[Tensor, "batch token dim"], folded: Folded) -> Float[Tensor, "batch head token key"]:
+    """`X W̃_V^h` of every head: one product, where a product a head would copy X for each of them."""
+    heads, dim, key = folded.w_v.shape
+    return (x @ folded.w_v.transpose(0, 1).reshape(dim, heads * key)).unflatten(-1, (heads, key)).transpose(1, 2)
+
+
+def joined(
+    mixed: Float[Tensor, "batch head token key"], w_proj: Float[Tensor, "head key dim"]
+) -> Float[Tensor, "batch token dim"]:
+    """`Σ_h Y_h W_proj^h`."""
+    return mixed.transpose(1, 2).flatten(2) @ w_proj.flatten(0, 1)
+
+
 def frozen_sum(
     x: Float[Tensor, "batch token dim"],
-    attention: Float[Tensor, "batch head token token"],
+    mixed: Float[Tensor, "batch head token key"],
     folded: Folded,
-    d: Float[Tensor, "batch token"],
     d_out: Float[Tensor, "batch token"] | None = None,
     *,
     constant: bool = True,
 ) -> Float[Tensor, "batch token dim"]:
-    """`X` plus what attention adds, with frozen statistics; `constant=False` leaves out what every token gets."""
-    values = (x * d[..., None])[:, None] @ folded.w_v
-    added = ((attention @ values) @ folded.w_proj).sum(1)
+    """`X` plus what attention adds, from `A_h D X W̃_V^h`; `constant=False` leaves out what every token gets."""
+    added = joined(mixed, folded.w_proj)
     added = added + folded.constant if constant else added
     if d_out is not None:
         added = added * d_out[..., None]
@@ -151,16 +162,15 @@ def frozen_sum(
 
 def frozen_step(
     x: Float[Tensor, "batch token dim"],
-    attention: Float[Tensor, "batch head token token"],
+    mixed: Float[Tensor, "batch head token key"],
     folded: Folded,
-    d: Float[Tensor, "batch token"],
     d_out: Float[Tensor, "batch token"] | None = None,
     d_post: Float[Tensor, "batch token"] | None = None,
     *,
     constant: bool = True,
 ) -> Float[Tensor, "batch token dim"]:
     """The sub-layer as the affine map it is once its statistics are frozen; with X's own, it is the sub-layer."""
-    found = frozen_sum(x, attention, folded, d, d_out, constant=constant)
+    found = frozen_sum(x, mixed, folded, d_out, constant=constant)
     return found if folded.post_norm is None else after_norm(folded.post_norm, found, d_post, constant=constant)
 
 
@@ -177,17 +187,13 @@ def after_norm(
 
 
 def output_statistics(
-    x: Float[Tensor, "batch token dim"],
-    attention: Float[Tensor, "batch head token token"],
-    folded: Folded,
-    d: Float[Tensor, "batch token"],
+    mixed: Float[Tensor, "batch head token key"], folded: Folded
 ) -> Float[Tensor, "batch token"] | None:
     """D of the norm on the attention's output (Gemma 2 and 3); `None` where there is none."""
     if folded.out_norm is None:
         return None
     w_proj, constant = folded.inside
-    values = (x * d[..., None])[:, None] @ folded.w_v
-    return statistics(folded.out_norm, ((attention @ values) @ w_proj).sum(1) + constant)
+    return statistics(folded.out_norm, joined(mixed, w_proj) + constant)
 
 
 def mean_statistic(

@@ -7,7 +7,7 @@ Krylov–Schur without its triangular form, which the recurrence does not need).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -40,53 +40,73 @@ class Ritz:
     products: int
 
 
+@dataclass(frozen=True)
+class Goal:
+    """Which eigenvalue is wanted, the one with the largest score, and the error that will do beside the tolerance."""
+
+    score: Score
+    enough: Enough | None = None
+
+
 def dominating(
     apply: Apply,
     start: Float[Tensor, "batch size"],
-    score: Score,
+    goals: Sequence[Goal],
     *,
     subspace: int,
     tol: float,
     max_products: int,
-    enough: Enough | None = None,
     project: Project | None = None,
-) -> Ritz:
-    """For each map the eigenvalue with the largest `score`; `apply(v, rows)` gets the maps still at work.
+) -> list[Ritz]:
+    """For each map and goal an eigenvalue, all by one search; `apply(v, rows)` gets the maps still at work.
 
     An eigenvalue is converged when its error, the residual times its condition number in the space searched, is below
-    `tol` of the map's size, or below `enough(value, rows)` where that is given.
+    `tol` of the map's size, or below `goal.enough(value, rows)` where that is given.
     `project` is the projection on the invariant space that the search must not leave, also not by rounding.
     """
-    total = start.shape[0]
-    found = Ritz(
-        torch.zeros(total, dtype=torch.complex128),
-        torch.full((total,), torch.inf, dtype=torch.float64),
-        torch.zeros(total, dtype=torch.float64),
-        torch.ones(total, dtype=torch.float64),
-        torch.zeros(total, dtype=torch.bool),
-        0,
-    )
-    active, stopped = torch.arange(total), torch.zeros(total, dtype=torch.bool)
+    total, eps = start.shape[0], torch.finfo(start.dtype).eps
+    found = [_nothing_yet(total) for _ in goals]
+    active, stopped = torch.arange(total), torch.zeros(len(goals), total, dtype=torch.bool)
+    rows: Tensor | None = None
     basis, projected, dead = _first(start, subspace)
     filled, products = 0, 0
     while True:
-        rows = None if len(active) == total else active.to(start.device)
         stop = min(filled + _CHECK_EVERY, subspace)
         _extend(apply, project, rows, basis, projected, dead, filled, stop)
         products, filled = products + stop - filled, stop
         h, gone = projected[:, : filled + 1, :filled].cpu().double(), dead[:, :filled].cpu()
         theta, vectors = _ritz(h, gone)
-        ranked = torch.where(_lives_in(vectors, gone), -torch.inf, score(theta, active))
-        order = ranked.argsort(dim=-1, descending=True, stable=True)
-        _note(found, active, h, theta, vectors, order[:, 0], tol, torch.finfo(start.dtype).eps, enough, stopped)
-        going = ~stopped[active]
+        unusable, lengths = _lives_in(vectors, gone), torch.linalg.inv_ex(vectors).inverse.norm(dim=-1)
+        ranks = []
+        for goal, ritz, done in zip(goals, found, stopped, strict=True):
+            scores = torch.where(unusable, -torch.inf, goal.score(theta, active))
+            # conjugates have the same rank; where a goal is reached, the others choose what is kept
+            rank = (scores[:, None] > scores[..., None]).sum(-1)
+            ranks.append(torch.where(done[active][:, None], rank.shape[-1], rank))
+            _note(ritz, active, h, theta, vectors, lengths, scores.argmax(-1), tol, eps, goal.enough, done)
+        going = ~stopped.all(0)[active]
         if not bool(going.any()) or products >= max_products:
-            return replace(found, products=products)
+            return [replace(ritz, products=products) for ritz in found]
         if filled == subspace:
             filled = max(subspace // 2, 1)
-            q = _keep(theta, vectors, order, ranked, filled)[going]
-            basis, projected, dead = _restart(basis[going.to(start.device)], h[going], q, subspace)
-            active = active[going]
+            order = _pairs_together(theta, torch.stack(ranks).amin(0))
+            q = _keep(theta, vectors, order, unusable, filled)[going]
+            if not bool(going.all()):
+                active = active[going]
+                rows, basis = active.to(start.device), basis[going.to(start.device)]
+            projected, dead = _restart(basis, h[going], q, subspace)
+
+
+def _nothing_yet(total: int) -> Ritz:
+    zeros = torch.zeros(total, dtype=torch.float64)
+    value, never = torch.zeros(total, dtype=torch.complex128), torch.zeros(total, dtype=torch.bool)
+    return Ritz(value, torch.full_like(zeros, torch.inf), zeros, torch.ones_like(zeros), never, 0)
+
+
+def _pairs_together(theta: Complex[Tensor, "batch ritz"], rank: Int[Tensor, "batch ritz"]) -> Int[Tensor, "batch ritz"]:
+    """By rank, an eigenvalue next to its conjugate also where two goals give different ones the same rank."""
+    by_real = theta.real.argsort(dim=-1, descending=True, stable=True)
+    return by_real.gather(-1, rank.gather(-1, by_real).argsort(dim=-1, stable=True))
 
 
 def _note(
@@ -95,20 +115,21 @@ def _note(
     h: Tensor,
     theta: Tensor,
     vectors: Tensor,
+    lengths: Tensor,
     best: Tensor,
     tol: float,
     eps: float,
     enough: Enough | None,
     stopped: Bool[Tensor, " all"],
 ) -> None:
-    """Write down the best Ritz value of each active map, and whether it will do."""
+    """Write down the best Ritz value of each active map, and whether it will do; `lengths` are of left eigenvectors."""
     each = torch.arange(len(active))
     value, vector = theta[each, best], vectors[each, :, best]
     residual = (h[:, -1].to(vector.dtype) * vector).sum(-1).abs()
     norm = h[:, :-1].norm(dim=(-2, -1)) / h.shape[-1] ** 0.5
     # A residual moves an eigenvalue by its condition number 1/|y·x| times as much. What is seen of that number in the
     # space searched is less than the whole map's, which rounding meets: there its square stands for it.
-    condition = torch.linalg.inv_ex(vectors).inverse[each, best].norm(dim=-1)
+    condition = lengths[each, best]
     condition = torch.where(condition < _NEARLY_NORMAL, 1, condition)
     error = condition * residual + condition.square() * eps * norm
     allowed = tol * torch.maximum(norm, value.abs())
@@ -127,7 +148,7 @@ def _note(
 
 def _first(start: Tensor, subspace: int) -> tuple[Tensor, Tensor, Tensor]:
     count, size = start.shape
-    basis = start.new_zeros(count, subspace + 1, size)
+    basis = start.new_empty(count, subspace + 1, size)
     length = start.norm(dim=-1, keepdim=True)
     basis[:, 0] = start / torch.where(length > 0, length, 1)
     dead = torch.zeros(count, subspace + 1, dtype=torch.bool, device=start.device)
@@ -187,7 +208,7 @@ def _lives_in(vectors: Complex[Tensor, "batch m ritz"], dead: Bool[Tensor, "batc
     return (vectors.abs().square() * dead[..., None]).sum(-2) > 0.5
 
 
-def _keep(theta: Tensor, vectors: Tensor, order: Tensor, ranked: Tensor, kept: int) -> Float[Tensor, "batch m kept"]:
+def _keep(theta: Tensor, vectors: Tensor, order: Tensor, unusable: Tensor, kept: int) -> Float[Tensor, "batch m kept"]:
     """An orthonormal real basis of the best `kept` Ritz vectors; zero columns where a pair would be cut."""
     chosen = order[:, :kept]
     values = theta.gather(-1, chosen)
@@ -198,21 +219,20 @@ def _keep(theta: Tensor, vectors: Tensor, order: Tensor, ranked: Tensor, kept: i
     last = values[:, -1]
     pairs = (values.imag != 0).sum(-1) % 2 == 1
     cut = pairs & (last.imag != 0)
-    unusable = ranked.gather(-1, chosen) == -torch.inf
+    unusable = unusable.gather(-1, chosen)
     unusable[:, -1] |= cut
     return torch.where(unusable[:, None], 0, q)
 
 
-def _restart(basis: Tensor, h: Tensor, q: Tensor, subspace: int) -> tuple[Tensor, Tensor, Tensor]:
-    """`T V_p = V_p (QᵀHQ) + v_{m+1} bᵀ` with `V_p = V Q`, `b = h_{m+1} Q`."""
+def _restart(basis: Tensor, h: Tensor, q: Tensor, subspace: int) -> tuple[Tensor, Tensor]:
+    """`T V_p = V_p (QᵀHQ) + v_{m+1} bᵀ` with `V_p = V Q`, `b = h_{m+1} Q`; V_p takes V's place."""
     kept = q.shape[-1]
     turned = q.to(basis)
-    fresh = torch.zeros_like(basis)
-    fresh[:, :kept] = turned.mT @ basis[:, :subspace]
-    fresh[:, kept] = basis[:, subspace]
+    basis[:, :kept] = turned.mT @ basis[:, :subspace]
+    basis[:, kept] = basis[:, subspace]
     projected = basis.new_zeros(basis.shape[0], subspace + 1, subspace)
     projected[:, :kept, :kept] = (q.mT @ h[:, :-1] @ q).to(basis)
     projected[:, kept, :kept] = (h[:, -1:] @ q)[:, 0].to(basis)
     dead = torch.zeros(basis.shape[0], subspace + 1, dtype=torch.bool, device=basis.device)
     dead[:, :kept] = turned.abs().amax(-2) == 0
-    return fresh, projected, dead
+    return projected, dead

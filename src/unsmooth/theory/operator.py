@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unsmooth.errors import WeightsError
+from unsmooth.theory.matrices import HeadMatrices
 from unsmooth.theory.stochastic import is_causal
 
 Weights = Float[Tensor, "head dim dim"] | tuple[Float[Tensor, "head dim key"], Float[Tensor, "head key dim"]]
@@ -44,13 +45,15 @@ class HeadMaps:
         return self.inner if self.outer is None else self.inner @ self.outer
 
     def product(
-        self, centred: Float[Tensor, "batch head token token"], state: Float[Tensor, "batch token width"]
+        self,
+        matrices: HeadMatrices,
+        state: Float[Tensor, "batch token width"],
+        mask: Bool[Tensor, "batch token"] | None = None,
     ) -> Float[Tensor, "batch token width"]:
         """`Σ_h (P A_h) state W_h`, or its twin."""
-        batch, token, _ = state.shape
-        values = (state @ self.inner).view(batch, token, self.heads, -1).transpose(1, 2)
-        mixed = (centred @ values).transpose(1, 2).reshape(batch, token, -1)
-        return mixed if self.outer is None else mixed @ self.outer
+        values = (state @ self.inner).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        mixed = matrices.mix(values).transpose(1, 2).flatten(2)
+        return high_frequency(mixed if self.outer is None else mixed @ self.outer, mask)
 
     def own_product(
         self, own: Float[Tensor, "batch head token"], state: Float[Tensor, "batch token width"]
@@ -86,35 +89,26 @@ def arrange(weights: Weights, *, twin: bool = True) -> HeadMaps:
     return HeadMaps(wide, tall, heads, dim)
 
 
-def centre(
-    attention: Float[Tensor, "batch head token token"], mask: Bool[Tensor, "batch token"] | None
-) -> Float[Tensor, "batch head token token"]:
-    """`P A_h`; with a mask, P averages over the kept tokens only and the others stay zero."""
-    if mask is None:
-        return attention - attention.mean(-2, keepdim=True)
-    kept = mask.to(attention.dtype)
-    # not a product: the row of a padded query may be NaN
-    inside = torch.where(mask[:, None, :, None] & mask[:, None, None, :], attention, 0)
-    mean = inside.sum(-2, keepdim=True) / kept.sum(-1)[:, None, None, None]
-    return inside - mean * kept[:, None, :, None]
-
-
 def own_attention(
     attention: Float[Tensor, "batch head token token"], mask: Bool[Tensor, "batch token"] | None
-) -> tuple[Float[Tensor, "batch head token"], Bool[Tensor, "batch token"]] | None:
-    """The diagonals of causal matrices and the kept tokens after the first; `None` for other matrices.
+) -> Float[Tensor, "batch head token"] | None:
+    """The diagonals of causal matrices; `None` for other matrices.
 
     `Σ_h A_h ⊗ W_h` is then block triangular with one block `Σ_h A_h[t, t] W_h` a token, and the first one's, `Σ_h W_h`,
     is the low-frequency part. The others have all eigenvalues of the high-frequency map without its coupling of tokens,
     which makes that map so far from normal that a small residual says little about an eigenvalue.
     """
-    kept = torch.ones_like(attention[:, 0, 0], dtype=torch.bool) if mask is None else mask
-    among = kept[:, None, :, None] & kept[:, None, None, :]
-    inside = attention if mask is None else torch.where(among, attention, 0)
-    if not is_causal(inside):
-        return None
-    later = kept & (kept.cumsum(-1) > 1)
-    return torch.where(later[:, None], inside.diagonal(dim1=-2, dim2=-1), 0), later
+    if mask is not None:
+        attention = torch.where(mask[:, None, :, None] & mask[:, None, None, :], attention, 0)
+    return attention.diagonal(dim1=-2, dim2=-1) if is_causal(attention) else None
+
+
+def later_tokens(
+    own: Float[Tensor, "batch head token"], mask: Bool[Tensor, "batch token"] | None
+) -> Bool[Tensor, "batch token"]:
+    """The kept tokens after the first: those whose blocks are the high-frequency map."""
+    kept = torch.ones_like(own[:, 0], dtype=torch.bool) if mask is None else mask
+    return kept & (kept.cumsum(-1) > 1)
 
 
 def high_frequency(
@@ -126,43 +120,6 @@ def high_frequency(
     kept = mask[..., None]
     state = torch.where(kept, state, 0)
     return torch.where(kept, state - state.sum(-2, keepdim=True) / kept.sum(-2, keepdim=True), 0)
-
-
-def deviations_kept(
-    attention: Float[Tensor, "batch head token token"],
-    z: Float[Tensor, "batch token dim"],
-    mask: Bool[Tensor, "batch token"] | None = None,
-) -> Float[Tensor, "batch head"]:
-    """`α_h = ⟨PZ, P A_h Z⟩ / ‖PZ‖²`: what each head's attention leaves of the deviations of z from their mean."""
-    high = high_frequency(z, mask)
-    gram = high @ high.mT  # ⟨PZ, A_h Z⟩ = ⟨A_h, PZ (PZ)ᵀ⟩, as A_h 1 = 1
-    size = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return (attention * gram[:, None]).sum((-2, -1)) / torch.where(size > 0, size, 1)[:, None]
-
-
-def mean_field(
-    attention: Float[Tensor, "batch head token token"],
-    alpha: Float[Tensor, "batch head"],
-    mask: Bool[Tensor, "batch token"] | None = None,
-) -> Float[Tensor, "batch head token token"]:
-    """`α_h P + 1π_hᵀ`: attention that gives the mean token what A_h gives it, and scales HFC by one number.
-
-    π_h is the column mean of A_h, and α_h what `deviations_kept` finds (docs/theory.md, section 7).
-    """
-    kept = attention.new_ones(attention.shape[0], attention.shape[-1]) if mask is None else mask.to(attention.dtype)
-    among, count = kept[:, :, None] * kept[:, None, :], kept.sum(-1)
-    centring = torch.diag_embed(kept) - among / count[:, None, None]
-    mean = (attention * kept[:, None, :, None]).sum(-2) / count[:, None, None]
-    return alpha[..., None, None] * centring[:, None] + kept[:, None, :, None] * mean[:, :, None, :]
-
-
-def uniform(
-    attention: Float[Tensor, "batch head token token"], mask: Bool[Tensor, "batch token"] | None = None
-) -> Float[Tensor, "batch head token token"]:
-    """`11ᵀ/n` for every head: attention that looks at all kept tokens alike leaves the mean path alone."""
-    kept = attention.new_ones(attention.shape[0], attention.shape[-1]) if mask is None else mask.to(attention.dtype)
-    among = kept[:, :, None] * kept[:, None, :] / kept.sum(-1)[:, None, None]
-    return among[:, None].expand_as(attention)
 
 
 def random_start(count: int, token: int, width: int, like: Tensor) -> Float[Tensor, "batch token width"]:

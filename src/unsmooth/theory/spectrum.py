@@ -110,11 +110,18 @@ def spectrum_of_attention(a: Float[Tensor, "*batch token token"]) -> AttentionSp
     check_row_stochastic(a)
     a = a.detach()
     if is_causal(a):
-        others = a.diagonal(dim1=-2, dim2=-1)[..., 1:].cpu().to(torch.complex128)
-    else:
-        inner = quotient(a.cpu().double())[1][..., 1:, 1:]
-        flat = inner.flatten(0, -3) if inner.ndim > 2 else inner[None]
-        others = torch.cat(spread_rows(torch.linalg.eigvals, flat)).view(inner.shape[:-1])
+        return spectrum_of_causal(a.diagonal(dim1=-2, dim2=-1))
+    inner = quotient(a.cpu().double())[1][..., 1:, 1:]
+    flat = inner.flatten(0, -3) if inner.ndim > 2 else inner[None]
+    return _sorted(torch.cat(spread_rows(torch.linalg.eigvals, flat)).view(inner.shape[:-1]))
+
+
+def spectrum_of_causal(own: Float[Tensor, "*batch token"]) -> AttentionSpectrum:
+    """The same from the diagonals alone."""
+    return _sorted(own[..., 1:].detach().cpu().to(torch.complex128))
+
+
+def _sorted(others: Complex[Tensor, "*batch rest"]) -> AttentionSpectrum:
     others = others.gather(-1, others.real.argsort(dim=-1, stable=True))
     return AttentionSpectrum(torch.cat([others, torch.ones_like(others[..., :1])], dim=-1))
 

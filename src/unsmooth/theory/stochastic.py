@@ -18,18 +18,26 @@ def check_row_stochastic(
     With a mask, for the kept tokens among themselves: a kept query must not look at what is left out.
     """
     n = a.shape[-1]
-    if mask is not None:
-        keep = mask[..., None, :, None] & mask[..., None, None, :]
-        a = torch.where(keep, a, 0) + torch.diag_embed((~mask).to(a.dtype))[..., None, :, :]
     if a.ndim < 2 or a.shape[-2] != n:
         raise WeightsError(f"attention must be (..., tokens, tokens), got shape {tuple(a.shape)}")
     if n < 2:
         raise FeatureError("one token only: there is no high-frequency part; give at least two tokens")
-    if not bool(torch.isfinite(a).all()):
+    check_rows_sum(a) if mask is None else check_rows_sum(a, mask[..., None, :, None], mask[..., None, None, :])
+
+
+def check_rows_sum(
+    a: Float[Tensor, "*batch head query token"],
+    queries: Bool[Tensor, "*batch 1 query 1"] | None = None,
+    keys: Bool[Tensor, "*batch 1 1 token"] | None = None,
+) -> None:
+    """The same for some rows of A: every kept query's attention to the kept keys sums to 1."""
+    total = (a if keys is None else torch.where(keys, a, 0)).sum(-1, dtype=torch.float64)
+    total = total if queries is None else torch.where(queries[..., 0], total, 1)
+    if not bool(torch.isfinite(total).all()):
         raise WeightsError("attention holds NaN or infinity; expected softmax rows")
-    error = float((a.double().sum(-1) - 1).abs().max())
+    error = float((total - 1).abs().max())
     # a mixed-precision softmax is only as stochastic as its own dtype; 1e-6 covers reciprocal-based kernels
-    allowed = max(tolerance(a.dtype, n), 1e-6)
+    allowed = max(tolerance(a.dtype, a.shape[-1]), 1e-6)
     if error > allowed:
         raise WeightsError(
             f"attention rows must sum to 1 (A·1 = 1): a row is off by {error:.2e}, allowed {allowed:.1e}; "
@@ -51,13 +59,13 @@ def widened(
     return a.float() / a.float().sum(-1, keepdim=True)
 
 
-def is_causal(a: Float[Tensor, "*batch token token"]) -> bool:
-    """Whether every matrix is lower triangular.
+def is_causal(a: Float[Tensor, "*batch query token"], first: int = 0) -> bool:
+    """Whether every matrix is lower triangular; `first` is the query of the first row.
 
     >>> is_causal(torch.tensor([[1.0, 0.0], [0.4, 0.6]]))
     True
     """
-    return not bool(a.triu(1).any())
+    return not bool(a.triu(1 + first).any())
 
 
 def quotient(
