@@ -7,7 +7,7 @@ at `blocks.*.post` with the paper's three metrics. `cost` is the share that the 
 `against plain` is the watched time over that of as many plain steps, half of them before and half after. To be quick it
 reads every 10 steps, and says what one reading costs at the default rate of 500; `--every 0` really uses that rate.
 `--compile` compiles the model; `between` is then a watched step without a reading over a plain one, and graphs that are
-compiled again are counted.
+compiled again and breaks between graphs are counted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.compile:
         model = torch.compile(model)
     train(model, optimizer, images, labels, 5)  # warm-up
-    graphs = compiled_graphs()
+    graphs, breaks = compiled_graphs(), graph_breaks()
     half = asked.steps // 2
     plain = train(model, optimizer, images, labels, half)
     with watch(model, images, asked.every or None) as watcher:
@@ -65,7 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
         between = [hooked(model, optimizer, images, labels, half) for _ in range(5)]
         print(
             f"  compiled: between {statistics.median(between):.3f}× ({min(between):.3f} to {max(between):.3f} in 5 "
-            f"turns), {compiled_graphs() - graphs} graphs compiled again"
+            f"turns), {compiled_graphs() - graphs} graphs compiled again, {graph_breaks() - breaks} graph "
+            f"breaks beside {breaks}"
         )
     if readings:
         each = statistics.median(reading.seconds for reading in readings)
@@ -87,6 +88,13 @@ def compiled_graphs() -> int:
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
+
+
+def graph_breaks() -> int:
+    """At how many places torch has cut a graph so far."""
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values())
 
 
 def train(

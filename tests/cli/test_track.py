@@ -55,6 +55,14 @@ def test_a_folder_is_measured_once_and_goes_on_where_it_stopped(
 def test_steps_are_read_from_names_and_trainers_else_counted(tmp_path: Path) -> None:
     assert find_checkpoints(["hf:a/b@step512", "hf:a/b@step8"]) == [("hf:a/b@step8", 8), ("hf:a/b@step512", 512)]
     assert find_checkpoints(["zoo:x", "zoo:y"]) == [("zoo:x", 0), ("zoo:y", 1)]
+    for folder in ("run", "run/checkpoints/step-8", "run/checkpoints/step-0", "run/checkpoints/.step-9.part"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
+    kept = tmp_path / "run" / "checkpoints"  # of a run of ours, which is itself a model
+    assert find_checkpoints([str(tmp_path / "run")]) == [(str(kept / "step-0"), 0), (str(kept / "step-8"), 8)]
+    assert find_checkpoints([str(kept)]) == [(str(kept / "step-0"), 0), (str(kept / "step-8"), 8)]
+    tmp_path = tmp_path / "empty"
+    tmp_path.mkdir()
     with pytest.raises(CheckpointError, match="no checkpoints in"):
         find_checkpoints([str(tmp_path)])
 

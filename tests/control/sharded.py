@@ -42,9 +42,9 @@ def controlled() -> nn.Module:
     return reparametrize(vit(), std=0.3, generator=torch.Generator().manual_seed(1))
 
 
-def llama() -> nn.Module:
+def llama(kv_heads: int = 2) -> nn.Module:
     torch.manual_seed(0)
-    model: nn.Module = hf("Llama", **DECODER)()
+    model: nn.Module = hf("Llama", **{**DECODER, "num_key_value_heads": kv_heads})()
     return model.eval()
 
 
@@ -53,9 +53,9 @@ def ids() -> dict[str, torch.Tensor]:
 
 
 def run_sharded(rank: int, folder: str, part: str) -> None:
-    """One part in this process of two; the first saves what came of it."""
+    """One part in this process of two or more; the first saves what came of it."""
     torch.set_num_threads(1)
-    with joined(rank, folder):
+    with joined(rank, folder, MORE.get(part, 2)):
         found = PARTS[part](rank)
         if rank == 0:
             torch.save(found, f"{folder}/found.pt")
@@ -65,7 +65,7 @@ def shard(model: nn.Module) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     for block in model.blocks:  # type: ignore[union-attr]
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -148,8 +148,9 @@ def parallel(how: str) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh = init_device_mesh("cpu", (2,))
-    model: Any = llama()
+    processes = torch.distributed.get_world_size()
+    mesh = init_device_mesh("cpu", (processes,))
+    model: Any = llama(processes)  # each has at least one head of keys
     if how == "plan":
         from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
@@ -176,6 +177,9 @@ def tensor_parallel(how: str) -> dict[str, Any]:
     return {**analysed(model, ids()), "reparametrize": said(reparametrize, model), "watched": readings}
 
 
+#: On more processes than two: parts of a tensor with one row are empty on all but the first; one head of four to each.
+MORE = {"fsdp-3": 3, "styles-4": 4}
+
 #: Each in a start of its own: a library that aborts one of them takes no other with it.
 PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "refused": lambda rank: refusals(),
@@ -184,5 +188,7 @@ PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "fsdp": fsdp,
     "styles": lambda rank: tensor_parallel("styles"),
     "plan": lambda rank: tensor_parallel("plan"),
+    "fsdp-3": lambda rank: analysed(shard(vit().eval()), images(4)),
+    "styles-4": lambda rank: analysed(parallel("styles"), ids()),
     "ddp": lambda rank: analysed(nn.parallel.DistributedDataParallel(vit().eval()), images(4)),
 }

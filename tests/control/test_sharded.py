@@ -1,4 +1,4 @@
-"""Sharded models (FSDP2, tensor parallelism), on two processes: right, or refused with the order that works."""
+"""Sharded models (FSDP2, tensor parallelism), on two to four processes: right, or refused with the order that works."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from control.cases import images, outputs, vit
-from control.sharded import CHANGES, controlled, ids, llama, run_sharded, steps, watched
+from control.sharded import CHANGES, MORE, controlled, ids, llama, run_sharded, steps, watched
 from processes import Aborted, run_twice
 
 import unsmooth
@@ -27,7 +27,7 @@ class Found(dict[str, Any]):
     def __missing__(self, part: str) -> Any:
         folder = self.factory.mktemp(part)
         try:
-            run_twice(run_sharded, str(folder), part)
+            run_twice(run_sharded, str(folder), part, processes=MORE.get(part, 2))
         except Aborted as error:
             self[part] = error
         else:
@@ -86,9 +86,10 @@ def test_a_sharded_model_is_baked_by_way_of_a_whole_one(found: Callable[[str], A
     torch.testing.assert_close(outputs(bake(alone), images(2)), expected)
 
 
-@pytest.mark.parametrize("kind", ["fsdp", "styles", "plan", "ddp"])
-def test_two_processes_find_what_one_does(found: Callable[[str], Any], kind: str) -> None:
-    model, batch = (vit().eval(), images(4)) if kind in ("fsdp", "ddp") else (llama(), ids())
+@pytest.mark.parametrize("kind", ["fsdp", "styles", "plan", "ddp", *MORE])
+def test_several_processes_find_what_one_does(found: Callable[[str], Any], kind: str) -> None:
+    pictures = kind in ("fsdp", "ddp", "fsdp-3")
+    model, batch = (vit().eval(), images(4)) if pictures else (llama(MORE.get(kind, 2)), ids())
     came = found(kind)
     for cell, moments in unsmooth.measure(model, [batch]).cells.items():
         assert came["measured"][tuple(cell)] == pytest.approx(moments.mean, rel=1e-4), cell
@@ -97,7 +98,7 @@ def test_two_processes_find_what_one_does(found: Callable[[str], Any], kind: str
     shares = unsmooth.attribute(model, [batch]).frame()["mean"].tolist()
     assert came["attributed"] == pytest.approx(shares, rel=1e-3, abs=1e-5)
     assert torch.equal(came["w_proj"], view(model).layers[1].weights().w_proj)
-    assert kind in ("fsdp", "ddp") or "is sharded already" in came["reparametrize"]
+    assert pictures or kind in MORE or "is sharded already" in came["reparametrize"]
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "styles", "plan"])

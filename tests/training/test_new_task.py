@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -49,6 +50,24 @@ def test_the_engine_imports_no_task() -> None:
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not any(".tasks" in name or ".fast" in name for name in names), file
+
+
+def test_models_on_the_way_are_kept_when_asked_for_and_a_resumed_run_has_the_same(shards: Path, tmp_path: Path) -> None:
+    run = Run(ToyRecipe("toy", steps=45))
+    for name, stop in (("whole", None), ("resumed", stop_after(30))):
+        with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
+            train(run, shards, tmp_path / name, **QUIET, progress=stop, keep_every=20)
+    train(run, shards, tmp_path / "resumed", **QUIET, keep_every=20)
+    for name in ("whole", "resumed"):
+        kept = tmp_path / name / "checkpoints"
+        assert sorted(path.name for path in kept.iterdir()) == ["step-0", "step-20", "step-40", "step-45"]
+        (last,) = (path for path in (kept / "step-45").iterdir() if path.suffix == ".safetensors")
+        assert last.read_bytes() == (tmp_path / name / last.name).read_bytes()  # as it is saved at the end
+    for step in (0, 20, 40):
+        whole, resumed = (tmp_path / name / "checkpoints" / f"step-{step}" / last.name for name in ("whole", "resumed"))
+        assert whole.read_bytes() == resumed.read_bytes() != last.read_bytes()
+    with pytest.raises(OptionError, match="expected at least 1 step between two models that are kept, got 0"):
+        train(run, shards, tmp_path / "none", **QUIET, keep_every=0)
 
 
 def test_a_stream_is_trained_logged_and_recorded_in_steps(shards: Path, tmp_path: Path) -> None:

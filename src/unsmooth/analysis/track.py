@@ -19,6 +19,7 @@ from unsmooth.errors import CheckpointError, DataError, WeightsError
 from unsmooth.models import view
 from unsmooth.sources.files import read_object, write_result
 from unsmooth.sources.loaded import LoadedModel
+from unsmooth.sources.trained import MILESTONES
 
 _STATE = "trainer_state.json"  # of Hugging Face's Trainer
 
@@ -96,13 +97,18 @@ def _negative(loaded: LoadedModel) -> dict[int, float]:
 
 
 def _inside(reference: str) -> list[str]:
-    """The models in a folder that is none itself."""
+    """The models in a folder that is none itself, or that a run of ours kept on its way."""
     path = reference.removeprefix("hf:")
+    own = os.path.join(path, MILESTONES)
+    path = own if os.path.isdir(own) else path
     if not os.path.isdir(path) or os.path.isfile(os.path.join(path, "config.json")):
         return []
-    folders = sorted(p for p in Path(path).iterdir() if (p / "config.json").is_file())
+    folders = sorted(p for p in Path(path).iterdir() if (p / "config.json").is_file() and not p.name.startswith("."))
     if not folders:
-        raise CheckpointError(f"no checkpoints in {path}: expected folders with a config.json, as trainers write them")
+        raise CheckpointError(
+            f"no checkpoints in {path}: expected folders with a config.json, as trainers write them (unsmooth train "
+            "with --keep-every)"
+        )
     return [_reference(folder) for folder in folders]
 
 

@@ -66,6 +66,14 @@ Std = Annotated[float | None, typer.Option(help="Standard deviation of ψ's init
 Budget = Annotated[
     str | None, typer.Option(help="Train for so many steps (2000) or so long (15m) instead of the recipe's epochs.")
 ]
+KeepEvery = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="NUMBER",
+        help="Keep the model of every so many epochs (text: steps) in the run's folder: unsmooth track shows its way.",
+    ),
+]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe; repeatable.")
 ]
@@ -102,6 +110,7 @@ def command(
     same_steps: SameSteps = False,
     std: Std = None,
     budget: Budget = None,
+    keep_every: KeepEvery = None,
     changes: Changes = None,
     out: Folder = None,
     records: Records = Path("zoo/records"),
@@ -125,6 +134,8 @@ def command(
     if list_name is not None:
         if (fraction, subset, same_steps, std, budget) != (1.0, 0, False, None, None):
             raise OptionError("the runs of a list have their own fraction, subset, steps and std: leave these out")
+        if keep_every is not None:
+            raise OptionError("--keep-every is for one run: give a recipe instead of --list")
         _train_list(list_name, variant, seed, changes or [], data, out, records, results, minutes, where)
         return
     if len(variant or ()) > 1 or len(seed or ()) > 1:
@@ -137,7 +148,7 @@ def command(
     more = _after(run, results, superglue, superglue_budget)
     try:
         with sigterm_as_ctrl_c():
-            record = train_with_progress(run, data, folder, where, tensorboard)
+            record = train_with_progress(run, data, folder, where, tensorboard, keep_every)
             if record is not None and results is not None:
                 _write_results(run, folder, data, results, where, more)
     except KeyboardInterrupt as stop:
@@ -243,7 +254,7 @@ def _train_list(
 
 
 def train_with_progress(
-    run: Run, data: str, folder: Path, device: str | None, tensorboard: bool
+    run: Run, data: str, folder: Path, device: str | None, tensorboard: bool, keep_every: int | None = None
 ) -> TrainingRecord | None:
     """The run with a live bar on stderr: how far it is, last loss and scores."""
     from unsmooth.training import launch
@@ -268,7 +279,7 @@ def train_with_progress(
                     unit = "epoch" if "epoch" in row else "step"
                     typer.echo(f"{unit} {done}/{total}: {describe(row)}", err=True)
 
-        return launch(run, data, folder, device=device, progress=report, tensorboard=tensorboard)
+        return launch(run, data, folder, device=device, progress=report, tensorboard=tensorboard, keep_every=keep_every)
 
 
 def describe(row: dict[str, Any]) -> str:

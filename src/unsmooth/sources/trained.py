@@ -28,6 +28,7 @@ SCHEMA = "unsmooth-model/1"
 TEXT_SCHEMA, TEXT_ABOUT = "unsmooth-text/1", "unsmooth.json"  # beside a text model's own Hugging Face files
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 CHECKPOINTS = ("checkpoint.safetensors", "previous.safetensors")  # of a run that may not be finished
+MILESTONES = "checkpoints"  # of a run that keeps models on its way, a folder each
 WANTED = "expected zoo:NAME or the folder of a model that `unsmooth train` wrote"
 # What a configuration may pass on to timm. Others of timm's arguments load files (checkpoint_path) or fetch them.
 ARGUMENTS: Mapping[str, type] = MappingProxyType(

@@ -18,6 +18,7 @@ from unsmooth.training.engine.budget import Pace
 from unsmooth.training.engine.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
 from unsmooth.training.engine.claim import claimed
 from unsmooth.training.engine.journal import Journal
+from unsmooth.training.engine.milestones import Milestones
 from unsmooth.training.engine.recipe import Recipe
 from unsmooth.training.engine.record import RECORD, TrainingRecord, circumstances
 from unsmooth.training.engine.resume import finished, resume
@@ -57,11 +58,13 @@ def train(
     world: int = 1,
     sharded: bool = False,
     kept: Kept | None = None,
+    keep_every: int | None = None,
 ) -> TrainingRecord | None:
     """Train to the end, from a checkpoint in `out` if there is one; returns the record that the first process wrote.
 
     `sharded`: the processes share the model's weights (FSDP2) instead of having a copy each. `kept`: trainers of
-    earlier runs, one of which may serve this one; this run's is added.
+    earlier runs, one of which may serve this one; this run's is added. `keep_every`: keep the model of every so many
+    epochs (text: steps) in `out`/checkpoints, for `unsmooth track`.
     """
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or default_device())
@@ -91,10 +94,14 @@ def train(
             log = Journal(folder, trainer.done // task.per_unit, tensorboard, task.unit)
             _say_what_is_missing(log, task, trainer.done)
         keeper = Keeper(folder, rank)
+        milestones = Milestones(run, task, folder, keep_every, trainer.done)
+        if trainer.done == 0 and milestones.due(0, length.total):
+            with trainer.whole_model() as model:
+                milestones.keep(model, 0) if rank == 0 else None
         for row in _chunks(run, trainer, length, rank):
             _finite(row["train_loss"], "loss", task.unit, row[task.unit], folder)
             if trainer.done % task.every == 0 or trainer.done == length.total:
-                row |= _look(task, trainer, length, folder, row[task.unit], rank)
+                row |= _look(task, trainer, length, folder, row[task.unit], rank, milestones)
                 row["minutes"] = clock.minutes()
                 if log is not None:
                     log.add(row)
@@ -205,9 +212,13 @@ def _chunks(run: Run, trainer: Trainer, length: Length, rank: int) -> Iterator[d
         yield row
 
 
-def _look(task: Task, trainer: Trainer, length: Length, folder: Path, count: int, rank: int) -> dict[str, Any]:
-    """Evaluate, in all processes if the task can, and observe in the first."""
+def _look(
+    task: Task, trainer: Trainer, length: Length, folder: Path, count: int, rank: int, milestones: Milestones
+) -> dict[str, Any]:
+    """Evaluate, in all processes if the task can; observe, and keep the model if that is due, in the first."""
     with trainer.whole_model() as model:
+        if rank == 0 and milestones.due(trainer.done, length.total):
+            milestones.keep(model, trainer.done)
         if rank and not task.evaluates_together:
             return {}
         scores = task.evaluate(model)

@@ -24,6 +24,7 @@ def launch(
     speed: Speed | None = None,
     progress: Progress | None = None,
     tensorboard: bool = True,
+    keep_every: int | None = None,
 ) -> TrainingRecord | None:
     """Train in this process, or as one of the processes that `accelerate launch` started.
 
@@ -33,7 +34,10 @@ def launch(
     """
     world = _world_size()
     if world == 1:
-        return train(run, data, out, device=device, speed=speed, progress=progress, tensorboard=tensorboard)
+        return train(
+            run, data, out, device=device, speed=speed, progress=progress, tensorboard=tensorboard,
+            keep_every=keep_every,
+        )  # fmt: skip
     run.recipe.check(run, world)
     sharded = requested()
     if run.allowed.minutes is not None:
@@ -56,6 +60,7 @@ def launch(
         rank=accelerator.process_index,
         world=world,
         sharded=sharded,
+        keep_every=keep_every,
     )
     # Only after success: a process that failed must not wait for others, which wait for its gradients.
     accelerator.wait_for_everyone()
