@@ -50,11 +50,12 @@ dist: $(DEV)
 	$(BIN)/python -m build -q
 	$(BIN)/twine check --strict dist/*
 
-# The wheel in dist/ with one extra (EXTRA=lean, vision, text or all), in an environment of its own: does it measure?
+# The wheel in dist/ with one extra (EXTRA=lean, vision, text or all), in an environment of its own with mypy: does it
+# measure, and do its types reach a user's program?
 installed:
 	rm -rf build/$(EXTRA)
 	$(PYTHON) -m venv build/$(EXTRA)
-	build/$(EXTRA)/bin/python -m pip install -q "$$(ls $(CURDIR)/dist/*.whl)$(if $(filter lean,$(EXTRA)),,[$(EXTRA)])"
+	build/$(EXTRA)/bin/python -m pip install -q "$$(ls $(CURDIR)/dist/*.whl)$(if $(filter lean,$(EXTRA)),,[$(EXTRA)])" mypy
 	cd build/$(EXTRA) && bin/python $(CURDIR)/tests/installed.py $(EXTRA)
 
 # Real pretrained models for the tests marked `real` (about 1.1 GB); see CONTRIBUTING.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,36 @@ def in_python() -> None:
     measured.plot().save("depth.svg")
 
 
+# A user's program, and what mypy must find wrong in it: nothing above the last three lines, each of those.
+PROGRAM = """\
+from pathlib import Path
+
+import torch
+
+import unsmooth
+
+
+def use(model: torch.nn.Module, batches: list[torch.Tensor]) -> None:
+    measured = unsmooth.measure(model, batches, tokens=["all", "patches"])
+    samples: int = measured.samples
+    page: Path = unsmooth.report(model, batches, out="page.html")
+    ratio: torch.Tensor = unsmooth.hfc_lfc_ratio(batches[0])
+    wrong: str = measured.samples
+    unsmooth.measure(model, batches, tokens=3)
+    unsmooth.measuer(model, batches)
+"""
+WRONG = [(13, "assignment"), (14, "arg-type"), (15, "attr-defined")]
+
+
+def in_a_typed_program() -> None:
+    """The package's types hold in a user's project: mypy neither takes them for Any nor complains of right use."""
+    Path("program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "program.py"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.findall(r"^program\.py:(\d+): error: .*\[([\w-]+)\]$", said.stdout, re.MULTILINE)
+    assert [(int(line), kind) for line, kind in found] == WRONG, said.stdout + said.stderr
+
+
 def main(extra: str) -> None:
     """Everything, in a folder of its own."""
     brought = HAS[extra]
@@ -58,6 +89,7 @@ def main(extra: str) -> None:
         assert said.returncode == 0, said.stderr
         assert "measure" in said.stdout
         in_python()
+        in_a_typed_program()
         for needs, words in ASKED.items():
             said = unsmooth(*words)
             if needs not in brought:
