@@ -94,39 +94,28 @@ def test_tensorboard_by_name(tmp_path: Path) -> None:
     assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in wanted]
 
 
-def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_offline(offline: Path) -> None:
     wandb = pytest.importorskip("wandb", reason="wandb is not installed (pip install -e .[trackers])")
-    for name in ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("WANDB_SILENT", "true")
     with foreign(), wandb.init(mode="offline", project="unsmooth") as run:
         wanted = readings("wandb")  # the run that is open
         assert run.summary[NAME] == pytest.approx(wanted[-1][1])
         assert run.summary["unsmooth/step"] == 1
-    (file,) = tmp_path.rglob("*.wandb")
+    (file,) = offline.rglob("*.wandb")
     assert file.stat().st_size > 0
 
 
-def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow(offline: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed (pip install -e .[trackers])")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # mlflow-skinny brings no database
-    before = mlflow.get_tracking_uri()
     with foreign():
-        mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
-        try:
-            with mlflow.start_run() as run:
-                wanted = readings("mlflow")
-            wanted += readings(f"mlflow:{run.info.run_id}")  # by its id, after it has ended
-            history = mlflow.MlflowClient().get_metric_history(run.info.run_id, NAME)
-        finally:
-            mlflow.set_tracking_uri(before)
+        with mlflow.start_run() as run:
+            wanted = readings("mlflow")
+        wanted += readings(f"mlflow:{run.info.run_id}")  # by its id, after it has ended
+        history = mlflow.MlflowClient().get_metric_history(run.info.run_id, NAME)
     found = [(metric.step, metric.value) for metric in history]
     assert found == [(step, pytest.approx(value)) for step, value in wanted]
 
 
-def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_trackio(offline: Path) -> None:
     trackio = pytest.importorskip("trackio", reason="trackio is not installed (pip install -e .[trackers])")
     with foreign():
         run = trackio.init(project="unsmooth", name="one", embed=False)

@@ -191,18 +191,6 @@ def test_readings_reach_what_the_trainer_reports_to(tmp_path: Path, monkeypatch:
 NAME = "unsmooth/effective_rank/blocks.1.post"
 
 
-@pytest.fixture
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which every tracker keeps what it gets, and no network."""
-    for name in ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "TRACKIO_DIR"):
-        monkeypatch.setenv(name, str(tmp_path))
-    for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("HF_HUB_OFFLINE", "1")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    return tmp_path
-
-
 def needed(package: str) -> Any:
     return pytest.importorskip(package, reason=f"{package} is not installed (pip install -e .[trackers])")
 
