@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import unsmooth
+from unsmooth.sources.hub import HUB
 
 yaml = pytest.importorskip("yaml")
 
@@ -91,13 +92,43 @@ def test_the_citation_is_of_this_version_and_of_both_appearances_of_the_paper() 
     assert all(len(paper["authors"]) == 3 for paper in papers)
 
 
-def test_the_project_has_one_address() -> None:
-    home = PROJECT["urls"]["Homepage"]
-    assert all(
-        url.startswith((home, PROJECT["urls"]["Documentation"], "https://arxiv")) for url in PROJECT["urls"].values()
-    )
-    files = [*ROOT.glob("*.md"), *ROOT.glob("*.cff"), *ROOT.glob("*.yml"), *(ROOT / ".github").rglob("*.*"),
-             *(ROOT / "docs").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]  # fmt: skip
+GITHUB = r"(?:github\.com/|google\.com/github/|repo_name: )([\w-]+)/([\w-]+)"
+SITE = r"([\w-]+)\.github\.io/([\w-]+)"
+
+
+def addresses(root: Path) -> dict[tuple[str, ...], list[str]]:
+    """Everywhere the project says where it is: owner and name on GitHub (and Colab), or owner and name of the site."""
+    files = [*root.glob("[!.]*.*"), *(root / ".github").rglob("*.yml"), *(root / "docs").glob("*.md"),
+             *(root / "notebooks").glob("*.ipynb"), *(root / "src").rglob("*.py")]  # fmt: skip
+    found: dict[tuple[str, ...], list[str]] = {}
     for path in files:
-        for address in re.findall(r"github\.com/([\w-]+/[\w-]+)", path.read_text(encoding="utf-8")):
-            assert f"https://github.com/{address}" == home, path
+        text = path.read_text(encoding="utf-8")
+        for pattern in (GITHUB, SITE):
+            for address in re.findall(pattern, text):
+                found.setdefault(address, []).append(str(path.relative_to(root)))
+    return found
+
+
+def test_the_project_has_one_address() -> None:
+    urls = dict(PROJECT["urls"])
+    assert urls.pop("Paper").startswith("https://arxiv")
+    assert all(url.startswith((urls["Homepage"], urls["Documentation"])) for url in urls.values())
+    found = addresses(ROOT)
+    owner = urls["Homepage"].split("/")[-2]
+    assert set(found) == {(owner, "unsmooth")}, {
+        key: where for key, where in found.items() if key != (owner, "unsmooth")
+    }
+    assert len(set(found[owner, "unsmooth"])) > 10
+    assert f"(https://huggingface.co/{HUB})" in (ROOT / "docs" / "hub.md").read_text(encoding="utf-8")
+
+
+def test_the_project_moves_by_one_command(tmp_path: Path) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^    (git grep .*)$", text, re.MULTILINE)
+    owner = PROJECT["urls"]["Homepage"].split("/")[-2]
+    for where in {path for paths in addresses(ROOT).values() for path in paths}:
+        (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / where).write_bytes((ROOT / where).read_bytes())
+    script = f"git init -q && git add -A && {command.replace('NEW', 'somebody')}"
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, check=True, capture_output=True)
+    assert set(addresses(tmp_path)) == {("somebody", "unsmooth")}, f"{command} leaves {owner}"

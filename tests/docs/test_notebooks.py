@@ -53,8 +53,8 @@ def test_the_code_runs(path: Path, small_zoo: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_begins_with_badge_and_install_line_has_outputs_and_leads_on(path: Path) -> None:
     text, code = cells(path, "markdown"), cells(path, "code")
-    home = "https://colab.research.google.com/github/unsmooth/unsmooth/blob/main/notebooks"
-    assert f"]({home}/{path.name})" in text[0]["source"]
+    home = r"https://colab\.research\.google\.com/github/[\w-]+/unsmooth/blob/main/notebooks"  # whose: test_community
+    assert re.search(rf"\]\({home}/{path.name}\)", text[0]["source"])
     assert re.fullmatch(r'%pip install -q "unsmooth\[\w+\]"', code[0]["source"])
     assert text[-1]["source"].startswith("## What to try next")
     for name in re.findall(r"\]\(([\w-]+\.ipynb)\)", "".join(cell["source"] for cell in text)):
