@@ -1,4 +1,4 @@
-"""Ctrl-C while the libraries load: no traceback, and the exit code that shells use for it."""
+"""Ctrl-C where there is nothing to keep: no traceback, and the exit code that shells use for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -40,3 +42,12 @@ def test_ctrl_c_while_libraries_load_ends_quietly(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=30)
     assert (process.returncode, *said) == (130, "", "")
+
+
+def test_ctrl_c_while_a_model_loads_says_so(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unsmooth.cli.options.ModelOptions.load", pressed)
+    done = cli("measure", "zoo:any", "--data", "bundled", code=130)
+    assert done.stderr == "interrupted: what was not finished is not written\n"

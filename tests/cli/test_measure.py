@@ -127,6 +127,7 @@ def test_control_c_writes_what_was_measured_so_far(tmp_path: Path) -> None:
     done = Program(INTERRUPTED, arguments, tmp_path, {"COLUMNS": "160"})
     assert done.wait() == 130, done.stdout + done.stderr
     assert "PARTIAL" in done.stdout
+    assert "stopping after this batch, to keep what was done; Ctrl-C again stops at once" in done.stderr
     measurement = unsmooth.load_measurement(out)
     assert measurement.partial
     assert measurement.samples == 6

@@ -41,6 +41,14 @@ class Verbs(TyperGroup):
         """Read the arguments under their names of today."""
         return super().parse_args(ctx, [re.sub(r"^--limit(?==|$)", "--samples", text) for text in args])
 
+    def invoke(self, ctx: Any) -> Any:
+        """Ctrl-C where a verb has nothing to keep; those that have, say what became of it themselves."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted: what was not finished is not written", err=True)
+            raise typer.Exit(130) from None
+
 
 app = typer.Typer(
     name="unsmooth",

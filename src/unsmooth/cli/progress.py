@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sized
@@ -104,6 +105,8 @@ def interruptible() -> Iterator[Interruption]:
         if state.signal is not None:
             raise KeyboardInterrupt
         state.signal = number
+        # not through sys.stderr, which may be at work
+        os.write(2, b"\nstopping after this batch, to keep what was done; Ctrl-C again stops at once\n")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
