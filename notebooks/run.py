@@ -21,7 +21,8 @@ def executed(found: dict[str, Any], folder: str) -> dict[str, Any]:
     import nbformat
     from nbclient import NotebookClient
 
-    kept = [cell for cell in found["cells"] if not "".join(cell["source"]).startswith("%pip")]
+    whole = [{**cell, "source": "".join(cell["source"])} for cell in found["cells"]]  # a string or a list of lines
+    kept = [cell for cell in whole if not cell["source"].startswith("%pip")]
     run = nbformat.from_dict({**found, "cells": kept})
     NotebookClient(run, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     ran = {cell["id"]: cell for cell in run.cells}
