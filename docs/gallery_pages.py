@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unsmooth.analysis import Explanation, Measurement, Origin, Subject, TokenView, analyse
+from unsmooth.analysis import Attribution, Explanation, Measurement, Origin, Subject, Sweep, TokenView, analyse
 
 RESULTS = Path(__file__).parent / "results"
+SWEEPS = Path(__file__).parents[1] / "zoo" / "results" / "sweeps"
 SAMPLES, EXPLAINED = 16, 2
 SIMILARITIES = 120_000  # bytes
 
@@ -79,15 +80,17 @@ def thinned(view: TokenView) -> TokenView:
 
 
 def save(name: str, subject: Subject) -> Path:
-    """The three results in one small file."""
+    """All results in one small file."""
     assert subject.explanation is not None
     assert subject.tokens is not None
+    assert subject.attribution is not None
     kept = subject.measurement.per_sample
     per_sample = {} if kept is None else {"per_sample": kept.ordered(subject.measurement.cells).to_json()}
     parts = {
         "measurement": subject.measurement.to_json() | per_sample,  # what the page's tests over samples need
         "explanation": subject.explanation.to_json(),
         "tokens": thinned(subject.tokens).to_json(),
+        "attribution": subject.attribution.to_json(),
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json.gz"
@@ -97,14 +100,24 @@ def save(name: str, subject: Subject) -> Path:
 
 @cache
 def load(name: str) -> Subject:
-    """What `save` wrote."""
+    """What `save` wrote, and what edits of the model cost, where that was measured."""
+    from unsmooth.analysis.results import load as load_result
+    from unsmooth.reporting import with_sweeps
+
     found = json.loads(gzip.decompress((RESULTS / f"{name}.json.gz").read_bytes()))
-    return Subject(
+    subject = Subject(
         MODELS[name].title,
         Measurement.from_json(found["measurement"]),
         Explanation.from_json(found["explanation"]),
         TokenView.from_json(found["tokens"]),
+        Attribution.from_json(found["attribution"]),
     )
+    swept = SWEEPS / f"{name}.json"
+    if swept.exists():
+        sweep = load_result(swept)
+        assert isinstance(sweep, Sweep)
+        (subject,) = with_sweeps([subject], [sweep])
+    return subject
 
 
 def shown() -> list[str]:

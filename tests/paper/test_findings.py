@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,29 @@ def test_saved_results_are_whole_and_say_when_and_from_what() -> None:
         assert find_item(saved["name"]).name == path.stem
         assert saved["tables"][0]["rows"]
         assert saved["about"]
+
+
+def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
+    from unsmooth.training.finetuning import FineTuned
+    from unsmooth.training.finetuning.study import SCHEMA
+
+    records = tmp_path / "records"
+    runs(records, 0.0, seeds=2)
+    for data, gain in (("birds", 0.05), ("bees", 0.0)):
+        for arm, more in (("plain", 0.0), ("adapter-smoothing", gain), ("featscale", 0.0)):
+            for seed in range(5):
+                noise = 0.001 * ((7 * seed + len(arm)) % 5 - 2)
+                run = FineTuned("m", data, "accuracy", arm, seed, {"score": 0.5 + more + noise}, 1.0, {})
+                path = tmp_path / "finetuned" / run.file
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(json.dumps({"schema": SCHEMA, **asdict(run)}))
+    question = next(q.asked for q in QUESTIONS if "fine-tuned (adapters" in q.asked)
+    found = findings(records)[question]
+    assert found["status"] == "leaning"
+    assert found["answer"].startswith("Of 4 comparisons with plain fine-tuning (5 pairs each, in points) 1 can be")
+    assert "adapter-smoothing +5.0" in found["answer"]
+    assert "(m on birds)" in found["answer"]
+    assert "The other differences are" in found["answer"]
+    for path in (tmp_path / "finetuned").glob("birds-adapter*"):
+        path.unlink()
+    assert "none can be claimed" in findings(records)[question]["answer"]

@@ -136,12 +136,14 @@ def claims(runs: Sequence[FineTuned], data: str) -> list[str]:
 
 def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> None:
     """One table for each data set, and what can be claimed."""
+    from unsmooth.training.finetuning import arm_names
+
     for data in names:
         here = [run for run in runs if run.data == data]
         table = Table(title=f"{data}: {here[0].unit if here else 'no run yet'}, in %", title_justify="left")
         for column in ("arm", "score", "n", "HFC/LFC", "Re λ < 0", "seconds"):
             table.add_column(column, justify="left" if column == "arm" else "right")
-        for arm in dict.fromkeys(run.arm for run in here):
+        for arm in sorted({run.arm for run in here}, key=arm_names().index):
             done = [run for run in here if run.arm == arm and run.scores]
             if not done:
                 table.add_row(arm, "failed", "0", "", "")

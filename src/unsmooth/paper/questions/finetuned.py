@@ -19,17 +19,21 @@ def fine_tuning(e: Evidence) -> Answer:
     from unsmooth.training.finetuning.study import compared
 
     runs = [run for run in load_runs(records_folder(e.context).parent / "finetuned") if run.scores]
-    said, pairs, claimed = [], [0], 0
-    for model, data in dict.fromkeys((run.model, run.data) for run in runs):
-        found = compared([run for run in runs if run.model == model], data)
-        pairs += [c.difference.pairs for c in found]
-        claimed += sum(c.differs for c in found)
-        differences = "; ".join(f"{c.name} {c.difference.text()}{' *' if c.differs else ''}" for c in found)
-        if differences:
-            said.append(f"{model} on {data}, minus plain in points: {differences}")
-    if not said:
+    places = list(dict.fromkeys((run.model, run.data) for run in runs))
+    found = [(model, data, c) for model, data in places
+             for c in compared([run for run in runs if run.model == model], data)]  # fmt: skip
+    if not found:
         return "open", "0 runs", "No run so far."
-    note = (
-        " (* differs from plain after Holm's correction within the data set)." if claimed else ". None can be claimed."
+    pairs = [c.difference.pairs for _, _, c in found]
+    each = f"{min(pairs)} to {max(pairs)}" if min(pairs) < max(pairs) else f"{max(pairs)}"
+    claimed = [f"{c.name} {c.difference.text()} ({model} on {data})" for model, data, c in found if c.differs]
+    rest = [c.difference.mean for _, _, c in found if not c.differs]
+    said = f"Of {len(found)} comparisons with plain fine-tuning ({each} pairs each, in points) "
+    said += (
+        f"{len(claimed)} can be claimed after Holm's correction within a data set: {'; '.join(claimed)}."
+        if claimed
+        else "none can be claimed after Holm's correction within a data set."
     )
-    return "leaning" if max(pairs) >= 5 else "open", f"{max(pairs)} pairs", ". ".join(said) + note
+    if rest:
+        said += f" The other differences are {min(rest):+.2f} to {max(rest):+.2f}."
+    return "leaning" if min(pairs) >= 5 else "open", f"{each} pairs", said
