@@ -54,7 +54,9 @@ MODELS = {
 
 def command(name: str) -> str:
     """What makes the same page."""
-    return f"unsmooth report {MODELS[name].arguments} --data bundled --samples {SAMPLES} --explain-inputs {EXPLAINED}"
+    swept = f" --sweep zoo/results/sweeps/{name}.json" if (SWEEPS / f"{name}.json").exists() else ""
+    how = f"--data bundled --samples {SAMPLES} --explain-inputs {EXPLAINED}"
+    return f"unsmooth report {MODELS[name].arguments} {how}{swept}"
 
 
 def measured(name: str, folder: Path) -> Subject:

@@ -68,11 +68,16 @@ def test_the_gallery_opens_whole_pages_that_are_there(site: Path, monkeypatch: p
     monkeypatch.syspath_prepend(ROOT / "docs")
     import gallery_pages
 
+    from unsmooth.page.who import who_found
+
     assert {path.name for path in (ROOT / "docs" / "results").iterdir()} == {
         f"{n}.json.gz" for n in gallery_pages.MODELS
     }
     for name in gallery_pages.MODELS:  # the others can be read too
         assert gallery_pages.row(name).count(" | ") == 5
+    _, outlier = who_found(gallery_pages.load("smollm2-135m"), "no-outliers")
+    assert "raised most by the MLP of layer 11, nearly all of it by what this writes to the first token" in outlier
+    assert "nothing else of note happens in that layer" in outlier
 
 
 def test_the_changelog_is_a_page_and_the_search_knows_the_words(site: Path) -> None:

@@ -64,9 +64,9 @@ def _token_table(attribution: Attribution, policy: str) -> str:
         said = f"id {row['token']}" if row["text"] is None else f"“{row['text'].strip() or repr(row['text'])}”"
         rows.append((said, row["share"], f"{NAMES[row['kind']]} of layer {row['layer']}", row["there"]))
     body = "".join(
-        f'<tr><th scope="row">{escape(token)}</th><td class="number" data-label="in all">{signed_text(total)}</td>'
+        f'<tr><th scope="row">{escape(token)}</th><td class="number" data-label="in all">{_share(total)}</td>'
         f'<td data-label="most by">{escape(where)}</td>'
-        f'<td class="number" data-label="there">{signed_text(there)}</td></tr>'
+        f'<td class="number" data-label="there">{_share(there)}</td></tr>'
         for token, total, where, there in rows
     )
     return (
@@ -75,3 +75,12 @@ def _token_table(attribution: Attribution, policy: str) -> str:
         '<th class="number">in all</th><th>most by</th><th class="number">there</th></tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )
+
+
+def _share(value: float) -> str:
+    """A share of the table; what is left where larger ones cancel is 0.
+
+    >>> _share(0.04934), _share(-2.4e-6)
+    ('+0.0493', '0')
+    """
+    return signed_text(round(value, 4) + 0.0)
