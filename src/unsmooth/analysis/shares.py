@@ -47,8 +47,11 @@ class Part(NamedTuple):
 
         >>> Part(11, "mlp").full_name, Part(3, "head", 2).full_name
         ('the MLP of layer 11', 'head 2 of layer 3')
+        >>> Part(0, "norm2").full_name
+        'the norm after the MLP of layer 0'
         """
-        return f"{'' if self.head is not None else 'the '}{self.name} of layer {self.layer}"
+        name = "norm after the MLP" if self.kind == "norm2" else self.name
+        return f"{'' if self.head is not None else 'the '}{name} of layer {self.layer}"
 
 
 def parts_of(rows: Iterable[Mapping[Any, Any]]) -> list[Part]:

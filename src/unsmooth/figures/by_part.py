@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from unsmooth.analysis import Attribution
 
 SHORT = {"mean": "mean", "norm1": "n 1", "mlp": "MLP", "norm2": "n 2"}  # under a column of one cell's width
+NARROW = {"norm1": "norm 1", "norm2": "norm 2"}  # beside a bar, where "norm after …" would be cut
 
 
 def part_table(attribution: Attribution, tokens: str | None = None) -> tuple[list[str], Table]:
@@ -53,7 +54,7 @@ def strongest_panel(attribution: Attribution, tokens: str | None = None, *, coun
     """The parts with the largest shares as bars, the largest first, and what all others together have."""
     rows = attribution.strongest(count, tokens).to_dict("records")
     change = attribution.under(tokens).change.mean
-    bars = [(f"layer {r['layer']}, {r['part']}", float(r["mean"])) for r in rows]
+    bars = [(f"layer {r['layer']}, {NARROW.get(r['kind'], r['part'])}", float(r["mean"])) for r in rows]
     bars += [("all others together", change - sum(value for _, value in bars))]
     tall, top, words = 19.0, 28.0, 150.0
     drawing = Drawing(wide, top + tall * len(bars) + 34, "the parts with the largest shares")
