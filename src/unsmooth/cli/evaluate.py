@@ -186,7 +186,7 @@ def show_superglue(found: SuperGlue, console: Console) -> None:
     from unsmooth.training.tasks.superglue.examples import TASKS
 
     table = Table(title=f"{found.model['reference']}: SuperGLUE, validation, in %", title_justify="left")
-    for column in ("task", "metric", "score", "n", "most frequent label"):
+    for column in ("task", "metric", "score", "n", "constant guess"):
         table.add_column(column, justify="left" if column in ("task", "metric") else "right")
     for name in (task for task in TASKS if task in found.scores):
         mean, spread, count = found.mean(name)

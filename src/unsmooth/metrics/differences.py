@@ -210,9 +210,10 @@ class Comparison:
             return ""
         which, ratio = ("less", s.ratio) if s.ratio > 1 else ("more", 1 / s.ratio)
         ends = sorted((s.low, s.high) if s.ratio > 1 else (1 / s.high, 1 / s.low))
+        corrected = " after Holm’s correction" if self.p_spread_holm != s.brown_forsythe else ""
         return (
             f"; it spreads {which} over seeds (standard deviations {ratio:.1f} : 1, 95 % {ends[0]:.1f} to "
-            f"{ends[1]:.1f}; Brown–Forsythe p {p_text(self.p_spread_holm, '= ')}, "
+            f"{ends[1]:.1f}; Brown–Forsythe p {p_text(self.p_spread_holm, '= ')}{corrected}, "
             f"permutation p {p_text(s.permutation, '= ')})"
         )
 

@@ -19,7 +19,7 @@ FILE = "superglue.json"
 
 
 def run(context: Context) -> Result:
-    """Every task's score of each text model with results, beside always guessing the most frequent label."""
+    """Every task's score of each text model with results, beside the best constant guess."""
     from unsmooth.training.tasks.superglue.evaluation import NOTE
     from unsmooth.training.tasks.superglue.examples import TASKS
 
@@ -39,10 +39,10 @@ def run(context: Context) -> Result:
     label = f"SuperGLUE, validation, in %: {len(found)} of our text models; the paper prints no scores"
     return Result(
         label=label,
-        tables=[Table("After fine-tuning", ["task", "metric", *names, "most frequent label"], rows)],
+        tables=[Table("After fine-tuning", ["task", "metric", *names, "constant guess"], rows)],
         notes=[
             *notes,
-            *([f"near chance, no model clearly above the most frequent label: {', '.join(chance)}"] if chance else []),
+            *([f"near chance, no model clearly above the best constant guess: {', '.join(chance)}"] if chance else []),
             *([f"not run, or with one seed only: {', '.join(untried)}"] if untried else []),
             "± is the standard deviation over seeds of fine-tuning; clearly above: the 95 % interval of the mean over "
             "seeds (Student's t) lies above it",
@@ -78,7 +78,7 @@ def _cell(scores: list[SuperGlue], task: str) -> str | None:
 
 
 def _above(scores: list[SuperGlue], task: str) -> bool:
-    """Whether the interval of the mean over seeds lies above always guessing the most frequent label."""
+    """Whether the interval of the mean over seeds lies above the best constant guess."""
     values = _values(scores, task)
     if len(values) < 2 or task not in scores[0].majority:
         return False

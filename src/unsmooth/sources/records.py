@@ -153,4 +153,7 @@ def _text_of(record: Any, column: str | None, where: str) -> str:
             return value
     if any(name in fields and not str(fields[name] or "").strip() for name in names):
         return ""
-    raise DataError(f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column")
+    raise DataError(
+        f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column, where the "
+        f"command has it, or rename it to {names[0]}"
+    )

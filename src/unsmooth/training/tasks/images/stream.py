@@ -269,9 +269,9 @@ def open_stream(
 ) -> StreamTask:
     """List and check the images, choose the run's share of them, build its model."""
     images, test = open_encoded(data, "train"), open_encoded(data, "test")
+    same_classes(images.class_names, test.class_names, "train and validation")
     for found, split in ((images, "train"), (test, "test")):
         check_encoded(found.labels, found.class_names, recipe, split)
-    same_classes(images.class_names, test.class_names, "train and validation")
     kept = None if run.fraction == 1 else members_of(images.labels, run.fraction, run.subset)
     model = run.control.apply(build_model(recipe, run.seed), run.std, run.seed).to(device)
     view(model)  # `observe` needs it: better refused now than after the first steps

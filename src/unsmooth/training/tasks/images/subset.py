@@ -123,9 +123,9 @@ def load_splits(
 ) -> tuple[ImageSet, ImageSet]:
     """Train (its class-balanced fraction) and test, both checked."""
     train, test = load_images(path, "train"), load_images(path, "test")
+    same_classes(train.class_names, test.class_names, "train and test")  # first: a class that one lacks has a name
     for images, split in ((train, "train"), (test, "test")):
         check_images(images, recipe, split)
-    same_classes(train.class_names, test.class_names, "train and test")
     return keep_fraction(train, fraction, subset), test
 
 
@@ -135,7 +135,8 @@ def same_classes(names: Sequence[str], others: Sequence[str], both: str) -> None
         return
     strange = sorted(set(names) ^ set(others))
     differ = f"name different classes ({', '.join(strange[:4])})" if strange else "number their classes differently"
-    raise DataError(f"{both} {differ}: their labels would not mean the same; {', '.join(names[:4])}, … was expected")
+    expected = ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
+    raise DataError(f"{both} {differ}: their labels would not mean the same; {expected} was expected")
 
 
 def data_hash(*splits: ImageSet) -> str:

@@ -20,7 +20,7 @@ from unsmooth.training.engine.step import Speed
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuning, Split
 from unsmooth.training.tasks.superglue.plan import affordable
-from unsmooth.training.tasks.superglue.scores import majority
+from unsmooth.training.tasks.superglue.scores import constant_guess
 
 if TYPE_CHECKING:
     from unsmooth.sources import LoadedModel
@@ -35,7 +35,7 @@ Progress = Callable[[str, int, dict[str, Any]], None]
 
 @dataclass
 class SuperGlue:
-    """Scores by task and seed, what always guessing the most frequent label would score, and how it was done."""
+    """Scores by task and seed, what the best constant guess would score (`majority`), and how it was done."""
 
     model: dict[str, Any]
     settings: dict[str, Any]
@@ -140,7 +140,7 @@ class _Work:
         read = {}
         for name, task in self.tasks.items():
             train, val = read[name] = [read_examples(folder, task, split) for split in ("train", "val")]
-            result.majority[name] = majority(task, train, val)
+            result.majority[name] = constant_guess(task, val)
             self.tokens[name] = len(train) * task.choices * self._length(task) * (how.epochs or task.epochs)
         for name in sorted(read, key=self.tokens.__getitem__):
             self.splits[name] = pool.submit(self._tokenise, read[name], self._length(self.tasks[name]))

@@ -1,8 +1,8 @@
-"""The official metrics of SuperGLUE, and what always guessing the most frequent label would score."""
+"""The official metrics of SuperGLUE, and what the best constant guess would score."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 
 from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
@@ -14,10 +14,14 @@ def score(task: SuperGlueTask, examples: Sequence[Example], guesses: Sequence[in
     return {**found, "score": sum(found.values()) / len(found)}
 
 
-def majority(task: SuperGlueTask, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, float]:
-    """The scores of always guessing the label that is most frequent in training."""
-    (common, _), *_ = Counter(example.label for example in train).most_common(1)
-    return score(task, examples, [common] * len(examples))
+def constant_guess(task: SuperGlueTask, examples: Sequence[Example]) -> dict[str, float]:
+    """The scores of the one label that scores best when it is always guessed.
+
+    Not the label most frequent in training: COPA's is right in 45 % of validation, below chance, and always "no"
+    scores 0 by MultiRC's F1.
+    """
+    found = [score(task, examples, [label] * len(examples)) for label in range(len(task.labels))]
+    return max(found, key=lambda scores: scores["score"])
 
 
 def accuracy(examples: Sequence[Example], guesses: Sequence[int]) -> float:
