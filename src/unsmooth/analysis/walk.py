@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
@@ -17,12 +18,15 @@ from unsmooth.models.forward import call, evaluating, to_model
 class Listener(Protocol):
     """What a forward pass can be shared by; its hooks are there meanwhile."""
 
+    @abstractmethod
     def before(self, inputs: Any) -> None:
         """The model is about to run on these inputs."""
 
+    @abstractmethod
     def after(self, batch: Any, inputs: Any) -> None:
         """It did; `batch` is how the inputs came."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """It failed: forget what this pass left, so that the next one starts clean."""
 
@@ -42,27 +46,15 @@ def walk(model: nn.Module, batch: Any, listeners: Sequence[Listener]) -> None:
         raise
 
 
-class Hooked:
+class Hooked(Listener):
     """A listener whose hooks are in the model inside its `with`, and the model evaluates meanwhile."""
 
     view: ModelView
     _stack: ExitStack | None = None
 
+    @abstractmethod
     def hooks(self) -> Iterable[AbstractContextManager[Any]]:
         """What listens, not yet entered."""
-        raise NotImplementedError
-
-    def before(self, inputs: Any) -> None:
-        """Look at the inputs of the forward pass that comes now."""
-        raise NotImplementedError
-
-    def after(self, batch: Any, inputs: Any) -> None:
-        """Take in what the forward pass left."""
-        raise NotImplementedError
-
-    def abandon(self) -> None:
-        """Forget what a forward pass left that did not come to its end."""
-        raise NotImplementedError
 
     def update(self, batch: Any) -> None:
         """One forward pass, all of whose samples are taken in, or none."""

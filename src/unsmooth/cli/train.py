@@ -146,17 +146,14 @@ def command(
     )  # fmt: skip
     folder = out or Path("runs") / run.name
     more = _after(run, results, superglue, superglue_budget)
+    record = None
     try:
         with sigterm_as_ctrl_c():
             record = train_with_progress(run, data, folder, where, tensorboard, keep_every)
             if record is not None and results is not None:
                 _write_results(run, folder, data, results, where, more)
     except KeyboardInterrupt as stop:
-        from unsmooth.training.engine.checkpoint import progress_of
-
-        done = progress_of(folder)
-        kept = f"the checkpoint in {folder} is of {done}; the same command goes on from there"
-        typer.echo(f"stopped: {kept if done else 'there is no checkpoint yet; the same command starts anew'}", err=True)
+        typer.echo(f"stopped: {_what_is_kept(folder, record is not None)}", err=True)
         raise typer.Exit(stop.args[0] if stop.args else 130) from None
     if record is None:
         return  # another process writes the record
@@ -173,6 +170,18 @@ def command(
     typer.echo(f"model, log and record are in {folder}")
     if results is not None:
         typer.echo(f"results are in {results / run.short_name}")
+
+
+def _what_is_kept(folder: Path, ended: bool) -> str:
+    """For somebody who stopped a run: how far it came, and what the same command would do."""
+    from unsmooth.training.engine.checkpoint import progress_of
+
+    if ended:
+        return f"the training in {folder} has ended; the same command goes on with those results that are missing"
+    done = progress_of(folder)
+    if done is None:
+        return "there is no checkpoint yet; the same command starts anew"
+    return f"the checkpoint in {folder} is of {done}; the same command goes on from there"
 
 
 def _after(run: Run, results: Path | None, superglue: str | None, budget: str | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ Why hooks on blocks: Dynamo runs a compiled model's own hooks outside the graph,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
 
 
-class ComputedOnce(nn.Module):
+class ComputedOnce(nn.Module, ABC):
     """Computes `weights()` of all layers before the first controlled block, and forgets them after the last.
 
     `batched = False` makes every block compute its own weights, as blocks that run again in the backward pass must.
@@ -42,17 +43,17 @@ class ComputedOnce(nn.Module):
         self._weights: tuple[Sequence[Tensor], ...] | None = None
         self._made_from: tuple[tuple[int, int], ...] = ()
 
+    @abstractmethod
     def weights(self, layer: int | None = None) -> tuple[Tensor, ...]:
         """Every kind of weight, of all layers in one call (layer first), or of one layer."""
-        raise NotImplementedError
 
     def sources(self) -> Iterable[Tensor]:
         """The parameters that the weights are made of."""
         return self.parameters()
 
+    @abstractmethod
     def check(self) -> None:
         """Raise `WeightsError` with the layers' names where the parameters stand for no weights (synchronises)."""
-        raise NotImplementedError
 
     def suspicious(self, weights: tuple[Tensor, ...]) -> bool:
         """Whether `check` should have a look; asked on a CPU only, where it is free."""

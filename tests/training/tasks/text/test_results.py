@@ -80,7 +80,9 @@ def test_one_command_leaves_everything_but_the_weights(
     run = evaluation._Work.run
     with monkeypatch.context() as patch:
         patch.setattr(evaluation._Work, "run", stop_in_the_middle)
-        assert live(folder, tiny, *after).exit_code == 130
+        stopped = live(folder, tiny, *after)
+    assert stopped.exit_code == 130
+    assert "run has ended; the same command goes on with those results that are missing" in stopped.output
     place = folder / "results" / "small-text-sharpening"
     assert done == [("CB", 0), ("CB", 1), ("RTE", 0)]  # the smallest first
     assert {path.name for path in place.iterdir()} == NAMES - {"record.json"}  # written last
