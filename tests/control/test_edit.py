@@ -8,7 +8,6 @@ from model_cases import CASES, Case, every_case
 from torch import nn
 
 import unsmooth
-from unsmooth.control.edit import schur_basis
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import view
 from unsmooth.models.forward import call
@@ -85,24 +84,6 @@ def test_the_sum_of_heads_can_be_edited_and_a_head_removed() -> None:
     assert not view(model).layers[0].weights().w_proj[2].any()
     found = unsmooth.attribute(model, [batch]).frame(full=True)
     assert float(found.query("layer == 0 and head == 2")["mean"].iloc[0]) == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["random", "defective", "symmetric", "zero"])
-def test_a_schur_basis_is_orthogonal_and_triangular(kind: str) -> None:
-    torch.manual_seed(0)
-    s = torch.randn(9, 9, dtype=torch.float64)
-    s = {"random": s, "symmetric": s + s.mT, "zero": 0 * s, "defective": torch.diag(torch.ones(8, dtype=s.dtype), 1)}[
-        kind
-    ]
-    turn = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64)).Q
-    s = turn @ s @ turn.mT
-    u, blocks = schur_basis(s)
-    t = u.mT @ s @ u
-    for start, end in blocks:
-        t[start:end, start:end] = 0
-    assert float(t.tril().abs().max()) < 1e-10
-    assert torch.allclose(u.mT @ u, torch.eye(9, dtype=s.dtype), atol=1e-12)
-    assert [start for start, _ in blocks[1:]] == [end for _, end in blocks[:-1]]
 
 
 def test_constants_stay_when_eigenvalues_move() -> None:

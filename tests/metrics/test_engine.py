@@ -6,6 +6,7 @@ import gc
 import math
 import weakref
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import reference
 import torch
 
 from unsmooth.errors import FeatureError
-from unsmooth.metrics import engine
+from unsmooth.metrics import engine, staging
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.features import Features
 from unsmooth.metrics.registry import METRICS, RANK, Metric, resolve
@@ -71,7 +72,7 @@ def test_what_waits_for_its_eigenvalues_is_bounded(
     deferred: bool, limit: int, early: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "PENDING_BYTES", limit)
-    monkeypatch.setattr(engine, "DEFERRED_BYTES", limit)
+    monkeypatch.setattr(staging, "DEFERRED_BYTES", limit)
     seen = []
 
     def value(f: Features) -> torch.Tensor:
@@ -112,10 +113,10 @@ def test_nonfinite_features_are_reported_by_key() -> None:
     assert set(evaluator.flagged) == {"bad"}
     assert values["bad"]["effective_rank"].isnan().tolist() == [False, True, False]
     assert values["hidden"]["effective_rank"].isfinite().all()
-    assert "NaN or infinity in 1 samples" in evaluator.flagged["bad"].message()
+    assert evaluator.flagged["bad"].nonfinite.tolist() == [False, True, False]
 
 
-def test_degenerate_samples_are_flagged_with_what_the_value_means() -> None:
+def test_degenerate_samples_are_flagged() -> None:
     evaluator: Evaluator[str] = Evaluator(resolve("paper"))
     x = torch.randn(4, 6, 8)
     x[0, 1] = 0
@@ -128,8 +129,6 @@ def test_degenerate_samples_are_flagged_with_what_the_value_means() -> None:
     assert flags.zero_mean.tolist() == [False, True, True, False]
     assert flags.all_zero.tolist() == [False, False, True, False]
     assert values["hfc_lfc"][1] == math.inf
-    for text in ("counts with cosine 0", "HFC/LFC is infinite", r"0/0 (nan)"):
-        assert text in flags.message()
     evaluator.add("b", x[3:])
     evaluator.flush()
     assert evaluator.flagged == {}
@@ -192,7 +191,7 @@ def test_a_second_mask_on_masked_features_is_refused() -> None:
 @pytest.mark.parametrize("limit", [0, 1 << 30])
 def test_deferred_evaluation_gives_the_same_values(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "PENDING_BYTES", limit)
-    monkeypatch.setattr(engine, "DEFERRED_BYTES", limit)
+    monkeypatch.setattr(staging, "DEFERRED_BYTES", limit)
     now: Evaluator[int] = Evaluator(ALL, deferred=False)
     later: Evaluator[int] = Evaluator(ALL, deferred=True)
     inputs = [torch.randn(2, 5, 9), torch.randn(3, 9, 5), torch.randn(1, 5, 9), 1 + 1e-5 * torch.randn(2, 5, 9)]
@@ -207,7 +206,10 @@ def test_deferred_evaluation_gives_the_same_values(limit: int, monkeypatch: pyte
         assert list(by_metric) == [metric.name for metric in ALL]
         for name, value in by_metric.items():
             torch.testing.assert_close(value, expected[key][name], rtol=1e-7, atol=1e-11, equal_nan=True)
-    assert {k: f.message() for k, f in later.flagged.items()} == {k: f.message() for k, f in now.flagged.items()}
+    assert later.flagged.keys() == now.flagged.keys()
+    for key, flags in now.flagged.items():
+        for flag in fields(flags):
+            assert torch.equal(getattr(later.flagged[key], flag.name), getattr(flags, flag.name)), (key, flag.name)
 
 
 @pytest.mark.parametrize("shape", [(2, 60, 90), (2, 90, 60), (2, 200, 300)])

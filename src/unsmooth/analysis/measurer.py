@@ -46,9 +46,10 @@ from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import Hooked, Seen
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.degenerate import check_rule, degeneracies
-from unsmooth.metrics.engine import Evaluator, MaskOf
+from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.metrics.second_moment import SecondMoment
+from unsmooth.metrics.staging import MaskOf
 from unsmooth.models import ModelView, hook_points, select_points, split_point, view
 from unsmooth.models.forward import call, each_batch
 from unsmooth.models.storage import home

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Bool
+from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError
-from unsmooth.metrics.engine import MEANING, Flags
+from unsmooth.metrics.features import Features
 from unsmooth.metrics.registry import Metric
 
 RULES = ("error", "keep")
+MEANING = {
+    "nonfinite": "NaN or infinity in {} samples: no metric is defined on them",
+    "all_zero": "all features are zero in {} samples: HFC/LFC and the ranks are 0/0 (nan), cosine similarity is 0",
+    "zero_mean": "the mean token is zero in {} samples: LFC = 0, so that HFC/LFC is infinite",
+    "zero_token": "a token is zero everywhere in {} samples: it has no direction and counts with cosine 0",
+}
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Samples on which some metric is not an ordinary number."""
+
+    nonfinite: Bool[Tensor, " batch"]
+    zero_token: Bool[Tensor, " batch"]
+    zero_mean: Bool[Tensor, " batch"]
+    all_zero: Bool[Tensor, " batch"]
+
+    @classmethod
+    def of(cls, f: Features) -> Flags:
+        """The flags of each sample."""
+        return cls(f.nonfinite, f.zero_token, f.zero_mean, f.all_zero)
 
 
 def check_rule(rule: str) -> str:

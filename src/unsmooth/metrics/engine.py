@@ -6,61 +6,29 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.errors import FeatureError
+from unsmooth.metrics import staging
 from unsmooth.metrics.definitions import check_count
+from unsmooth.metrics.degenerate import Flags
 from unsmooth.metrics.features import Features, check_shapes
 from unsmooth.metrics.postponed import Postponed
 from unsmooth.metrics.registry import Metric
-from unsmooth.metrics.statistics import ReducedFeatures, Statistics, chunk
+from unsmooth.metrics.staging import Mask, MaskOf, Stage, Stages, is_long
+from unsmooth.metrics.statistics import ReducedFeatures, Statistics
 from unsmooth.metrics.stopwatch import Stopwatch
 
 PENDING_BYTES = 1 << 28  # of Gram matrices that wait on a CPU; more are solved before the forward goes on
-DEFERRED_BYTES = (
-    1 << 29
-)  # the same on a GPU, and as many of tokens that wait to be reduced together; less on a small one
-MOST_SLOTS = 64  # points that are reduced together
 Key = TypeVar("Key", bound=Hashable)
-Mask = Bool[Tensor, "batch token"] | None
-MaskOf = Callable[[Float[Tensor, "*point batch token"]], Bool[Tensor, "*point batch token"] | None]
 Groups = dict[tuple[Any, ...], list[tuple[dict[Key, int], Statistics]]]  # by shape and device: keys, their sizes
 Choice = Callable[[int, int], Sequence[int] | None]
-
-
-@dataclass(frozen=True)
-class Flags:
-    """Samples on which some metric is not an ordinary number."""
-
-    nonfinite: Bool[Tensor, " batch"]
-    zero_token: Bool[Tensor, " batch"]
-    zero_mean: Bool[Tensor, " batch"]
-    all_zero: Bool[Tensor, " batch"]
-
-    @classmethod
-    def of(cls, f: Features) -> Flags:
-        """The flags of each sample."""
-        return cls(f.nonfinite, f.zero_token, f.zero_mean, f.all_zero)
-
-    def message(self) -> str:
-        """What the values mean where a sample is degenerate; empty if none is."""
-        said = [text.format(int(getattr(self, name).sum())) for name, text in MEANING.items()]
-        return "; ".join(text for name, text in zip(MEANING, said, strict=True) if bool(getattr(self, name).any()))
-
-
-MEANING = {
-    "nonfinite": "NaN or infinity in {} samples: no metric is defined on them",
-    "all_zero": "all features are zero in {} samples: HFC/LFC and the ranks are 0/0 (nan), cosine similarity is 0",
-    "zero_mean": "the mean token is zero in {} samples: LFC = 0, so that HFC/LFC is infinite",
-    "zero_token": "a token is zero everywhere in {} samples: it has no direction and counts with cosine 0",
-}
 
 
 @dataclass
@@ -135,7 +103,7 @@ class Evaluator(Generic[Key]):
                 check_shapes(x, mask)
                 wide[key] = mask.expand(x.shape[:-1])
         x = x.detach() if x.requires_grad else x
-        deferred = (x.is_cuda or _is_long(x)) if self._deferred is None else self._deferred
+        deferred = (x.is_cuda or is_long(x)) if self._deferred is None else self._deferred
         reduce = self._stage if deferred else self._reduce
         if torch.is_grad_enabled():
             with torch.no_grad():
@@ -151,7 +119,7 @@ class Evaluator(Generic[Key]):
         """
         try:
             with torch.no_grad():
-                for stage in self._stages.values():
+                for stage in self._stages.take_all():
                     self._reduce_stage(stage)
                 self._settle()
                 self._solve()
@@ -192,7 +160,7 @@ class Evaluator(Generic[Key]):
         self._postponed = Postponed(self._postponed.spectra, self._postponed.sums)
         self._waiting: Groups[Key] = defaultdict(list)
         self._grams: Groups[Key] = defaultdict(list)
-        self._stages: dict[Hashable, Stage[Key]] = {}
+        self._stages: Stages[Key] = Stages()
 
     def _refuse(self, key: Key, count: npt.NDArray[np.float64], least: int) -> None:
         try:
@@ -252,19 +220,8 @@ class Evaluator(Generic[Key]):
                 self._ready.append(({key: found.shape[-1]}, [m.name for m in self._spectral], found))
 
     def _stage(self, x: Tensor, masks: dict[Key, Mask | MaskOf], keep_norms: Key | None) -> None:
-        tensors = any(isinstance(mask, Tensor) for mask in masks.values())
-        like = (x.shape, x.dtype, x.device, tuple(map(id, masks.values())))
-        slots = min(MOST_SLOTS, _room(x.device) // max(1, x.nbytes))
-        if tensors or slots < 2 or _is_long(x):
-            return self._reduce_stage(Stage(x[None], [(masks, keep_norms)]))
-        if like not in self._stages:
-            self._stages[like] = Stage(x.new_empty(slots, *x.shape), [])
-        stage = self._stages[like]
-        stage.tokens[len(stage.points)].copy_(x)
-        stage.points.append((masks, keep_norms))
-        if len(stage.points) == slots:
-            self._reduce_stage(self._stages.pop(like))
-        return None
+        if (stage := self._stages.add(x, masks, keep_norms)) is not None:
+            self._reduce_stage(stage)
 
     def _reduce_stage(self, stage: Stage[Key]) -> None:
         """Statistics of several points together, and the Gram matrices of those whose spectra are wanted."""
@@ -291,7 +248,6 @@ class Evaluator(Generic[Key]):
                     self._ready.append(({key: batch}, *sample.rows()))
                 if self._spectral:
                     self._take_gram(key, flat, found, mask is not None, own, chosen)
-        return
 
     def _take_gram(
         self, key: Key, x: Tensor, found: Statistics, masked: bool, own: range, chosen: Sequence[int] | None
@@ -304,7 +260,7 @@ class Evaluator(Generic[Key]):
             with self.stopwatch.on(x.device):
                 formed = found[picked].with_gram(x[picked], masked)
             self._grams[*x.shape[1:], x.device].append(({key: len(formed.norms)}, formed))
-        if sum(s.nbytes for group in self._grams.values() for _, s in group) > DEFERRED_BYTES:
+        if sum(s.nbytes for group in self._grams.values() for _, s in group) > staging.DEFERRED_BYTES:
             self._settle_grams()
 
     def _settle(self) -> None:
@@ -330,26 +286,3 @@ class Evaluator(Generic[Key]):
             sizes = {key: size for keys, _ in group for key, size in keys.items()}
             self._ready.append((sizes, names, rows))
         groups.clear()
-
-
-def _is_long(x: Float[Tensor, "batch token dim"]) -> bool:
-    """Whether a copy of the features would be large beside their Gram matrix."""
-    return x.shape[-2] > x.shape[-1] and x.numel() > 4 * chunk(x.device)
-
-
-def _room(device: torch.device) -> int:
-    """Bytes of tokens that may wait on a device: a 64th of its memory at most."""
-    return min(DEFERRED_BYTES, _memory(device) // 64) if device.type == "cuda" else DEFERRED_BYTES
-
-
-@cache
-def _memory(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).total_memory)
-
-
-@dataclass
-class Stage(Generic[Key]):
-    """Points whose tokens wait, one slot each, with their masks and the key under which their norms are kept."""
-
-    tokens: Float[Tensor, "slot batch token dim"]
-    points: list[tuple[Mapping[Key, Mask | MaskOf], Key | None]]
