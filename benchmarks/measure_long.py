@@ -10,33 +10,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from benchmarks.clock import header, take_turns
+from benchmarks.largest_new import LargestNew
 from benchmarks.measure_scale import attempt, make_llama, peak, reset_peak
 from unsmooth.analysis import Measurer
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.registry import resolve
-
-
-class LargestNew(TorchDispatchMode):
-    """The bytes of the largest tensor that any operation makes; views of `x` are none."""
-
-    def __init__(self, x: Tensor):
-        super().__init__()
-        self.known, self.bytes = x.untyped_storage().data_ptr(), 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for made in tree_leaves(out):
-            if isinstance(made, Tensor) and made.untyped_storage().data_ptr() != self.known:
-                self.bytes = max(self.bytes, made.untyped_storage().nbytes())
-        return out
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from small_models import bert
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import unsmooth
+from benchmarks.largest_new import LargestNew
 from unsmooth.metrics import statistics
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.registry import resolve
@@ -19,21 +16,6 @@ from unsmooth.metrics.second_moment import SecondMoment
 
 TOKENS, DIM = 3000, 64
 CHUNK = 64 * DIM
-
-
-class LargestNew(TorchDispatchMode):
-    """The bytes of the largest tensor that any operation makes; views of `x` are none."""
-
-    def __init__(self, x: Tensor):
-        super().__init__()
-        self.known, self.bytes = x.untyped_storage().data_ptr(), 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for made in tree_leaves(out):
-            if isinstance(made, Tensor) and made.untyped_storage().data_ptr() != self.known:
-                self.bytes = max(self.bytes, made.untyped_storage().nbytes())
-        return out
 
 
 @pytest.fixture

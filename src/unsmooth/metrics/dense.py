@@ -1,6 +1,8 @@
-"""Tensors that can be computed with: torch's own, dense, with values in them."""
+"""Tensors that can be computed with: torch's own, dense, with values in them, of the shape that features have."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -34,3 +36,35 @@ def require_real(x: object, what: str) -> None:
             f"{what}: expected floating-point numbers, got {x.dtype} of shape {tuple(x.shape)}"
             + ("" if x.is_floating_point() else ": give x.float()")
         )
+
+
+def check_shapes(x: Tensor, mask: Tensor | None) -> None:
+    """Raise FeatureError unless x is (..., tokens, dim), dense, floating, not empty, and the mask fits it."""
+    require_dense(x, "features")
+    if x.ndim < 2 or not x.is_floating_point():
+        raise FeatureError(
+            f"expected floating-point features of shape (..., tokens, dim), got {x.dtype} of shape "
+            f"{tuple(x.shape)}: pass hidden states, tokens before the last axis"
+        )
+    if 0 in x.shape[-2:]:
+        raise FeatureError(f"expected at least one token and one feature, got shape {tuple(x.shape)}")
+    if mask is None:
+        return
+    require_dense(mask, "mask")
+    if mask.dtype != torch.bool:
+        raise FeatureError(f"expected a bool mask (True = kept), got {mask.dtype}: pass mask.bool()")
+    if not fits(mask.shape, x.shape[:-1]):
+        raise FeatureError(
+            f"expected a mask of shape {tuple(x.shape[:-1])} (one value per token), got {tuple(mask.shape)}"
+        )
+
+
+def fits(mask: Sequence[int], tokens: Sequence[int]) -> bool:
+    """Whether a mask's shape broadcasts to the tokens' shape, its own token axis being full.
+
+    >>> fits((5,), (2, 5)), fits((2, 1), (2, 5))
+    (True, False)
+    """
+    if not mask or len(mask) > len(tokens) or mask[-1] != tokens[-1]:
+        return False
+    return all(m in (1, t) for m, t in zip(reversed(mask), reversed(tokens), strict=False))

@@ -18,7 +18,8 @@ from unsmooth.errors import FeatureError
 from unsmooth.metrics import staging
 from unsmooth.metrics.definitions import check_count
 from unsmooth.metrics.degenerate import Flags
-from unsmooth.metrics.features import Features, check_shapes
+from unsmooth.metrics.dense import check_shapes
+from unsmooth.metrics.features import Features
 from unsmooth.metrics.postponed import Postponed
 from unsmooth.metrics.registry import Metric
 from unsmooth.metrics.staging import Mask, MaskOf, Stage, Stages, is_long

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from unsmooth.errors import FeatureError
-from unsmooth.metrics.dense import require_dense
+from unsmooth.metrics.dense import check_shapes
 from unsmooth.metrics.spectrum import EigenProblem, eigen_problem, gram, symmetric_product
 from unsmooth.metrics.tolerance import tolerance
 
@@ -276,35 +274,3 @@ def inverse_or_zero(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """1/x, and 0 (gradient 0 too) where x is 0."""
     zero = x == 0
     return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, x))
-
-
-def check_shapes(x: Tensor, mask: Tensor | None) -> None:
-    """Raise FeatureError unless x is (..., tokens, dim), dense, floating, not empty, and the mask fits it."""
-    require_dense(x, "features")
-    if x.ndim < 2 or not x.is_floating_point():
-        raise FeatureError(
-            f"expected floating-point features of shape (..., tokens, dim), got {x.dtype} of shape "
-            f"{tuple(x.shape)}: pass hidden states, tokens before the last axis"
-        )
-    if 0 in x.shape[-2:]:
-        raise FeatureError(f"expected at least one token and one feature, got shape {tuple(x.shape)}")
-    if mask is None:
-        return
-    require_dense(mask, "mask")
-    if mask.dtype != torch.bool:
-        raise FeatureError(f"expected a bool mask (True = kept), got {mask.dtype}: pass mask.bool()")
-    if not fits(mask.shape, x.shape[:-1]):
-        raise FeatureError(
-            f"expected a mask of shape {tuple(x.shape[:-1])} (one value per token), got {tuple(mask.shape)}"
-        )
-
-
-def fits(mask: Sequence[int], tokens: Sequence[int]) -> bool:
-    """Whether a mask's shape broadcasts to the tokens' shape, its own token axis being full.
-
-    >>> fits((5,), (2, 5)), fits((2, 1), (2, 5))
-    (True, False)
-    """
-    if not mask or len(mask) > len(tokens) or mask[-1] != tokens[-1]:
-        return False
-    return all(m in (1, t) for m, t in zip(reversed(mask), reversed(tokens), strict=False))
