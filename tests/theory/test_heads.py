@@ -13,7 +13,8 @@ from unsmooth.theory.spectrum import spectrum_of_attention, spectrum_of_h
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
-def test_each_head_is_judged_as_if_it_were_alone(zeros: bool, sign: float) -> None:
+def test_each_head_is_judged_as_if_it_were_alone(zeros: bool, sign: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unsmooth.theory.heads._PAIRS", 70)  # two heads at a time
     g = torch.Generator().manual_seed(3)
     heads, dim, key = len(A_KINDS), 6, 3 if zeros else 6
     w_v, w_proj = (torch.randn(heads, dim, key, generator=g, dtype=torch.float64) for _ in range(2))

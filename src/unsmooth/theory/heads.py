@@ -12,6 +12,8 @@ from unsmooth.metrics.tolerance import tolerance
 from unsmooth.theory.dominance import Endpoint, Kind, pair_eigenvalues
 from unsmooth.theory.spectrum import AttentionSpectrum
 
+_PAIRS = 2**21  # eigenvalues of products that are held at a time
+
 
 @dataclass(frozen=True)
 class HeadVerdicts:
@@ -33,20 +35,28 @@ def head_verdicts(
     """
     if zeros:
         lambda_h = torch.cat([lambda_h, torch.zeros_like(lambda_h[:, :1])], dim=-1)
-    products = pair_eigenvalues(lambda_h, attention.eigenvalues, residual=False)
-    moduli = (1 + products).abs()
-    by_token = moduli.amax(-1)  # the best H for each eigenvalue of A
+    # the best H for each eigenvalue of A; of long inputs a few heads at a time, since pairs are n · k a head
+    at_once = max(1, _PAIRS // (attention.eigenvalues.shape[-1] * lambda_h.shape[-1]))
+    parts = zip(lambda_h.split(at_once), attention.eigenvalues.split(at_once), strict=True)
+    by_token, slow = (torch.cat(found) for found in zip(*(_best(*part) for part in parts), strict=True))
     low, high = by_token[:, -1], by_token[:, :-1].amax(-1)
     top = torch.maximum(low, high)
-    allowed = tolerance(dtype, moduli.shape[-2]) * top.clamp_min(1)
+    allowed = tolerance(dtype, by_token.shape[-1]) * top.clamp_min(1)
     perron, other = low >= top - allowed, high >= top - allowed
-    slow = products.real.amax(-1)
     return HeadVerdicts(
         exponent=high.log() - low.log(),
         small_step=slow[:, :-1].amax(-1) - slow[:, -1],
         kinds=[_kind(bool(p), bool(o)) for p, o in zip(perron, other, strict=True)],
         endpoints=_endpoints(attention.others, by_token, perron, allowed),
     )
+
+
+def _best(
+    lambda_h: Complex[Tensor, "head key"], lambda_a: Complex[Tensor, "head token"]
+) -> tuple[Float[Tensor, "head token"], Float[Tensor, "head token"]]:
+    """The largest `|1 + λ_A λ_H|` and the largest `Re λ_A λ_H` over H's eigenvalues."""
+    products = pair_eigenvalues(lambda_h, lambda_a, residual=False)
+    return (1 + products).abs().amax(-1), products.real.amax(-1)
 
 
 def _kind(perron: bool, other: bool) -> Kind:

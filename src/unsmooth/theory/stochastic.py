@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -33,9 +35,9 @@ def check_rows_sum(
     """The same for some rows of A: every kept query's attention to the kept keys sums to 1."""
     total = (a if keys is None else torch.where(keys, a, 0)).sum(-1, dtype=torch.float64)
     total = total if queries is None else torch.where(queries[..., 0], total, 1)
-    if not bool(torch.isfinite(total).all()):
+    error = float((total - 1).abs().max())  # NaN where a row has one: one wait for the device tells both
+    if not math.isfinite(error):
         raise WeightsError("attention holds NaN or infinity; expected softmax rows")
-    error = float((total - 1).abs().max())
     # a mixed-precision softmax is only as stochastic as its own dtype; 1e-6 covers reciprocal-based kernels
     allowed = max(tolerance(a.dtype, a.shape[-1]), 1e-6)
     if error > allowed:
