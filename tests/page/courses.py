@@ -152,7 +152,7 @@ def moved(known: Known, metric: str, policy: str, first: int, last: int) -> int:
     whole = (first, last + 2) == (0, table.shape[1])
     doubt = 0.05 if not others else 0.01 if whole else 0.04 / others  # 1 % for the whole curve, 4 % for all else
     size = max(np.abs(table.mean(0)[[first, last + 1]]).max(), 1.0 if metric == "hfc_lfc" else 0.0)
-    if abs(change.mean()) <= 4 * np.finfo(np.float32).eps * size:  # rounding of features in float32
+    if abs(change.mean()) <= 64 * np.finfo(np.float32).eps * size:  # rounding of features in float32
         return 0
     if not known.kept:  # the ends alone: their errors added
         error = sum(scipy.stats.sem(table[:, k]) for k in (first, last + 1))

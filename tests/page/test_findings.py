@@ -16,6 +16,7 @@ from unsmooth.analysis.cells import Cell
 from unsmooth.analysis.comparison import welch_half_width
 from unsmooth.page.data import shared_policies
 from unsmooth.page.findings import findings, margin
+from unsmooth.page.glossary import glossary, linked
 from unsmooth.page.words import number_text
 
 
@@ -33,6 +34,11 @@ def test_names_are_escaped_and_no_term_is_linked_inside_them() -> None:
     said = findings([subject])[0].html()
     assert said.startswith("<b>&lt;i&gt;H&lt;/i&gt;</b> ")
     assert '<a class="term" href="#term-hfc-lfc">HFC/LFC</a>' in said
+
+
+def test_every_term_of_the_sentences_on_parts_leads_to_its_words() -> None:
+    assert linked("the mean path of layer 0") == 'the <a class="term" href="#term-mean-path">mean path</a> of layer 0'
+    assert 'id="term-mean-path"' in glossary()
 
 
 def test_the_margin_of_the_same_inputs_is_that_of_pairs() -> None:

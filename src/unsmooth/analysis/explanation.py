@@ -28,7 +28,8 @@ ALL_TOKENS = "all"  # the policy of explanations that name none
 DEFINITIONS = {
     "step": "s, mean over tokens of 1/σ (the norm's statistics); 1 without a norm on the attention's input",
     "exponent": "γ = log ρ_H − log ρ_L of X ↦ X + s Σ A_h X W̃_h in nats per layer, or (post-norm) of that times C Γ of "
-    "the norm after the sum: what this layer would do, repeated for ever; > 0 sharpens (docs/theory.md, section 4)",
+    "the norm after the sum: what this layer would do, repeated for ever, found to about 1 % of itself; > 0 sharpens "
+    "(docs/theory.md, section 4)",
     "exponent_constant": "γ with the constant: log ρ_H − log max(ρ_L, 1)",
     "small_step": "s (max Re of the HFC map − max Re of Σ W̃_h): γ for a small step, nats per layer",
     "log_rho_hfc": "log ρ_H: predicted growth of ‖HFC‖ per layer if this layer were repeated",

@@ -43,7 +43,7 @@ MOST_TURNS = 2
 STANDS_OUT = 1.25
 SLIGHT_FACTOR, SLIGHT_DIFFERENCE = 1.1, 0.05
 DOUBT, WHOLE = 0.05, 0.01  # of a curve's statements together, and of that on the whole curve
-ROUNDING = 4.0  # units of rounding: what all samples share of it may be rounding, which no test over samples sees
+ROUNDING = 64.0  # units of rounding: what all samples share of it may be rounding, which no test over samples sees
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,12 @@ TERMS: dict[str, tuple[str, str, str]] = {
         "eigenvalues, with those of the attention matrix, decide what repeated attention does to tokens.",
         r"\bH\b(?![’'ₕ_])|\bH(?=’s\b)",
     ),
+    "mean-path": (
+        "mean path",
+        "What attention gives every token alike, made from the mean token and the constants (biases): it moves LFC, "
+        "while heads work on what differs between tokens.",
+        r"\bmean paths?\b",
+    ),
     "gamma": (
         "γ",
         "The predicted exponent: the rate at which HFC/LFC would grow (above 0) or shrink (below 0) if a layer’s "
