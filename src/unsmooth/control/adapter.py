@@ -20,9 +20,9 @@ from unsmooth.control.apply import controls_of
 from unsmooth.control.bounds import SIGNS, get_bound
 from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
-from unsmooth.control.layers import Controllable, attention_layers, controllable, refuse_tied
+from unsmooth.control.layers import Controllable, choose_layers
 from unsmooth.control.once import ComputedOnce
-from unsmooth.control.select import Layers, Mode, select_layers, select_modes
+from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Added, Place, add, driven
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import LayerView, view
@@ -72,9 +72,9 @@ class Adapter(ComputedOnce):
         self, names: Sequence[str], modes: Sequence[str], shape: tuple[int, int, int], rank: int, bound: float,
         around: Sequence[Around], *, device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
-        super().__init__(names)
+        super().__init__(names, modes)
         heads, kv_heads, key = shape
-        self.modes, self.rank, self.bound, self.kv_heads = tuple(modes), rank, bound, kv_heads
+        self.rank, self.bound, self.kv_heads = rank, bound, kv_heads
         self.shared, self._tanh = heads // kv_heads, get_bound("tanh")
         self._around = tuple(around)  # in a tuple: the model owns these modules
         self.c = nn.Parameter(torch.empty(len(names), heads, key, rank, device=device, dtype=dtype))
@@ -130,7 +130,7 @@ class Adapter(ComputedOnce):
     @torch.no_grad()
     def check(self) -> None:
         """WeightsError with the layers' names where C or ψ is not finite, or W_V C has dependent columns."""
-        finite = torch.stack([whole(p).isfinite().flatten(1).all(1) for p in (self.c, self.psi)]).all(0)
+        finite = self.finite()
         spread = self._values(slice(None), torch.float64) @ whole(self.c).double()
         broken = ~finite | dependent(spread.nan_to_num().flatten(0, 1), inverted=False).unflatten(
             0, spread.shape[:2]
@@ -143,9 +143,8 @@ class Adapter(ComputedOnce):
 
     def extra_repr(self) -> str:
         """Shown by `print(model)`."""
-        counts = {mode: self.modes.count(mode) for mode in dict.fromkeys(self.modes)}
-        which = ", ".join(f"{count} {mode}" for mode, count in counts.items())
-        return f"rank={self.rank}, bound={self.bound:g}, heads={self.c.shape[1]} of {self.c.shape[2]}, layers: {which}"
+        heads = f"{self.c.shape[1]} of {self.c.shape[2]}"
+        return f"rank={self.rank}, bound={self.bound:g}, heads={heads}, layers: {self.counted_modes()}"
 
 
 def adapt(
@@ -187,29 +186,21 @@ def adapt(
         raise OptionError(f"bound {bound}: expected a positive number")
     if controls_of(model) or adapters_of(model):
         raise OptionError("this model is already reparametrised or adapted: call `bake` first")
-    found = attention_layers(model)
-    owner = view(model).backbone
-    if isinstance(owner, nn.Sequential):
-        raise OptionError("a Sequential would call what is added to it: put it into a module of its own")
-    modes = select_modes(mode, select_layers(layers, list(found)))
-    if not modes:
-        raise OptionError("no layer is left to adapt: `layers` and `mode` leave every layer plain")
-    used = {name: layer for index, (name, layer) in enumerate(found.items()) if index in modes}
-    picked = [controllable(name, layer) for name, layer in used.items()]
-    refuse_tied(model, picked)
+    used, picked, modes = choose_layers(model, mode, layers)
     around = [_around(place, layer, folded) for place, layer in zip(picked, used.values(), strict=True)]
     shape = _same(picked, around)
     if not 1 <= rank <= min(shape[2], picked[0].dim):
         raise OptionError(f"rank {rank}: expected 1 to {shape[2]}, the features of a head")
     weight = picked[0].proj.tensor()
     adapter = Adapter(
-        list(used), list(modes.values()), shape, rank, float(bound), around,
+        list(used), modes, shape, rank, float(bound), around,
         device=weight.device, dtype=torch.promote_types(weight.dtype, torch.float32),
     )  # fmt: skip
     with torch.no_grad():
         draw(adapter.c, 1.0, generator)
     for index, layer in enumerate(picked):
         add(adapter, index, layer.proj)
+    owner = view(model).backbone
     adapter.attach(model, owner, ATTRIBUTE, [layer.block for layer in picked])
     owner.register_load_state_dict_pre_hook(load_before_adapter)
     return model

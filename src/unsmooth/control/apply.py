@@ -11,9 +11,9 @@ from torch import nn
 from unsmooth.control.biases import move_bias
 from unsmooth.control.bounds import BOUNDS
 from unsmooth.control.forms import FORMS, get_form
-from unsmooth.control.layers import Controllable, attention_layers, controllable, refuse_tied
+from unsmooth.control.layers import Controllable, choose_layers
 from unsmooth.control.norm_scale import watch_norms
-from unsmooth.control.select import Layers, Mode, select_layers, select_modes
+from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Supplied, driven, supply
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
@@ -57,17 +57,8 @@ def reparametrize(
         raise OptionError("reach depends on data that training sees: it starts with init='paper'")
     if controls_of(model):
         raise OptionError("this model is already reparametrised: call `bake` first")
-    found = attention_layers(model)
-    if isinstance(view(model).backbone, nn.Sequential):
-        raise OptionError("a Sequential would call what is added to it: put it into a module of its own")
-    chosen = select_layers(layers, list(found))
-    modes = select_modes(mode, chosen)
-    if not modes:
-        raise OptionError("no layer is left to control: `layers` and `mode` leave every layer plain")
-    used = {name: layer for index, (name, layer) in enumerate(found.items()) if index in modes}
-    picked = [controllable(name, layer) for name, layer in used.items()]
-    refuse_tied(model, picked)
-    control = _build(picked, list(modes.values()), form, bound, reach)
+    used, picked, modes = choose_layers(model, mode, layers)
+    control = _build(picked, modes, form, bound, reach)
     control.reset(std, generator)
     if init == "from_weights":
         _start_from_weights(control, picked)

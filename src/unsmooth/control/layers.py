@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from unsmooth.control.select import Layers, Mode, select_layers, select_modes
 from unsmooth.control.slots import Place
-from unsmooth.errors import WeightsError
+from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
 from unsmooth.models.rows import rows_of
@@ -54,6 +55,22 @@ def attention_layers(model: nn.Module) -> dict[str, LayerView]:
     for layer in view(model).layers:
         layers.setdefault(paths[id(layer.attention)], layer)
     return layers
+
+
+def choose_layers(
+    model: nn.Module, mode: Mode, layers: Layers
+) -> tuple[dict[str, LayerView], list[Controllable], list[str]]:
+    """The layers that are to be controlled, by name, where their weights are, and their modes; all errors come here."""
+    found = attention_layers(model)
+    if isinstance(view(model).backbone, nn.Sequential):
+        raise OptionError("a Sequential would call what is added to it: put it into a module of its own")
+    modes = select_modes(mode, select_layers(layers, list(found)))
+    if not modes:
+        raise OptionError("no layer is left to control: `layers` and `mode` leave every layer plain")
+    used = {name: layer for index, (name, layer) in enumerate(found.items()) if index in modes}
+    picked = [controllable(name, layer) for name, layer in used.items()]
+    refuse_tied(model, picked)
+    return used, picked, list(modes.values())
 
 
 def controllable(name: str, layer: LayerView) -> Controllable:

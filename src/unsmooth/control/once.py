@@ -19,7 +19,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
+
+from unsmooth.models.storage import whole
 
 #: Attributes that say whether a module runs its blocks again in the backward pass: timm's, and Hugging Face's.
 CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
@@ -32,11 +35,9 @@ class ComputedOnce(nn.Module, ABC):
     timm's and Hugging Face's gradient checkpointing is noticed; `torch.utils.checkpoint` called by hand is not.
     """
 
-    names: tuple[str, ...]
-
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], modes: Sequence[str]) -> None:
         super().__init__()
-        self.names = tuple(names)
+        self.names, self.modes = tuple(names), tuple(modes)
         self.batched = True
         #: Modules that may run blocks again in the backward pass; a tuple, so that they are not registered here.
         self.checkpointing: tuple[nn.Module, ...] = ()
@@ -54,6 +55,14 @@ class ComputedOnce(nn.Module, ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise `WeightsError` with the layers' names where the parameters stand for no weights (synchronises)."""
+
+    def finite(self) -> Bool[Tensor, " layer"]:
+        """Of which layers all parameters are."""
+        return torch.stack([whole(p).isfinite().flatten(1).all(1) for p in self.parameters()]).all(0)
+
+    def counted_modes(self) -> str:
+        """How many layers have each mode, for `print(model)`."""
+        return ", ".join(f"{self.modes.count(mode)} {mode}" for mode in dict.fromkeys(self.modes))
 
     def suspicious(self, weights: tuple[Tensor, ...]) -> bool:
         """Whether `check` should have a look; asked on a CPU only, where it is free."""

@@ -54,8 +54,8 @@ class SpectralControl(ComputedOnce):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(names)
-        self.modes, self.heads, self.dim = tuple(modes), tuple(heads), dim
+        super().__init__(names, modes)
+        self.heads, self.dim = tuple(heads), dim
         self.form = get_form(form)
         self.bound = get_bound(bound or (self.form.bound if reach is None else "tanh"))
         self.reach = reach
@@ -175,7 +175,7 @@ class SpectralControl(ComputedOnce):
     @torch.no_grad()
     def check(self) -> None:
         """Raise `WeightsError` with the layers' names where Θ is singular or not finite (synchronises)."""
-        finite = torch.stack([whole(p).isfinite().flatten(1).all(1) for p in self.parameters()]).all(0)
+        finite = self.finite()
         if not bool(finite.all()):
             raise WeightsError(
                 f"Θ or ψ{'' if self.phi is None else ' or Φ'} of {self._named(~finite)} holds NaN or infinity: "
@@ -194,8 +194,7 @@ class SpectralControl(ComputedOnce):
 
     def extra_repr(self) -> str:
         """Shown by `print(model)`."""
-        counts = {mode: self.modes.count(mode) for mode in dict.fromkeys(self.modes)}
-        which = ", ".join(f"{count} {mode}" for mode, count in counts.items())
+        which = self.counted_modes()
         groups = f", {self.kv_heads} value heads of {self.key}" if self.kv_heads else ""
         reach = "" if self.reach is None else f", reach={self.reach:g} / s"
         return f"form={self.form.name}, bound={self.bound.name}{reach}, dim={self.dim}{groups}, layers: {which}"
