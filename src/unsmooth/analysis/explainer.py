@@ -235,7 +235,10 @@ class Explainer(AttentionListener):
     ) -> None:
         mask = tokens.kept(pre, index)
         if not bool(torch.isfinite(pre if mask is None else pre[mask]).all()):
-            raise FeatureError(f"blocks.{index}.pre holds NaN or infinity: there is nothing to explain")
+            raise FeatureError(
+                f"blocks.{index}.pre holds NaN or infinity: there is nothing to explain; look at the weights before it "
+                "and at the inputs, or use a wider dtype"
+            )
         facts = self.facts(index)
         seen = Pass(pre, attn, seen_matrices(attention, mask), mask, mid)
         chosen: dict[str, Mask] = {}

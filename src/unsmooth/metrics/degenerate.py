@@ -58,5 +58,8 @@ def degeneracies(flags: Flags, metrics: Sequence[Metric], rule: str, where: str)
         if name == "nonfinite":
             raise FeatureError(f"{said}; look at the weights and inputs, or use a wider dtype")
         if rule == "error":
-            raise FeatureError(f"{said}; leave the point out, choose other tokens, or keep it (degenerate='keep')")
+            raise FeatureError(
+                f"{said}; leave the point out, choose other tokens (content and no-outliers leave padding out), or "
+                "keep it (degenerate='keep')"
+            )
         yield said
