@@ -72,6 +72,7 @@ def joined(rank: int, folder: str, processes: int = 2) -> Iterator[None]:
     try:
         yield
         dist.barrier()
+        time.sleep(0.1)  # as `launch` does, and why stands there
     finally:
         dist.destroy_process_group()
 

@@ -10,6 +10,7 @@ import torch
 from control.cases import images, outputs, vit
 from model_cases import Case
 from torch import Tensor, nn
+from versions import NEEDS_NEWER_DYNAMO
 
 from unsmooth.control import apply_fix
 from unsmooth.errors import OptionError, WeightsError
@@ -159,6 +160,7 @@ def test_neutreno_outside_a_whole_forward_pass_and_gfsa_with_a_cache_say_what_th
         llama(input_ids=torch.tensor([[6]]), past_key_values=past, use_cache=True)
 
 
+@NEEDS_NEWER_DYNAMO
 @pytest.mark.parametrize(("case", "name"), [("hf-vit", "neutreno"), ("qwen3", "gfsa")])
 def test_hugging_face_models_with_a_fix_compile_as_one_graph(case: str, name: str) -> None:
     model, batch = apply_fix(BY_NAME[case].model(), name), BY_NAME[case].inputs()

@@ -10,6 +10,7 @@ import torch
 from control.cases import images, outputs, vit
 from control.sharded import CHANGES, MORE, controlled, ids, llama, run_sharded, steps, watched
 from processes import Aborted, run_twice
+from versions import NEEDS_FSDP_ON_A_CPU
 
 import unsmooth
 from unsmooth.control import ControlMonitor, bake, spectral_penalty
@@ -68,6 +69,7 @@ def test_writing_into_shards_is_refused_by_name(found: Callable[[str], Any]) -> 
     assert "sharded already" in found("refused")["assign"]
 
 
+@NEEDS_FSDP_ON_A_CPU
 def test_control_before_sharding_trains_as_in_one_process(found: Callable[[str], Any]) -> None:
     alone = steps(controlled())
     for name, value in alone.state_dict().items():
@@ -77,6 +79,7 @@ def test_control_before_sharding_trains_as_in_one_process(found: Callable[[str],
         assert found("trained")["reading"][name] == pytest.approx(value, rel=1e-2), name
 
 
+@NEEDS_FSDP_ON_A_CPU
 def test_a_sharded_model_is_baked_by_way_of_a_whole_one(found: Callable[[str], Any]) -> None:
     alone = steps(controlled())
     expected = outputs(alone, images(2))
@@ -87,6 +90,7 @@ def test_a_sharded_model_is_baked_by_way_of_a_whole_one(found: Callable[[str], A
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "styles", "plan", "ddp", *MORE])
+@NEEDS_FSDP_ON_A_CPU
 def test_several_processes_find_what_one_does(found: Callable[[str], Any], kind: str) -> None:
     pictures = kind in ("fsdp", "ddp", "fsdp-3")
     model, batch = (vit().eval(), images(4)) if pictures else (llama(MORE.get(kind, 2)), ids())
@@ -102,6 +106,7 @@ def test_several_processes_find_what_one_does(found: Callable[[str], Any], kind:
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "styles", "plan"])
+@NEEDS_FSDP_ON_A_CPU
 def test_a_sharded_training_is_watched_by_all_and_not_changed(found: Callable[[str], Any], kind: str) -> None:
     model, batch = (vit(), images(4)) if kind == "fsdp" else (llama(), ids())
     alone = watched(model, None, batch, 2)

@@ -76,7 +76,8 @@ def test_the_commands_of_the_readme_run_as_printed_after_make_demo(
 
 def recipe(target: str) -> str:
     """What make would do for a target on a machine that has nothing yet."""
-    asked = ["make", "-n", "--no-print-directory", target, VENV]
+    settings = [VENV, "VERSIONS=newest", "EXTRAS=all,dev"]  # not those of the make that runs this test
+    asked = ["make", "-n", "--no-print-directory", target, *settings]
     return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 

@@ -14,6 +14,7 @@ import torch
 from processes import free_port, train_in_two
 from safetensors.torch import load_file
 from training.toy import ToyRecipe, write_shards
+from versions import NEEDS_FSDP_ON_A_CPU
 
 from unsmooth.errors import OptionError
 from unsmooth.training import Run, Speed, TrainingRecord, launch, train
@@ -87,6 +88,7 @@ def assert_same_run(folder: Path, whole: Path) -> None:
     assert {name: t.shape for name, t in kept.items()} == {name: t.shape for name, t in wanted.items()}
 
 
+@NEEDS_FSDP_ON_A_CPU
 def test_processes_that_share_a_model_go_on_from_a_whole_one(
     tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path, fsdp: None
 ) -> None:
@@ -101,6 +103,7 @@ def test_processes_that_share_a_model_go_on_from_a_whole_one(
     assert_same_run(two, one)
 
 
+@NEEDS_FSDP_ON_A_CPU
 def test_one_process_goes_on_from_a_model_that_three_have_shared(
     tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path, fsdp: None
 ) -> None:
