@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from processes import joined, run_twice
 from torch import nn
+from versions import NEEDS_FSDP_ON_A_CPU
 
 from unsmooth.callbacks import Reading, watch
 from unsmooth.errors import UnsmoothError
@@ -129,6 +130,7 @@ def _no_memory(*given: Any) -> None:
     raise MemoryError("no memory is left")
 
 
+@NEEDS_FSDP_ON_A_CPU
 def test_a_process_that_fails_among_shards_says_nothing_that_could_be_taken_for_one(tmp_path: Path) -> None:
     run_twice(fail_in_the_middle, str(tmp_path))  # Aborted, if gloo meets a word where it expects a weight
     first, second = ((tmp_path / f"{rank}.txt").read_text() for rank in (0, 1))
