@@ -91,7 +91,7 @@ def test_the_explanation_can_be_left_out() -> None:
 
 
 def test_a_family_that_cannot_be_explained_is_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise WeightsError("no separable weights")
 
     monkeypatch.setattr("unsmooth.analysis.attention_listener.check_attention", refuse)
