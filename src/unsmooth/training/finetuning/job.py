@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from unsmooth.training.engine.step import autocast
 from unsmooth.training.finetuning.arms import Arm, fit, parameter_rates
 
 
-class Job:
+class Job(ABC):
     """A data set or task on which one model is fine-tuned; everything is on the device."""
 
     name: str
@@ -28,21 +29,21 @@ class Job:
     clip: float = 1.0
     steps: int
 
+    @abstractmethod
     def build(self, seed: int) -> nn.Module:
         """A copy of the pretrained model, its `encoder`, with a new head."""
-        raise NotImplementedError
 
+    @abstractmethod
     def look(self) -> Any:
         """A few inputs of the encoder, to see how smooth it is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stream(self, seed: int) -> Iterator[tuple[Tensor, ...]]:
         """Inputs of the model, and labels, without end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, model: nn.Module) -> dict[str, float]:
         """On data that were not trained on."""
-        raise NotImplementedError
 
     def run(self, arm: Arm, seed: int, deadline: float = math.inf) -> dict[str, float]:
         """Train to the end; scores, and smoothness and signs of eigenvalues before and after.
