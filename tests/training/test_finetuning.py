@@ -27,7 +27,7 @@ from unsmooth.training.finetuning.arms import (
     fit,
     parameter_rates,
 )
-from unsmooth.training.finetuning.images import ImageSettings, augment
+from unsmooth.training.finetuning.images import ImageSettings, augment, draw_views
 from unsmooth.training.finetuning.study import compared
 from unsmooth.training.finetuning.text import TextJob
 from unsmooth.training.tasks.superglue.finetune import FineTuning
@@ -116,7 +116,7 @@ def test_what_an_arm_adds_learns_faster_than_what_was_there(job: ImageJob) -> No
 
 def test_pictures_are_moved_and_flipped_but_not_changed() -> None:
     pixels = torch.randint(1, 255, (64, 3, 8, 8), dtype=torch.uint8)
-    found = augment(pixels, torch.Generator().manual_seed(0))
+    found = augment(pixels, draw_views(64, 8, torch.Generator().manual_seed(0)))
     assert found.shape == pixels.shape
     straight = (found == pixels).flatten(1).all(1)
     flipped = (found == pixels.flip(-1)).flatten(1).all(1)

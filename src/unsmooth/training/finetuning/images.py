@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -93,9 +93,11 @@ class ImageJob(Job):
         """Augmented images in a new order every epoch; the last, smaller batch of an epoch is left out."""
         rng, count = torch.Generator().manual_seed(seed), len(self.train) // self.batch_size
         while True:
-            order = torch.randperm(len(self.train), generator=rng)[: count * self.batch_size]
-            for rows in order.view(count, -1).to(self.device):
-                yield self._ready(augment(self.train.pixels[rows], rng)), self.train.labels[rows]
+            order = torch.randperm(len(self.train), generator=rng)[: count * self.batch_size].view(count, -1)
+            views = draw_views(order.numel(), self.train.pixels.shape[-2], rng).view(count, -1, 3)
+            # an epoch at a time: every copy from the host waits for the device
+            for rows, view in zip(order.to(self.device), views.to(self.device), strict=True):
+                yield self._ready(augment(self.train.pixels[rows], view)), self.train.labels[rows]
 
     def score(self, model: nn.Module) -> dict[str, float]:
         """Accuracy and loss on the test images."""
@@ -115,17 +117,26 @@ class ImageJob(Job):
         return (x.clamp(0, 1) - self._mean) / self._std
 
 
+def draw_views(count: int, height: int, rng: torch.Generator) -> Int64[Tensor, "image 3"]:
+    """For each image the top and left of its cut, in pixels of the image with its margin, and whether it is flipped."""
+    cuts = torch.randint(2 * _margin(height) + 1, (count, 2), generator=rng)
+    return torch.cat([cuts, torch.randint(2, (count, 1), generator=rng)], 1)
+
+
 def augment(
-    pixels: UInt8[Tensor, "image channel height width"], rng: torch.Generator
+    pixels: UInt8[Tensor, "image channel height width"], views: Int64[Tensor, "image 3"]
 ) -> UInt8[Tensor, "image channel height width"]:
-    """Each image flipped or not, and cut at random out of itself with a dark margin."""
+    """Each image flipped or not, and cut out of itself with a dark margin."""
     count, _, height, wide = pixels.shape
-    pad = max(1, round(PADDING * height))
+    pad = _margin(height)
     padded = F.pad(pixels, (pad, pad, pad, pad))
-    top, left = (torch.randint(2 * pad + 1, (count, 1), generator=rng).to(pixels.device) for _ in range(2))
-    flip = (torch.rand(count, 1, generator=rng) < 0.5).to(pixels.device)
+    top, left, flip = views.split(1, 1)
     rows = top + torch.arange(height, device=pixels.device)
     along = torch.arange(wide, device=pixels.device)
-    columns = left + torch.where(flip, wide - 1 - along, along)
+    columns = left + torch.where(flip.bool(), wide - 1 - along, along)
     image = torch.arange(count, device=pixels.device)[:, None, None]
     return padded.permute(0, 2, 3, 1)[image, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _margin(height: int) -> int:
+    return max(1, round(PADDING * height))
