@@ -78,9 +78,9 @@ class SweptEdit:
     name: str
     points: tuple[SweepPoint, ...]
 
-    def price(self, point: SweepPoint, tokens: str, metric: str = HEADLINE) -> float:
-        """Difference of the score for each unit by which the metric changed; nan where it did not."""
-        moved = point.smoothness[tokens][metric] - self.points[0].smoothness[tokens][metric]
+    def price(self, point: SweepPoint, tokens: str) -> float:
+        """Difference of the score for each unit by which HFC/LFC changed; nan where it did not."""
+        moved = point.smoothness[tokens][HEADLINE] - self.points[0].smoothness[tokens][HEADLINE]
         return point.difference / abs(moved) if moved else math.nan
 
 

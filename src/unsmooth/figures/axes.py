@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.marks import Point
-from unsmooth.figures.text import power_text, short, tick_text
+from unsmooth.figures.text import short, tick_text
 
 Domain = tuple[float, float]
 
@@ -52,13 +52,18 @@ class Panel:
         """The positions of points."""
         return [(self.x(x), self.y(y)) for x, y in points]
 
-    def level(self, value: float, colour: str = "soft", dash: str = "", opacity: float = 1.0) -> None:
+    def level(self, value: float, dash: str = "") -> None:
         """A line at one height over the whole width."""
-        self.drawing.line([(self.left, self.y(value)), (self.right, self.y(value))], colour, 1, dash, opacity)
+        self.drawing.line([(self.left, self.y(value)), (self.right, self.y(value))], "soft", 1, dash)
 
     def upright(self, value: float, colour: str = "soft") -> None:
         """A line at one place over the whole height."""
         self.drawing.line([(self.x(value), self.top), (self.x(value), self.bottom)], colour)
+
+    def band(self, at: Iterable[float], low: Iterable[float], high: Iterable[float], colour: str) -> None:
+        """What lies between two curves, in a pale colour."""
+        upper, lower = (self.at(zip(map(float, at), map(float, edge), strict=True)) for edge in (high, low))
+        self.drawing.areas([[*upper, *lower[::-1]]], colour, 0.12)
 
     def y_axis(self, said: Callable[[float], str] = tick_text, at: Sequence[float] | None = None) -> None:
         """Grid lines with their values."""
@@ -116,7 +121,7 @@ def ticks(low: float, high: float, count: int, whole: bool = False) -> list[floa
     return [float(f"{k * step:.10g}") for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float, count: int = 5) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten inside a range of powers, or 1, 2 and 5 times them where that range is short.
 
     >>> log_ticks(-3.2, 2.1), [round(10**t, 3) for t in log_ticks(-0.1, 0.8)]
@@ -129,7 +134,7 @@ def log_ticks(low: float, high: float, count: int = 5) -> list[float]:
             return found
         finer = ticks(10.0**low, 10.0**high, 3)
         return [math.log10(tick) for tick in finer if tick > 0]
-    every = max(1, math.ceil((high - low) / (count + 1)))
+    every = max(1, math.ceil((high - low) / 6))
     return [float(k) for k in range(math.ceil(low), math.floor(high) + 1) if k % every == 0]
 
 
@@ -155,6 +160,3 @@ def swatches(drawing: Drawing, x: float, y: float, entries: Iterable[tuple[str, 
         drawing.rect(x, y - 9, 10, 10, colour)
         drawing.text(x + 15, y, said)
         x += 15 + 6.2 * len(said) + 18
-
-
-__all__ = ["Domain", "Panel", "line_sample", "log_ticks", "panel", "power_text", "span", "swatches", "ticks"]

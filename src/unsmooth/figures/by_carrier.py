@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT, Account, Carriers
-from unsmooth.figures.axes import line_sample, log_ticks, panel, power_text, span
+from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.by_head import colour_bar, heads_panel
 from unsmooth.figures.drawing import Drawing, grid
-from unsmooth.figures.text import short
+from unsmooth.figures.text import power_text, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from unsmooth.errors import OptionError, PointError
-from unsmooth.figures.axes import line_sample, log_ticks, panel, power_text, span
+from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import DASHES, model_colour
-from unsmooth.figures.text import short
+from unsmooth.figures.text import power_text, short
 from unsmooth.metrics.registry import metric_named
 
 if TYPE_CHECKING:
@@ -110,8 +110,9 @@ def depth_panel(
     return plot.drawing
 
 
-def sparkline(curves: Sequence[Sequence[Stop]], layers: Sequence[int], wide: float = 230, tall: float = 96) -> Drawing:
+def sparkline(curves: Sequence[Sequence[Stop]], layers: Sequence[int]) -> Drawing:
     """Curves laid over each other without axes: the first look at all models."""
+    wide, tall = 230.0, 96.0
     drawing = Drawing(wide, tall)
     finite = [s.mean for curve in curves for s in curve if math.isfinite(s.mean)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.figures.axes import swatches
-from unsmooth.figures.drawing import Drawing, grid
+from unsmooth.figures.drawing import Drawing, box, grid
 from unsmooth.figures.palette import DIVERGING, SEQUENTIAL, ramp, readable
 from unsmooth.figures.text import number_text, percent_text, short, signed_text
 
@@ -73,8 +73,8 @@ def heads_panel(
     columns = [[(left + across * i, top), (left + across * i, top + tall * layers)] for i in range(1, heads)]
     rows = [[(left, top + tall * i), (left + across * heads, top + tall * i)] for i in range(1, layers)]
     drawing.lines(columns + rows, "paper")
-    unknown = [(int(i), int(j)) for i, j in np.argwhere(~np.isfinite(table))]
-    drawing.areas([_cell(left, top, across, tall, i, j) for i, j in unknown], "faint")
+    unknown = np.argwhere(~np.isfinite(table)).tolist()
+    drawing.areas([box(left + across * j, top + tall * i, across, tall) for i, j in unknown], "faint")
     if numbers and across > 40 and tall > 17:
         for (i, j), value in np.ndenumerate(table):
             if math.isfinite(value):
@@ -87,19 +87,11 @@ def heads_panel(
     for head in range(0, heads, max(1, math.ceil(16 / across))):
         said = str(head) if labels is None else labels[head]
         drawing.text(left + across * (head + 0.5), top + tall * layers + 15, said, anchor="middle")
-    if labels is None:
-        drawing.text(left + across * heads / 2, drawing.height - 6, "head", anchor="middle")
-    else:
-        counted = sum(name.isdigit() for name in labels)
-        drawing.text(left + across * counted / 2, drawing.height - 6, "head", anchor="middle")
+    counted = heads if labels is None else sum(name.isdigit() for name in labels)
+    drawing.text(left + across * counted / 2, drawing.height - 6, "head", anchor="middle")
     drawing.text(11, top + tall * layers / 2, "layer", anchor="middle", turn=-90)
     drawing.data["frame"] = f"{left:g} {top:g} {across * heads:g} {tall * layers:g} 0 {heads} {layers} 0"
     return drawing
-
-
-def _cell(left: float, top: float, wide: float, tall: float, i: int, j: int) -> tuple[tuple[float, float], ...]:
-    x, y = left + wide * j, top + tall * i
-    return ((x, y), (x + wide, y), (x + wide, y + tall), (x, y + tall))
 
 
 def heads(explanations: Mapping[str, Explanation] | Explanation, view: str = "exponent") -> Drawing:
@@ -180,11 +172,11 @@ def shares_panel(found: Shares, *, name: str = "", wide: float = 1072) -> Drawin
     return drawing
 
 
-def shares(explanations: Mapping[str, Explanation] | Explanation, count: str = "paper") -> Drawing:
-    """Which type dominates over layers, heads and inputs: a bar for each model."""
+def shares(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
+    """Which type dominates over layers, heads and inputs, as the paper counts: a bar for each model."""
     named = explanations if isinstance(explanations, Mapping) else {"": explanations}
-    bars = [shares_panel(f[count], name=name, wide=760) for name, e in named.items() if (f := type_shares(e))]
+    bars = [shares_panel(f["paper"], name=name, wide=760) for name, e in named.items() if (f := type_shares(e))]
     figure = grid(bars, across=1, gap=6, bottom=24)
-    figure.label = "Which type dominates: " + ("as the paper counts" if count == "paper" else "with H folded")
+    figure.label = "Which type dominates: as the paper counts"
     swatches(figure, 0, figure.height - 6, [(colour, said) for _, said, colour in TYPES])
     return figure

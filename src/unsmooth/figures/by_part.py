@@ -39,7 +39,7 @@ def parts(attribution: Attribution, tokens: str | None = None, *, name: str = ""
         table, "exponent", most, title=name or "share of the change of ln HFC/LFC", label="", labels=columns,
         wide=wide if narrow else wide * 0.6, numbers=False,
     )  # fmt: skip
-    right = strongest_panel(attribution, tokens, wide=wide if narrow else wide * 0.37)
+    right = strongest_panel(attribution, tokens, wide if narrow else wide * 0.37)
     figure = grid([left, right], across=1 if narrow else 2, bottom=34)
     figure.label = f"who changed ln HFC/LFC in {attribution.about.model.name}: shares by layer and part"
     figure.data = left.data
@@ -50,9 +50,9 @@ def parts(attribution: Attribution, tokens: str | None = None, *, name: str = ""
     return figure
 
 
-def strongest_panel(attribution: Attribution, tokens: str | None = None, *, count: int = 12, wide: float) -> Drawing:
+def strongest_panel(attribution: Attribution, tokens: str | None, wide: float) -> Drawing:
     """The parts with the largest shares as bars, the largest first, and what all others together have."""
-    rows = attribution.strongest(count, tokens).to_dict("records")
+    rows = attribution.strongest(12, tokens).to_dict("records")
     change = attribution.under(tokens).change.mean
     bars = [(f"layer {r['layer']}, {NARROW.get(r['kind'], r['part'])}", float(r["mean"])) for r in rows]
     bars += [("all others together", change - sum(value for _, value in bars))]
@@ -65,8 +65,7 @@ def strongest_panel(attribution: Attribution, tokens: str | None = None, *, coun
     for i, (said, value) in enumerate(bars):
         y, end = top + tall * i, middle + reach * value / widest
         drawing.text(words - 6, y + 13, short(said, words), anchor="end")
-        drawing.areas([((middle, y + 3), (end, y + 3), (end, y + tall - 3), (middle, y + tall - 3))],
-                      "sharp" if value > 0 else "smooth")  # fmt: skip
+        drawing.rect(min(middle, end), y + 3, abs(end - middle), tall - 6, "sharp" if value > 0 else "smooth")
         drawing.text(end + (4 if value >= 0 else -4), y + 13, signed_text(value), size=10,
                      anchor="start" if value >= 0 else "end")  # fmt: skip
     drawing.line([(middle, top), (middle, top + tall * len(bars))], "soft")

@@ -68,9 +68,9 @@ def levels(view: TokenView, at: int, most: float | None) -> str:
     return "".join(f"{round(share * (LEVELS - 1)):x}" for share in distance_shares(view, at, most))
 
 
-def tokens(view: TokenView, *, name: str = "", most: int = 5) -> Drawing:
+def tokens(view: TokenView, *, name: str = "") -> Drawing:
     """At most five places from the input to the last layer, evenly spaced: distances above, similarities below."""
-    count = min(most, len(view.points))
+    count = min(5, len(view.points))
     last = len(view.points) - 1
     chosen = sorted({round(i * last / max(1, count - 1)) for i in range(count)})
     side, top = 150.0, 58.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def difference(rows: pd.DataFrame, metric: str, *, wide: float = 1072, tall: float = 250) -> Drawing | None:
+def difference(rows: pd.DataFrame, metric: str, *, wide: float = 1072) -> Drawing | None:
     """`b − a` at every point, blue where b is smoother and orange where it is sharper; hollow: the interval holds 0.
 
     `rows` are those of one metric and token policy of `unsmooth.compare`; None where no difference is finite.
@@ -25,7 +25,7 @@ def difference(rows: pd.DataFrame, metric: str, *, wide: float = 1072, tall: flo
         return None
     edges = [v for row in drawn for v in (*_ends(row), 0.0)]
     found = metric_named(metric)
-    plot = panel(wide, tall, (0.0, float(len(drawn))), span(edges), x_label="point",
+    plot = panel(wide, 250, (0.0, float(len(drawn))), span(edges), x_label="point",
                  y_label=f"difference in {found.title}", left=66,
                  label=f"Difference in {found.title} along the forward pass")  # fmt: skip
     plot.y_axis(signed_text)

@@ -65,7 +65,7 @@ class Drawing:
 
     def areas(
         self, outlines: Iterable[Sequence[Point]], fill: str = "none", opacity: float = 1.0, stroke: str = "none",
-        width: float = 1.0, dash: str = "",
+        width: float = 1.0,
     ) -> None:  # fmt: skip
         """Filled outlines of one kind."""
         kept = tuple(
@@ -74,7 +74,7 @@ class Drawing:
             if (known := tuple(p for p in line if math.isfinite(p[0]) and math.isfinite(p[1])))
         )
         if kept:
-            self.marks.append(Stroke(kept, fill, stroke, width, dash, opacity, closed=True))
+            self.marks.append(Stroke(kept, fill, stroke, width, opacity=opacity, closed=True))
 
     def rect(self, x: float, y: float, width: float, height: float, fill: str, opacity: float = 1.0) -> None:
         """A filled rectangle."""

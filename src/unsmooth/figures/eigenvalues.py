@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.figures.axes import panel, ticks
-from unsmooth.figures.drawing import Drawing, grid
+from unsmooth.figures.drawing import Drawing, box, grid
 from unsmooth.figures.text import number_text, percent_text, tick_text
 from unsmooth.metrics.tolerance import is_zero
 
@@ -116,13 +116,13 @@ def plane_panel(
     return drawing, there
 
 
-def spectra(explanation: Explanation, *, name: str = "", of: str = "layer") -> Drawing:
-    """The eigenvalues of every layer's Σ_h H_h (or of each head's H_h), before and after folding."""
+def spectra(explanation: Explanation, *, name: str = "") -> Drawing:
+    """The eigenvalues of every layer's Σ_h H_h, before and after folding."""
     layers = spectra_by_layer(explanation)
     there: set[str] = set()
     panels = []
     for layer, found in layers.items():
-        clouds = {kind: getattr(spectrum, of) for kind, spectrum in found.items()}
+        clouds = {kind: spectrum.layer for kind, spectrum in found.items()}
         drawing, sides = plane_panel(clouds, plane_size(list(clouds.values())), title=f"layer {layer}", wide=260)
         panels.append(drawing)
         there |= sides
@@ -187,12 +187,8 @@ def counts_panel(
     plot.x_axis()
     middle = len(counts) // 2
     for colour, chosen in (("sharp", range(middle)), ("zero", [middle]), ("smooth", range(middle + 1, len(counts)))):
-        bars = [
-            ((plot.x(edges[i]) + 0.5, plot.bottom), (plot.x(edges[i]) + 0.5, plot.y(shares[i])),
-             (plot.x(edges[i + 1]) - 0.5, plot.y(shares[i])), (plot.x(edges[i + 1]) - 0.5, plot.bottom))
-            for i in chosen if counts[i]
-        ]  # fmt: skip
-        plot.drawing.areas(bars, colour)
+        tops = {plot.x(edges[i]) + 0.5: plot.y(shares[i]) for i in chosen if counts[i]}
+        plot.drawing.areas([box(x, y, plot.width / len(counts) - 1, plot.bottom - y) for x, y in tops.items()], colour)
     plot.drawing.data["counts"] = " ".join(map(str, counts))
     return plot.drawing
 
@@ -207,23 +203,22 @@ def histogram_note(values: NDArray[np.float64]) -> str:
     return f"{percent_text(float((values < 0).mean()))} negative{beside} of {len(values)} eigenvalues; mean {mean}."
 
 
-def histograms(explanations: Mapping[str, Explanation] | Explanation, *, of: str = "heads") -> Drawing:
-    """Real parts of the eigenvalues over all layers, a column for each model: bare weights, and folded ones below."""
+def histograms(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
+    """Real parts of the heads' eigenvalues over all layers, a column a model: bare weights, folded ones below."""
     named = explanations if isinstance(explanations, Mapping) else {"": explanations}
     layers = {name: spectra_by_layer(explanation) for name, explanation in named.items()}
     foldings = ["raw", *(["folded"] if any("folded" in f for each in layers.values() for f in each.values()) else [])]
     wide = 760.0 if len(named) == 1 else 360.0
     panels = [
         histogram_panel(
-            pooled(each, folding, of), wide=wide, tall=230,
+            pooled(each, folding, "heads"), wide=wide, tall=230,
             title=f"{name + ', ' if name else ''}{'bare weights' if folding == 'raw' else 'folded'}",
         )
         for folding in foldings
         for name, each in layers.items()
     ]  # fmt: skip
     figure = grid(panels, across=len(named), bottom=24)
-    whose = "each head" if of == "heads" else "Σ heads"
-    figure.label = f"Real parts of the eigenvalues of H ({whose}), all layers"
+    figure.label = "Real parts of the eigenvalues of H (each head), all layers"
     said = f"{figure.label}. Left of zero pushes towards sharpening, right of it towards smoothing."
     figure.text(8, figure.height - 6, said if figure.width > 640 else figure.label)
     return figure

@@ -42,8 +42,7 @@ def norm_impact(curves: Mapping[Scenario, Tensor]) -> Drawing:
             plot.x_axis(whole=True)
             for scenario, (mean, std) in sorted(chosen.items(), key=lambda item: -item[0].sign):  # dashes lie on top
                 colour = "sharp" if scenario.mode == "sharpening" else "smooth"
-                upper, lower = (plot.at(enumerate((mean + sign * std).tolist())) for sign in (1, -1))
-                plot.drawing.areas([[*upper, *lower[::-1]]], colour, 0.12)
+                plot.band(range(steps), mean - std, mean + std, colour)
                 plot.drawing.line(plot.at(enumerate(mean.tolist())), colour, 2, "" if scenario.sign > 0 else "6 4")
             panels.append(plot.drawing)
     figure = grid(panels, across=3, top=26, bottom=26)

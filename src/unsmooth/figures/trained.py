@@ -59,8 +59,7 @@ def runs_figure(
         plot.x_axis(whole=True)
         for run, (at, mean, std) in lines.items():
             colour, dash = styles[run]
-            upper, lower = (plot.at(zip(at, (mean + sign * std).tolist(), strict=True)) for sign in (1, -1))
-            plot.drawing.areas([[*upper, *lower[::-1]]], colour, 0.12)
+            plot.band(at, mean - std, mean + std, colour)
             line = plot.at(zip(at, mean.tolist(), strict=True))
             plot.drawing.line(line, colour, 2, dash)
             plot.drawing.dots(line if len(line) <= 16 else [], colour, 4.5)
