@@ -1,6 +1,7 @@
-"""What explaining a long input takes: attention matrices of all heads at once, and a few heads in turn.
+"""What explaining or attributing a long input takes: attention matrices of all heads at once, and a few heads in turn.
 
     python -m benchmarks.explain_long [--device cuda] [--tokens 2048 4096] [--width 128] [--heads 8] [--no-held]
+                                       [--attribute]
 
 A small Llama with random weights, one input. Each way runs in a process of its own; memory is its peak beyond what the
 process had before, the model's own forward pass included. `--no-held` leaves out the way that needs heads · tokens².
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--held", action=argparse.BooleanOptionalAction, default=True, help="also all heads at once")
+    parser.add_argument("--attribute", action="store_true", help="attribute, carriers too, instead of explaining")
     asked = parser.parse_args(arguments or [])
     print(f"{asked.layers} layers, {asked.heads} heads, width {asked.width}, float32; "
           f"{header(torch.device(asked.device))}", flush=True)  # fmt: skip
@@ -57,8 +59,15 @@ def explained(asked: argparse.Namespace, tokens: int, way: str, turns: bool) -> 
     )  # fmt: skip
     model = LlamaModel(config).eval().to(device)
     short, long = ({"input_ids": torch.randint(0, 1000, (1, n), device=device)} for n in (64, tokens))
+
+    def analyse(batch: dict[str, torch.Tensor]) -> list[float]:
+        if asked.attribute:
+            found = unsmooth.attribute(model, [batch], heads_in_turn=turns, carriers=True)
+            return found.by_layer()["heads"].tolist()
+        return unsmooth.explain(model, [batch], heads_in_turn=turns, layer_spectrum=False).frame()["exponent"].tolist()
+
     with torch.no_grad():
-        unsmooth.explain(model, [short], heads_in_turn=turns, layer_spectrum=False)  # libraries' own memory
+        analyse(short)  # libraries' own memory
         synchronize(device)
         start = time.perf_counter()
         model(**long)
@@ -66,13 +75,13 @@ def explained(asked: argparse.Namespace, tokens: int, way: str, turns: bool) -> 
         forward = time.perf_counter() - start
     before, resident = reset_peak(device), _mebibytes("VmRSS")
     start = time.perf_counter()
-    found = unsmooth.explain(model, [long], heads_in_turn=turns, layer_spectrum=False)
+    values = analyse(long)
     seconds = time.perf_counter() - start
     extra = 1024 * peak(device, before) if device.type == "cuda" else _mebibytes("VmHWM") - resident
-    gamma = found.frame()["exponent"].tolist()
+    name = "shares of heads" if asked.attribute else "γ"
     print(
         f"  {way}: {seconds:.1f} s, {seconds / forward:.1f}× the forward, {extra:.0f} MiB extra; "
-        f"γ {', '.join(f'{value:.6f}' for value in gamma)}",
+        f"{name} {', '.join(f'{value:.6f}' for value in values)}",
         flush=True,
     )
 

@@ -1,4 +1,4 @@
-"""Attention matrices that are formed a few rows at a time explain the same as those that are held."""
+"""Attention matrices that are formed a few rows at a time explain and attribute the same as those that are held."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import copy
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from unsmooth.analysis import Explainer, explain
+from unsmooth.analysis import Attributor, Explainer, attribute, explain
 from unsmooth.models import capture_attention, view
 from unsmooth.models.sdpa import SdpaMatrices
 
@@ -52,13 +53,13 @@ def vit(padding: bool) -> tuple[nn.Module, torch.Tensor]:
     return model.double().eval(), torch.randn(2, 3, 48, 48, dtype=torch.float64)
 
 
-def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], absolute: float = 1e-9) -> None:
     assert len(ours) == len(theirs) > 0
     for row, other in zip(ours, theirs, strict=True):
         assert row.keys() == other.keys()
         for name, value in row.items():
-            expected = other[name] if isinstance(value, str) else pytest.approx(other[name], 1e-6, 1e-9, nan_ok=True)
-            assert value == expected, name
+            told = value is None or isinstance(value, str)
+            assert value == (other[name] if told else pytest.approx(other[name], 1e-6, absolute, nan_ok=True)), name
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,35 @@ def test_both_ways_explain_the_same(make: Any, padding: bool, monkeypatch: pytes
     assert {bool(row["converged"]) for row in turns.layers} == {True}
 
 
-def test_nothing_holds_all_heads_and_no_setting_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("make", "padding"), [(llama, True), (bert, True), (vit, False)])
+def test_both_ways_attribute_the_same(make: Any, padding: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unsmooth.theory.matrices.PART_BYTES", {"cpu": 1500})
+    model, batch = make(padding)
+    if make is vit:  # an MLP that writes an outlier, so that the model runs again without it
+        nn.init.normal_(model.cls_token)
+        far = 40 * torch.eye(10, 24)[:, :1]
+        model.blocks[0].mlp.register_forward_hook(lambda _, args, added: added + far)
+    whole, turns = (
+        attribute(model, [batch], "all,no-outliers", spectrum=True, carriers=True, total=4, heads_in_turn=turn)
+        for turn in (False, True)
+    )
+    rounding = 1e-7  # Hugging Face's eager softmax is float32 whatever the model is
+    for policy in whole.policies:
+        same(turns.under(policy).rows(), whole.under(policy).rows(), rounding)
+    same(turns.totals, whole.totals, rounding)
+    assert turns.carriers is not None
+    assert whole.carriers is not None
+    same(turns.carriers.layers, whole.carriers.layers, rounding)
+    assert np.array(turns.carriers.heads) == pytest.approx(np.array(whole.carriers.heads), 1e-6, rounding)
+    ours, theirs = turns.carriers.account, whole.carriers.account
+    assert (ours is None) == (theirs is None)
+    if ours is not None and theirs is not None:
+        same([ours.curves, ours.sink], [theirs.curves, theirs.sink], rounding)
+    assert make is not vit or ours is not None
+
+
+@pytest.mark.parametrize("analyse", [explain, attribute])
+def test_nothing_holds_all_heads_and_no_setting_is_touched(analyse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = llama(False)
     settings = copy.deepcopy(model.config.to_dict())  # type: ignore[union-attr, operator]
     formed: list[torch.Size] = []
@@ -88,18 +117,19 @@ def test_nothing_holds_all_heads_and_no_setting_is_touched(monkeypatch: pytest.M
 
     monkeypatch.setattr(SdpaMatrices, "__call__", counted)
     monkeypatch.setattr("unsmooth.theory.matrices.PART_BYTES", {"cpu": 3 * 11 * 11 * 8})  # one head
-    explain(model, [batch], heads_in_turn=True)
+    analyse(model, [batch], heads_in_turn=True)
     assert formed
     assert all(shape[1] == 1 for shape in formed)
     assert model.config.to_dict() == settings  # type: ignore[union-attr, operator]
 
 
-def test_long_inputs_take_turns_by_themselves_unless_told_otherwise() -> None:
+@pytest.mark.parametrize("listener", [Explainer, Attributor])
+def test_long_inputs_take_turns_by_themselves_unless_told_otherwise(listener: Any) -> None:
     model, _ = llama(False)
     short, long = ({"input_ids": torch.zeros(1, n, dtype=torch.int64)} for n in (512, 8192))
     for asked, expected in ((None, [False, True]), (True, [True, True]), (False, [False, False])):
-        explainer = Explainer(model, heads_in_turn=asked)
-        assert [explainer.in_parts(inputs) for inputs in (short, long)] == expected
+        entered = listener(model, heads_in_turn=asked)
+        assert [entered.in_parts(inputs) for inputs in (short, long)] == expected
 
 
 def test_a_model_that_forms_its_matrices_itself_shows_them_whole() -> None:

@@ -76,7 +76,8 @@ def _add(attributor: Attributor, tables: dict[str, list[Moments]], batch: Any, w
     with attributor:
         for run, seen in runs.items():
             attributor.looking = seen
-            with removed(attributor, writer, batch, only=sinks) if run == LEFT_OUT else nullcontext():
+            without = removed(attributor, writer, batch, only=sinks) if run == LEFT_OUT else nullcontext()
+            with attributor.showing(inputs), without:
                 call(v.model, inputs)
     for seen in runs.values():
         chosen &= torch.stack(seen.ratios).isfinite().all(0).all(0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +17,15 @@ from unsmooth.analysis.policies import NO_PADDING, TokenKinds, resolve_policies
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, WeightsError
-from unsmooth.models import ModelView, check_attention, view
-from unsmooth.models.forward import lengthened, padding_of, pictures_follow, to_model
+from unsmooth.models import ModelView, capture_attention, check_attention, view
+from unsmooth.models.forward import lengthened, padding_of, pictures_follow, sequence_shape, to_model
+from unsmooth.models.sdpa import SdpaMatrices
 from unsmooth.models.taps import candidates
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.divisia import Mask
+from unsmooth.theory.matrices import HeadMatrices
+
+HELD_BYTES = 2**30  # of attention matrices, up to which those of all heads are held
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,14 @@ def counted(
     return found
 
 
+def head_matrices(a: Tensor | SdpaMatrices, most: int | None = None) -> HeadMatrices:
+    """The matrices that a layer showed, of the first inputs: held, or formed in parts."""
+    if isinstance(a, Tensor):
+        return HeadMatrices.of(a[:most])
+    a = a.first(most)
+    return HeadMatrices(a, a.shape, a.dtype, a.device)
+
+
 class AttentionListener(Hooked):
     """Enter, `update` with each batch, leave, take the `result`.
 
@@ -71,16 +85,19 @@ class AttentionListener(Hooked):
         tokens: str | Sequence[str],
         special_ids: Iterable[int] | None,
         tokenizer: Any,
+        heads_in_turn: bool | None,
         most: int | None,
         origin: Origin | None,
     ) -> None:
         self.view = view(module_of(model))
         self.origin = origin or Origin.of(model)
         self.policies = resolve_policies(tokens)
-        self.most = most
+        self.heads_in_turn, self.most = heads_in_turn, most
+        self.chosen: tuple[int, ...] = tuple(range(len(self.view.layers)))  # layers
         self.inputs = self.batches = 0
         self.checked = False  # whether weights and matrices reproduce the attention's own output
         self._special = SpecialTokens.find(model, special_ids, tokenizer)
+        self._shown = ExitStack()  # attention matrices, while a forward pass is listened to
         _check_rows_sum(self.view)
 
     def update(self, batch: Any) -> None:
@@ -102,8 +119,33 @@ class AttentionListener(Hooked):
             self.checked = True
 
     def in_parts(self, inputs: Any) -> bool:
-        """Whether the matrices of these inputs are better formed some heads at a time; whole ones unless overridden."""
-        return False
+        """Whether no tensor holds all heads' matrices: as it was asked for, or where they would be large."""
+        if self.heads_in_turn is not None:
+            return self.heads_in_turn
+        batch, tokens = sequence_shape(inputs)
+        return 4 * batch * tokens**2 * max(self.view.layers[i].heads for i in self.chosen) > HELD_BYTES
+
+    @abstractmethod
+    def attended(self, index: int, a: HeadMatrices) -> None:
+        """The matrices of a layer, of the inputs that are wanted."""
+
+    def showing(self, inputs: Any) -> AbstractContextManager[None]:
+        """Inside, a forward pass on these inputs shows its matrices."""
+
+        def receive(index: int, a: Tensor | SdpaMatrices) -> None:
+            self.attended(index, head_matrices(a, self.left()))
+
+        return capture_attention(self.view, receive, self.chosen, in_parts=self.in_parts(inputs))
+
+    def before(self, inputs: Any) -> None:
+        """The forward pass that comes now is listened to."""
+        self.require_hooks()
+        self.abandon()
+        self._shown.enter_context(self.showing(inputs))
+
+    def abandon(self) -> None:
+        """Forget what a forward pass left that did not come to its end."""
+        self._shown.close()
 
     def left(self) -> int | None:
         """How many inputs are still wanted; None for all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,12 +22,13 @@ from unsmooth.analysis.share_pass import STAGES, LayerWeights, SharePass
 from unsmooth.analysis.shares import AttributedSums, Part
 from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError
-from unsmooth.models import capture_attention, hook_points, split_point
+from unsmooth.models import hook_points, split_point
 from unsmooth.models.forward import each_batch
 from unsmooth.models.storage import home
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.divisia import Mask, heads_on_deviations, spectral_side
+from unsmooth.theory.matrices import HeadMatrices
 
 
 def attribute(
@@ -41,6 +42,7 @@ def attribute(
     total: int = 0,
     remove: str = "zero",
     carriers: bool = False,
+    heads_in_turn: bool | None = None,
     origin: Origin | None = None,
 ) -> Attribution:
     """Who changed ln HFC/LFC between the first and the last block, exactly: every head, mean path, MLP and norm.
@@ -59,13 +61,15 @@ def attribute(
         carriers: also which tokens carry it: norms, kurtosis, massive activations, the heads that attend to them, and
             where an MLP writes them three more forward passes over all batches (which are kept meanwhile): which
             tokens, the model as it is, and without what is written to them.
+        heads_in_turn: as in `unsmooth.explain`.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
     given = batches if isinstance(batches, Data) or not (total or carriers) else list(each_batch(batches))
     with Attributor(
-        model, tokens, special_ids=special_ids, tokenizer=tokenizer, spectrum=spectrum, carriers=carriers, origin=origin
-    ) as attributor:
+        model, tokens, special_ids=special_ids, tokenizer=tokenizer, spectrum=spectrum, carriers=carriers,
+        heads_in_turn=heads_in_turn, origin=origin,
+    ) as attributor:  # fmt: skip
         for batch in each_batch(given):
             attributor.update(batch)
     if carriers:
@@ -95,10 +99,11 @@ class Attributor(AttentionListener):
         tokenizer: Any = None,
         spectrum: bool = False,
         carriers: bool = False,
+        heads_in_turn: bool | None = None,
         most: int | None = None,
         origin: Origin | None = None,
     ) -> None:
-        super().__init__(model, tokens, special_ids, tokenizer, most, origin)
+        super().__init__(model, tokens, special_ids, tokenizer, heads_in_turn, most, origin)
         self.spectrum = spectrum
         stages = STAGES[self.view.family.placement]
         parallel = any("mlp" in stage.adds and len(stage.adds) > 1 for stage in stages)
@@ -115,10 +120,9 @@ class Attributor(AttentionListener):
         self._ordinary: Mask = None  # no outliers in any layer, of the batch that comes next
 
     def hooks(self) -> Iterable[AbstractContextManager[Any]]:
-        """On the states of every layer's stream, and on its attention matrices."""
+        """On the states of every layer's stream; on its attention matrices from the inputs of a pass to its end."""
         points = [f"blocks.{layer.index}.{name}" for layer in self.view.layers for name in self._points]
         yield hook_points(self.view, points, self._on_point)
-        yield capture_attention(self.view, self._on_attention)
 
     def update(self, batch: Any) -> None:
         """One forward pass, all of whose inputs are taken in, or none; for `no-outliers` one before it finds these."""
@@ -134,6 +138,7 @@ class Attributor(AttentionListener):
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
+        super().abandon()
         self._now = self.looking = None
 
     def weights(self, index: int) -> LayerWeights:
@@ -150,7 +155,7 @@ class Attributor(AttentionListener):
 
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
-        self.require_hooks()
+        super().before(inputs)
         ids = inputs.get("input_ids") if isinstance(inputs, dict) else inputs
         ids = ids if isinstance(ids, Tensor) and ids.dim() == 2 and not ids.is_floating_point() else None
         placement, tokens = self.view.family.placement, self.tokens_of(inputs)
@@ -176,7 +181,7 @@ class Attributor(AttentionListener):
                 sums.ids.add(now.ids[: len(by_token)].cpu(), by_token.cpu(), kept)
         if self.carriers is not None and self.looking is not None:
             self.carriers.add(self.looking)
-            self.looking = None
+        self.abandon()
         self.inputs += ratios.shape[-1]
         self.batches += 1
 
@@ -218,25 +223,25 @@ class Attributor(AttentionListener):
         if self._finding is not None:
             self._finding.see(name, x)
             return
+        x = x[: self.left()]
         if self._now is not None:
-            x = x[: self.left()]
             self._now.receive(index, name, x)
         if self.looking is not None:
             self.looking.receive(point, x)
 
-    def _on_attention(self, index: int, a: Tensor) -> None:
+    def attended(self, index: int, a: HeadMatrices) -> None:
+        """The matrices of a layer, for whoever looks at this forward pass."""
         if self._now is not None:
-            a = a[: self.left()]
-            self._now.receive(index, "attention", a)
+            self._now.attended(index, a)
         if self.looking is not None:
-            self.looking.receive(f"blocks.{index}.attention", a)
+            self.looking.attended(index, a)
 
     def written(
-        self, part: Part, added: Float[Tensor, "batch token dim"], seen: Mapping[str, Tensor], mask: Mask
+        self, part: Part, added: Float[Tensor, "batch token dim"], pre: Tensor, attention: HeadMatrices, mask: Mask
     ) -> Float[Tensor, "batch token dim"]:
-        """What a head, or the mean path, has of what attention added (in a forward pass that `seen` is from)."""
+        """What a head, or the mean path, has of what attention added to the stream by these matrices."""
         folded = self.weights(part.layer).folded
-        mixed = heads_on_deviations(folded, seen["pre"], seen["attention"], mask)
+        mixed = heads_on_deviations(folded, pre, attention, mask)
         parts = torch.einsum("bhnk,hkd->bhnd", mixed, folded.w_proj).to(added.dtype)
         return parts[:, part.head] if part.head is not None else added - parts.sum(1)
 

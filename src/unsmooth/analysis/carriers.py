@@ -23,6 +23,7 @@ from unsmooth.analysis.policies import mask_by_norms, norms_of
 from unsmooth.errors import CheckpointError
 from unsmooth.models import split_point
 from unsmooth.theory.divisia import Mask, State
+from unsmooth.theory.matrices import HeadMatrices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,14 +53,9 @@ class CarrierPass:
         self.ratios: list[Float[Tensor, "2 batch"]] = []  # ln HFC/LFC with and without `sinks`
 
     def receive(self, point: str, x: Tensor) -> None:
-        """A state of the stream, or (`attention`) the matrices of a layer."""
-        index, name = split_point(point)
-        assert index is not None
-        x = x if self.sinks is None else x[: len(self.sinks)]
+        """A state of the stream."""
+        _, name = split_point(point)
         if name == "mlp":
-            return
-        if name == "attention":
-            self.attention[index] = self._attended(index, x)
             return
         self.norms[point] = norms_of(x)
         if point != "blocks.0.pre" and name != "post":
@@ -70,6 +66,22 @@ class CarrierPass:
         kept, sinks = self.kept(x), self.sinks.to(x.device)
         self.ratios.append(torch.stack([State.of(x, mask).ratio.cpu() for mask in (kept, kept & ~sinks)]))
 
+    def attended(self, index: int, matrices: HeadMatrices) -> None:
+        """The matrices of a layer, whose input is known."""
+        batch, heads, tokens, _ = matrices.shape
+        kept = self.kept(torch.empty(batch, tokens, 0, device=matrices.device))
+        first = kept & (kept.cumsum(-1) == 1)
+        sinks = (self.outlying(f"blocks.{index}.pre") if self.sinks is None else self.sinks).to(matrices.device)
+        attended = torch.stack([first, sinks], -1)  # which tokens
+        asking = kept[..., None] & ~attended
+        found = torch.zeros(batch, heads, 2, dtype=matrices.dtype, device=matrices.device)
+        for some, queries, a in matrices.parts():
+            for i in range(2):
+                given = torch.where(attended[:, None, None, :, i], a, 0).sum(-1)
+                # the row of a padded query may be NaN
+                found[:, some, i] += torch.where(asking[:, None, queries, i], given, 0).sum(-1)
+        self.attention[index] = (found / asking.sum(1).clamp_min(1)[:, None]).double().cpu()
+
     def outlying(self, point: str) -> Bool[Tensor, "batch token"]:
         """The outliers at a point."""
         norms = self.norms[point]
@@ -79,18 +91,6 @@ class CarrierPass:
         """The tokens that are no padding."""
         mask = self.tokens.kept(x, 0)
         return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
-
-    def _attended(self, index: int, a: Float[Tensor, "batch head token token"]) -> Float[Tensor, "batch head 2"]:
-        kept = self.kept(a[:, 0])
-        first = kept & (kept.cumsum(-1) == 1)
-        sinks = self.outlying(f"blocks.{index}.pre").to(a.device) if self.sinks is None else self.sinks.to(a.device)
-        found = []
-        for mask in (first, sinks):
-            queries = (kept & ~mask)[:, None].to(a.dtype)
-            given = torch.where(mask[:, None, None], a, 0).sum(-1)
-            given = torch.where(queries > 0, given, 0)  # the row of a padded query may be NaN
-            found.append(given.sum(-1) / queries.sum(-1).clamp_min(1))
-        return torch.stack(found, -1).double().cpu()
 
     def _features(self, point: str, x: Tensor, kept: Bool[Tensor, "batch token"]) -> Float[Tensor, "4 batch"]:
         x = torch.where(kept[..., None], x, 0).double()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,18 +14,16 @@ from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens,
 from unsmooth.analysis.explanation import DEFINITIONS, ExplainSettings, Explanation
 from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts, rounding_note
 from unsmooth.analysis.policies import token_mask
-from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows, seen_matrices
+from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.metrics.workers import spread
-from unsmooth.models import capture_attention, hook_points
-from unsmooth.models.forward import each_batch, sequence_shape
-from unsmooth.models.sdpa import SdpaMatrices
+from unsmooth.models import hook_points
+from unsmooth.models.forward import each_batch
 from unsmooth.models.storage import is_sharded
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.matrices import HeadMatrices
 
 NONE = torch.zeros(0, dtype=torch.complex128)
-HELD_BYTES = 2**30  # of attention matrices, up to which those of all heads are held
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
 
 
@@ -95,10 +93,9 @@ class Explainer(AttentionListener):
         most: int | None = None,
         origin: Origin | None = None,
     ) -> None:
-        super().__init__(model, tokens, special_ids, tokenizer, most, origin)
+        super().__init__(model, tokens, special_ids, tokenizer, heads_in_turn, most, origin)
         self._compiled = is_compiled(model)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
-        self.heads_in_turn = heads_in_turn
         self.whole = self.view.width <= DENSE_UP_TO if layer_spectrum is None else layer_spectrum
         self.chosen = _check_layers(layers, len(self.view.layers))
         self._rounding = 0.0
@@ -113,7 +110,6 @@ class Explainer(AttentionListener):
         self.head_rows: list[dict[str, Any]] = []
         self._facts: dict[int, LayerFacts] = {}
         self._tokens: BatchTokens | None = None  # of the forward pass that is listened to
-        self._shown = ExitStack()  # attention matrices, while a forward pass is listened to
         self._pending: dict[int, dict[str, Any]] = {}
         self._drafts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
 
@@ -139,24 +135,14 @@ class Explainer(AttentionListener):
         """Whether a layer's weights are there at any time: sharded and offloaded ones are in the forward pass only."""
         return not any(is_sharded(p) or p.is_meta for p in self.view.layers[index].attention.parameters())
 
-    def in_parts(self, inputs: Any) -> bool:
-        """Whether no tensor holds all heads' matrices: as it was asked for, or where they would be large."""
-        if self.heads_in_turn is not None:
-            return self.heads_in_turn
-        batch, tokens = sequence_shape(inputs)
-        return 4 * batch * tokens**2 * max(self.view.layers[i].heads for i in self.chosen) > HELD_BYTES
-
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
-        self.require_hooks()
-        self.abandon()
+        super().before(inputs)
         self._tokens = self.tokens_of(inputs)
-        capture = capture_attention(self.view, self._on_attention, self.chosen, in_parts=self.in_parts(inputs))
-        self._shown.enter_context(capture)
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
-        self._shown.close()
+        super().abandon()
         self._tokens = None
         self._drafts = ([], [])
         self._pending.clear()
@@ -209,12 +195,9 @@ class Explainer(AttentionListener):
         _, index, name = point.split(".")
         self._receive(int(index), name, x[: self.left()])
 
-    def _on_attention(self, index: int, a: Tensor | SdpaMatrices) -> None:
-        if isinstance(a, SdpaMatrices):
-            a = a.first(self.left())
-            self._receive(index, "attention", HeadMatrices(a, a.shape, a.dtype, a.device))
-        else:
-            self._receive(index, "attention", a[: self.left()])
+    def attended(self, index: int, a: HeadMatrices) -> None:
+        """The matrices of a layer, after which, or before, its points come."""
+        self._receive(index, "attention", a)
 
     def _receive(self, index: int, name: str, seen: Any) -> None:
         if self._tokens is None:
@@ -230,7 +213,7 @@ class Explainer(AttentionListener):
         index: int,
         pre: Tensor,
         attn: Tensor,
-        attention: Tensor | HeadMatrices,
+        attention: HeadMatrices,
         mid: Tensor | None = None,
     ) -> None:
         mask = tokens.kept(pre, index)
@@ -240,7 +223,7 @@ class Explainer(AttentionListener):
                 "and at the inputs, or use a wider dtype"
             )
         facts = self.facts(index)
-        seen = Pass(pre, attn, seen_matrices(attention, mask), mask, mid)
+        seen = Pass(pre, attn, attention.widened(mask), mask, mid)
         chosen: dict[str, Mask] = {}
         for policy in self.policies:  # a token that is an outlier before or after the sub-layer is one
             by_policy = (token_mask(policy, x, tokens.kinds) for x in (seen.x, seen.after))

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.analysis.attention_listener import counted
+from unsmooth.analysis.attention_listener import counted, head_matrices
 from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.attributor import Attributor
 from unsmooth.analysis.policies import token_mask
@@ -113,8 +113,12 @@ def removed(
     """
     v = attributor.view
     point = f"blocks.{part.layer}.{'mlp' if part.kind == 'mlp' else 'attn'}"
-    tokens = attributor.tokens_of(to_model(batch, v.model))
-    seen: dict[str, Tensor] = {}
+    inputs = to_model(batch, v.model)
+    tokens = attributor.tokens_of(inputs)
+    seen: dict[str, Any] = {}
+
+    def attended(_: int, a: Any) -> None:
+        seen["attention"] = head_matrices(a)
 
     def replace(name: str, x: Tensor) -> Tensor | None:
         if name != point:
@@ -126,7 +130,7 @@ def removed(
                 "cannot be taken out of its forward pass, MLPs can"
             )
         mask = tokens.kept(x, part.layer)
-        taken = x if part.kind == "mlp" else attributor.written(part, x, seen, mask)
+        taken = x if part.kind == "mlp" else attributor.written(part, x, **seen, mask=mask)
         left = _mean_of(taken, mask) if mode == "mean" else torch.zeros_like(taken)
         if only is None:
             return x - taken + left
@@ -144,7 +148,7 @@ def removed(
             yield
         return
     with (
-        capture_attention(v, lambda _, a: seen.__setitem__("attention", a), [part.layer]),
+        capture_attention(v, attended, [part.layer], in_parts=attributor.in_parts(inputs)),
         replace_points(v, points, replace),
     ):
         yield

@@ -18,6 +18,7 @@ from unsmooth.errors import FeatureError
 from unsmooth.models.family import Placement
 from unsmooth.theory.divisia import Mask, State, Step, heads_on_deviations
 from unsmooth.theory.folding import Folded
+from unsmooth.theory.matrices import HeadMatrices
 
 
 class Stage(NamedTuple):
@@ -67,6 +68,7 @@ class SharePass:
         self.parts: dict[str, list[Part]] = {}
         self._stages, self._ordinary, self._weights = STAGES[placement], ordinary, weights
         self._seen: dict[str, Tensor] = {}
+        self._attention: HeadMatrices | None = None
         self._states: dict[str, dict[str, State]] = {}  # by point and policy
         self._before: tuple[Seen, dict[str, State]] | None = None  # the end of the block before
         self._values: dict[str, list[Tensor]] = {}
@@ -76,9 +78,14 @@ class SharePass:
         self._changes: dict[str, list[Tensor]] = {}
         self._steps: list[str] = []
 
+    def attended(self, index: int, a: HeadMatrices) -> None:
+        """The matrices of a layer."""
+        self._attention = a
+        self._share_known(index, "attention")
+
     def receive(self, index: int, name: str, x: Tensor) -> None:
-        """A state of the stream, a layer's matrices (`attention`), or what its MLP adds."""
-        if name in ("attention", "mlp"):
+        """A state of the stream, or what a layer's MLP adds."""
+        if name == "mlp":
             self._seen[name] = x
         elif name == "pre" and self._before is not None and self._before[0].is_still(x):
             self._states[name] = self._before[1]
@@ -87,15 +94,19 @@ class SharePass:
             self._states[name] = {policy: State.of(x, self.masks[policy]) for policy in self.policies}
         if name == "pre":
             self._seen[name] = x.clone()  # a block may add to its stream in place
-        known = self._seen.keys() | self._states.keys()
+        self._share_known(index, name)
+        if name == "post":  # which the next block starts from
+            self._before = (Seen.now(name, x), self._states[name])
+            self._seen, self._states, self._attention = {}, {}, None
+
+    def _share_known(self, index: int, name: str) -> None:
+        """Share out the steps for which all is known, now that this is."""
+        known = self._seen.keys() | self._states.keys() | ({"attention"} if self._attention is not None else set())
         for stage in self._stages:
             needed = {stage.before, stage.after, *({"attention"} if "attention" in stage.adds else ())}
             needed |= {"mlp"} if len(stage.adds) > 1 else set()
             if name in needed and needed <= known:
                 self._share_out(index, stage)
-        if name == "post":  # which the next block starts from
-            self._before = (Seen.now(name, x), self._states[name])
-            self._seen, self._states = {}, {}
 
     def _settle(self, x: Tensor, index: int) -> None:
         """The tokens that count under each policy, once the stream's length is known."""
@@ -108,8 +119,9 @@ class SharePass:
 
     def _share_out(self, index: int, stage: Stage) -> None:
         if "attention" in stage.adds:
+            assert self._attention is not None
             w = self._weights(index)
-            mixed = heads_on_deviations(w.folded, self._seen["pre"], self._seen["attention"], self.mask)
+            mixed = heads_on_deviations(w.folded, self._seen["pre"], self._attention, self.mask)
         for policy in self.policies:
             step = Step(self._states[stage.before][policy], self._states[stage.after][policy])
             total = step.total()

@@ -29,7 +29,6 @@ from unsmooth.theory.heads import head_verdicts
 from unsmooth.theory.matrices import HeadMatrices
 from unsmooth.theory.operator import high_frequency
 from unsmooth.theory.spectrum import AttentionSpectrum, spectrum_of_attention, spectrum_of_causal
-from unsmooth.theory.stochastic import widened
 from unsmooth.theory.sweep import Swept, sweep
 
 Mask = Bool[Tensor, "batch token"] | None
@@ -57,18 +56,8 @@ class Pass:
             x = x.to(dtype)
             return x if self.mask is None else torch.where(self.mask[..., None], x, 0)
 
-        def rows(a: Tensor, queries: slice) -> Tensor:
-            a = a.to(dtype)
-            return a if self.mask is None else torch.where(self.mask[:, None, queries, None], a, 0)
-
         normed = None if self.normed is None else tokens(self.normed)
-        matrices = self.attention.each(rows, dtype)
-        return Pass(tokens(self.x), tokens(self.added), matrices, self.mask, normed)
-
-
-def seen_matrices(attention: Tensor | HeadMatrices, mask: Mask) -> HeadMatrices:
-    """As they were seen, in float32 at least; those that are formed in parts are that already."""
-    return HeadMatrices.of(widened(attention, mask)) if isinstance(attention, Tensor) else attention
+        return Pass(tokens(self.x), tokens(self.added), self.attention.prepared(dtype, self.mask), self.mask, normed)
 
 
 def log_parts(states: Sequence[Float[Tensor, "batch token dim"]], mask: Mask) -> Float[Tensor, "state 2 batch"]:

@@ -51,6 +51,7 @@ def command(
     total: Total = 0,
     remove: Remove = "zero",
     carriers: CarriersOption = False,
+    heads_in_turn: options.HeadsInTurn = None,
     reading: options.DataOptions = options.DataOptions(samples=16),
     loading: options.ModelOptions = options.ModelOptions(),
     figures: Figures = None,
@@ -76,7 +77,7 @@ def command(
         loaded = loading.of(team).load(model)
         batches = reading.open(data, loaded)
         with interruptible() as stopped:
-            settings = {"tokens": tokens, "spectrum": spectrum, "carriers": carriers}
+            settings = {"tokens": tokens, "spectrum": spectrum, "carriers": carriers, "heads_in_turn": heads_in_turn}
             found = run(loaded, batches, settings, total, remove, stopped, team)
         if team.first:
             _tell(found, out, figures, as_json, top)

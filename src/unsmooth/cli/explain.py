@@ -30,10 +30,6 @@ LayerSpectrum = Annotated[
     bool | None,
     typer.Option(help="All eigenvalues of each layer's sum of heads, a dense problem; by default up to width 1,024."),
 ]
-HeadsInTurn = Annotated[
-    bool | None,
-    typer.Option(help="Form attention matrices a few heads at a time: by default where they take more than a GiB."),
-]
 Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step 1: norms and LayerScale left out.")]
 Figures = Annotated[Path | None, typer.Option(help="Write the figures into this folder, as SVG, PNG and PDF.")]
 
@@ -47,7 +43,7 @@ def command(
     spectra: Spectra = 8,
     max_products: MaxProducts = 240,
     layer_spectrum: LayerSpectrum = None,
-    heads_in_turn: HeadsInTurn = None,
+    heads_in_turn: options.HeadsInTurn = None,
     no_fold: Bare = False,
     reading: options.DataOptions = options.DataOptions(samples=16),
     loading: options.ModelOptions = options.ModelOptions(),

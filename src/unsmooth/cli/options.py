@@ -71,6 +71,10 @@ DeviceMap = Annotated[
     str | None,
     typer.Option(help="`auto` spreads an hf: model over all GPUs, CPU memory and disk while it is read."),
 ]
+HeadsInTurn = Annotated[
+    bool | None,
+    typer.Option(help="Form attention matrices a few heads at a time: by default where they take more than a GiB."),
+]
 Out = Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
 

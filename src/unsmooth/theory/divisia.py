@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unsmooth.theory.folding import Folded, output_statistics, statistics, values_of
-from unsmooth.theory.stochastic import widened
+from unsmooth.theory.matrices import HeadMatrices
 
 Mask = Bool[Tensor, "batch token"] | None
 
@@ -142,14 +142,12 @@ def spectral_side(
 
 
 def heads_on_deviations(
-    folded: Folded, x: Float[Tensor, "batch token dim"], a: Float[Tensor, "batch head token token"], kept: Mask
+    folded: Folded, x: Float[Tensor, "batch token dim"], a: HeadMatrices, kept: Mask
 ) -> Float[Tensor, "batch head token key"]:
     """`A_h (Z − 1z̄) W_V^h` of every head; constants (norm bias, b_v) cancel in the deviations."""
     dtype = folded.w_v.dtype
-    x, a = x.to(dtype), widened(a, kept).to(dtype)
-    if kept is not None:
-        x = torch.where(kept[..., None], x, 0)
-        a = torch.where(kept[:, None, :, None], a, 0)
+    x, a = x.to(dtype), a.widened(kept).prepared(dtype, kept)
+    x = x if kept is None else torch.where(kept[..., None], x, 0)
     d = statistics(folded.norm, x)
     values = values_of(x * d[..., None], folded)
     if kept is None:
@@ -157,9 +155,9 @@ def heads_on_deviations(
     else:
         inside = kept[:, None, :, None]
         high = (values - (values * inside).sum(-2, keepdim=True) / kept.sum(-1)[:, None, None, None]) * inside
-    mixed = a @ high
+    mixed = a.mix(high)
     if folded.out_norm is None:
         return mixed
-    d_out = output_statistics(a @ values, folded)
+    d_out = output_statistics(a.mix(values), folded)
     assert d_out is not None
     return mixed * d_out[:, None, :, None]

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from unsmooth.theory.stochastic import widened
+
 Part = Float[Tensor, "batch some query token"]
+Mask = Bool[Tensor, "batch token"] | None
 Form = Callable[[slice, slice], Part]  # heads and queries asked for
 PART_BYTES = {"cpu": 2**26, "cuda": 2**30}
 
@@ -51,6 +54,19 @@ class HeadMatrices:
             lambda heads, queries: change(self.form(heads, queries), queries),
             self.shape, dtype or self.dtype, self.device,
         )  # fmt: skip
+
+    def widened(self, mask: Mask) -> HeadMatrices:
+        """As they were seen, in float32 at least; those that are formed in parts are that already."""
+        return self if self.held is None else HeadMatrices.of(widened(self.held, mask))
+
+    def prepared(self, dtype: torch.dtype, mask: Mask) -> HeadMatrices:
+        """In another dtype, and 0 in the rows of padding: they may be NaN there, and no kept query looks at it."""
+
+        def rows(a: Part, queries: slice) -> Part:
+            a = a.to(dtype)
+            return a if mask is None else torch.where(mask[:, None, queries, None], a, 0)
+
+        return self.each(rows, dtype)
 
     def inputs(self, rows: Int[Tensor, " batch"] | None) -> HeadMatrices:
         """Of these inputs only; None: of all."""
