@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import numpy.typing as npt
@@ -145,22 +145,43 @@ def numbers(text: str) -> list[float]:
 
 
 def moved(known: Known, metric: str, policy: str, first: int, last: int) -> int:
-    """The clear direction of a metric over layers first … last, by scipy's paired test with Bonferroni's correction."""
+    """The clear direction of a metric over layers first … last, by scipy's paired test at the level of all pairs."""
     table = known.depth(metric, policy)
     change = table[:, last + 1] - table[:, first]
     others = table.shape[1] * (table.shape[1] - 1) // 2 - 1
     whole = (first, last + 2) == (0, table.shape[1])
-    doubt = 0.05 if not others else 0.01 if whole else 0.04 / others  # 1 % for the whole curve, 4 % for all else
+    flipped = known.kept and len(change) >= 6 and not whole
+    doubt = 0.05 if not others else 0.01 if whole else 0.04 if flipped else 0.04 / others
     size = max(np.abs(table.mean(0)[[first, last + 1]]).max(), 1.0 if metric == "hfc_lfc" else 0.0)
     if abs(change.mean()) <= 64 * np.finfo(np.float32).eps * size:  # rounding of features in float32
         return 0
     if not known.kept:  # the ends alone: their errors added
         error = sum(scipy.stats.sem(table[:, k]) for k in (first, last + 1))
         p = 2 * scipy.stats.t.sf(abs(change.mean()) / error, len(change) - 1)
-        return int(np.sign(change.mean())) if p < doubt else 0
-    if len(change) == 1 or np.ptp(change) == 0:
-        return int(np.sign(change[0]))
-    return int(np.sign(change.mean())) if doubt_of(metric, table[:, [first, last + 1]]) < doubt else 0
+    elif len(change) == 1 or np.ptp(change) == 0:
+        p = 0.0
+    else:
+        p = doubt_of(metric, table[:, [first, last + 1]])
+    if flipped and p < 1:
+        p = flipped_p(metric, table, first, last + 1)
+    return int(np.sign(change.mean())) if p < doubt else 0
+
+
+def flipped_p(metric: str, table: Array, first: int, last: int) -> float:
+    """How often samples with flipped signs give as large a |t| at any two depths but the ends: all flips, or 1,000."""
+    count, depths = table.shape
+    if metric != "cosine_similarity" and (table > 0).all():
+        table = np.log(table)
+    signs = np.array(list(product((1.0, -1.0), repeat=min(count, 10))))
+    if count > 10:
+        signs = np.random.default_rng(1).choice([1.0, -1.0], size=(1000, count))
+    largest, here = np.zeros(len(signs)), 0.0
+    for i, j in combinations(range(depths), 2):
+        step = table[:, j] - table[:, i]
+        sums = np.array([0.0]) if (i, j) == (0, depths - 1) or not step.any() else signs @ step / np.linalg.norm(step)
+        largest = np.maximum(largest, np.abs(sums))
+        here = abs(step.sum()) / np.linalg.norm(step) if (i, j) == (first, last) else here
+    return float((largest >= here * (1 - 1e-9)).mean())
 
 
 def doubt_of(metric: str, ends: Array) -> float:

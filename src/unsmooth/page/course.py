@@ -6,9 +6,10 @@ The same rule for every model:
 2. It turns where it goes back by at least a fifth of its range; of more than two turns the smallest go first.
 3. Each stretch between turns is tested by the paired differences of its two ends over samples (Student's t), those of
    logarithms where a metric is positive and has a factor: samples of very different levels then count alike. All
-   statements of one curve are right together in 95 % of cases (Bonferroni): 1 % of doubt belongs to the whole curve
-   from its first point to its last, which nobody chose, and 4 % to all other pairs of depths together, because turns
-   were chosen by looking at the curve.
+   statements of one curve are right together in 95 % of cases: 1 % of doubt belongs to the whole curve from its first
+   point to its last, which nobody chose, and 4 % to all other pairs of depths together, because turns were chosen by
+   looking at the curve. That is the largest |t| of all pairs under flipped signs (`metrics.sign_flips`); fewer than
+   six samples have too few flips for it, and are tested with Bonferroni's correction.
 4. A stretch that is not clear joins those around it; at either end of the curve it stays, as no clear change.
 5. What is clear may still be small: below a tenth (of a cosine: below 0.05) the words say "slightly".
 
@@ -20,7 +21,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +34,7 @@ from unsmooth.analysis.measurement import Measurement
 from unsmooth.metrics.differences import Difference, paired_difference
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import DIRECTION, DISTANCE, METRICS, by_panel
+from unsmooth.metrics.sign_flips import joint_p
 from unsmooth.metrics.student import student_p
 from unsmooth.page.data import shared_metrics
 
@@ -122,14 +125,33 @@ class Curve:
 
     def direction(self, i: int, j: int) -> int:
         """+1 where the metric clearly rises from the i-th depth to the j-th, −1 where it clearly falls, else 0."""
-        others = len(self.cells) * (len(self.cells) - 1) // 2 - 1
-        doubt = WHOLE if others else DOUBT
-        if (i, j) != (0, len(self.cells) - 1):
-            doubt = (DOUBT - WHOLE) / others
         if self._rounding(self.means[i], self.means[j]):
             return 0
-        _, way = change(self.measurement, [(self.cells[i], self.cells[j])], doubt)
-        return way
+        mean, count, p = _tested(self.measurement, [(self.cells[i], self.cells[j])])
+        last = len(self.cells) - 1
+        if (i, j) == (0, last):
+            return _clear(mean, count, p, WHOLE if last > 1 else DOUBT)
+        others = last * (last + 1) // 2 - 1
+        return _clear(mean, count, max(p, self.joint[i, j]) if self.joint else p * others, DOUBT - WHOLE)
+
+    @cached_property
+    def joint(self) -> dict[tuple[int, int], float]:
+        """By pair of depths, p among all pairs but the whole curve's; empty where samples are too few or not kept."""
+        kept = self.measurement.per_sample
+        if kept is None:
+            return {}
+        values = np.array([kept[cell] for cell in self.cells])  # depths × samples
+        values = values[:, np.isfinite(values).all(0)]
+        if 2.0 ** (1 - values.shape[1]) > DOUBT - WHOLE:
+            return {}
+        last = len(values) - 1
+        by_factor = METRICS[self.metric].panel != DIRECTION
+        factor = np.array([by_factor and bool((row > 0).all()) for row in values])
+        logs = np.log(np.where(factor[:, None], values, 1.0))
+        pairs = [pair for pair in combinations(range(last + 1), 2) if pair != (0, last)]
+        rows = np.array([[k + len(values) * bool(factor[[i, j]].all()) for k in (i, j)] for i, j in pairs])
+        scaled = values / (np.abs(values).max() or 1.0)
+        return dict(zip(pairs, joint_p(np.concatenate([scaled, logs]), *rows.T).tolist(), strict=True))
 
     def _rounding(self, before: float, after: float) -> bool:
         """Whether a change may be that of rounding: of tokens that are all alike, HFC/LFC is nothing else."""
@@ -163,9 +185,21 @@ def contributions(measurement: Measurement, metric: str, policy: str, stretch: S
 def change(measurement: Measurement, pairs: Sequence[tuple[Cell, Cell]], doubt: float) -> tuple[float, int]:
     """The sum of `after − before` over pairs of cells, a mean over samples, and its clear sign.
 
-    Clear is what Student's test over samples leaves that much doubt of; the sign of one sample is taken as it is. What
-    has a factor is tested by its logarithm, and clear only where the mean goes the same way. Where samples were not
-    kept, the standard errors of all cells are added, which bounds that of the sum however they correlate.
+    Clear is what Student's test over samples leaves that much doubt of; the sign of one sample is taken as it is.
+    """
+    mean, count, p = _tested(measurement, pairs)
+    return mean, _clear(mean, count, p, doubt)
+
+
+def _clear(mean: float, count: int, p: float, doubt: float) -> int:
+    return int(math.copysign(1, mean)) if (p < doubt or count == 1) and abs(mean) > 0 else 0
+
+
+def _tested(measurement: Measurement, pairs: Sequence[tuple[Cell, Cell]]) -> tuple[float, int, float]:
+    """The sum of `after − before` over pairs of cells, a mean over samples; their number; p of Student's test.
+
+    What has a factor is tested by its logarithm, and p is 1 where the mean does not go the same way. Where samples were
+    not kept, the standard errors of all cells are added, which bounds that of the sum however they correlate.
     """
     kept = measurement.per_sample
     if kept is not None:
@@ -173,17 +207,14 @@ def change(measurement: Measurement, pairs: Sequence[tuple[Cell, Cell]], doubt: 
         ends = ends[..., np.isfinite(ends).all((0, 1))]
         scale = float(np.abs(ends).max(initial=0.0)) or 1.0  # squares of very large values are numbers too
         found = _paired(ends / scale)
-        mean, count, p = found.mean * scale, found.pairs, found.p
-        if METRICS[pairs[0][0].metric].panel != DIRECTION and (ends > 0).all():
-            by_factor = _paired(np.log(ends))
-            p = by_factor.p if by_factor.mean * mean > 0 else 1.0
-    else:
-        cells = [(measurement.cells[before], measurement.cells[after]) for before, after in pairs]
-        mean, count = sum(b.mean - a.mean for a, b in cells), min(a.count for a, _ in cells)
-        error = sum(a.sem + b.sem for a, b in cells)
-        p = student_p(mean / error, count - 1) if error > 0 else float(mean == 0)
-    clear = p < doubt or count == 1
-    return mean, int(math.copysign(1, mean)) if clear and abs(mean) > 0 else 0
+        if METRICS[pairs[0][0].metric].panel == DIRECTION or not (ends > 0).all():
+            return found.mean * scale, found.pairs, found.p
+        by_factor = _paired(np.log(ends))
+        return found.mean * scale, found.pairs, by_factor.p if by_factor.mean * found.mean > 0 else 1.0
+    cells = [(measurement.cells[before], measurement.cells[after]) for before, after in pairs]
+    mean, error = sum(b.mean - a.mean for a, b in cells), sum(a.sem + b.sem for a, b in cells)
+    count = min(a.count for a, _ in cells)
+    return mean, count, student_p(mean / error, count - 1) if error > 0 else float(mean == 0)
 
 
 def _paired(ends: npt.NDArray[np.float64]) -> Difference:

@@ -1,0 +1,50 @@
+"""Which turns of a curve are clear: those that samples agree on, and hardly any where nothing changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+from page.courses import Known
+
+from unsmooth.analysis import Measurement
+from unsmooth.page.course import Curve, course, ways
+
+
+def drawn(table: np.ndarray) -> Measurement:
+    """A measurement of log HFC/LFC, samples × depths."""
+    known = Known("m", {"all": {"hfc_lfc": [1.0] * table.shape[1]}}, samples=len(table))
+    known._fill("all", "hfc_lfc", np.exp(table))
+    return known.subject().measurement
+
+
+def turning(samples: int) -> np.ndarray:
+    """Rises through layer 4, then falls in every sample: t = −5.4 of eight, of which 77 single tests would ask 6.04."""
+    rng = np.random.default_rng(0)
+    steps = np.r_[[0.05] * 5, [-0.05] * 7] + 0.01 * rng.normal(size=(samples, 12))
+    fall = steps[:, 5:].sum(1)
+    steps[:, 11] += -0.35 + 0.17 * np.resize([1.0, -1.0], samples) - fall
+    return np.cumsum(np.c_[rng.normal(size=samples), steps], axis=1)
+
+
+def test_a_turn_that_each_of_eight_samples_makes_is_clear() -> None:
+    table = turning(8)
+    fall = scipy.stats.ttest_1samp(table[:, 12] - table[:, 5], 0)
+    assert fall.statistic == pytest.approx(-5.4, abs=0.1)
+    assert fall.pvalue > 0.04 / 77
+    assert ways(course(drawn(table), "hfc_lfc", "all")) == (-1, 1)
+
+
+def test_five_samples_have_too_few_flips_and_keep_bonferronis_correction() -> None:
+    assert not Curve(drawn(turning(5)), "hfc_lfc", "all").joint
+    found = Curve(drawn(turning(6)), "hfc_lfc", "all").joint
+    assert (len(found), min(found.values())) == (77, 1 / 32)
+
+
+@pytest.mark.parametrize("samples", [4, 8])
+def test_skewed_samples_of_curves_that_do_not_change_rarely_turn(samples: int) -> None:
+    """Depths that go on from the last one, as those of a model do."""
+    rng = np.random.default_rng(samples)
+    tables = np.cumsum(rng.exponential(size=(100, samples, 13)) - 1, axis=2)
+    said = sum(bool(ways(course(drawn(table), "hfc_lfc", "all"))) for table in tables)
+    assert scipy.stats.binomtest(said, len(tables), 0.05, alternative="greater").pvalue > 1e-3
