@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from small_models import bert, images, vit, words
 import unsmooth
 from unsmooth.analysis import analyse
 from unsmooth.analysis.token_view import view_tokens
-from unsmooth.errors import ForwardError
+from unsmooth.errors import FeatureError, ForwardError, WeightsError
+from unsmooth.page.findings import findings
 
 
 def forwards(model: torch.nn.Module) -> list[int]:
@@ -100,3 +102,33 @@ def test_steps_are_explained_under_the_policies_that_are_measured_and_the_page_t
     assert explanation.under("content").policies == ("all", "patches")  # not measured: as it is
     assert _under(subject, "patches").agreements["frozen"] == explanation.agreement("frozen_ratio", tokens="patches")
     assert _under(subject, "patches").agreements["frozen"] != subject.agreements["frozen"]
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_features_that_hold_nan_are_said_with_their_batch(broken: int) -> None:
+    data = images(3)
+    data[broken][:] = torch.nan
+    with pytest.raises(FeatureError, match=rf"holds NaN.* \(batch {broken}\)$"):
+        analyse(vit(), data, metrics="hfc_lfc", tokens="all", explain_inputs=6)
+
+
+def test_weights_that_cannot_be_explained_are_told_on_the_page_with_the_reason() -> None:
+    from timm.models.cait import Cait
+
+    cait = Cait(img_size=16, patch_size=4, embed_dim=24, depth=2, num_heads=3, num_classes=0)
+    subject = analyse(cait, images(1), "talking heads")
+    assert subject.explanation is subject.attribution is None
+    said = [finding.html() for finding in findings([subject]) if finding.about == "refused"]
+    assert said == ["<b>talking heads</b> was " + subject.measurement.notes[-1] + "."]
+    assert re.search(r"was not explained: .*rows must sum to 1.*attn\.proj_w", said[0])
+
+
+def test_weights_that_only_the_attribution_refuses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise WeightsError("no weights for that")
+
+    monkeypatch.setattr("unsmooth.analysis.attributor.Attributor.weights", refuse)
+    subject = analyse(vit(), images(1), metrics="hfc_lfc", tokens="all")
+    assert subject.explanation is not None
+    assert subject.attribution is None
+    assert subject.measurement.notes == ["not attributed: no weights for that"]

@@ -158,6 +158,22 @@ def test_an_interruption_of_one_process_is_known_to_all(tmp_path: Path) -> None:
         assert said == {name: [True, []] for name in ("measured", "explained", "attributed")}
 
 
+def _too_few_batches(rank: int, ports: list[str], folder: Path, verbs: list[str]) -> None:
+    given = "hf:model --data random --samples 2 --batch-size 2 --max-length 8 --device cpu --out out"
+    for verb, port in zip(verbs, ports, strict=True):
+        with pytest.raises(OptionError, match=r"2 processes, but batches for 1 only: start fewer"):
+            _commands(rank, [port], folder, [f"{verb} {given}"], 2)
+    (folder / f"refused-{rank}").touch()
+
+
+def test_fewer_batches_than_processes_are_refused_on_every_process(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    transformers.GPT2Model(config).save_pretrained(tmp_path / "model")
+    verbs = ["measure", "explain", "attribute", "report"]
+    run_twice(_too_few_batches, [free_port() for _ in verbs], tmp_path, verbs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "refused-0", "refused-1"]
+
+
 @pytest.mark.parametrize("words", ["evaluate zoo:cifar100-plain", "measure --features x.safetensors"])
 def test_what_one_process_does_is_refused_by_several(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "0")):

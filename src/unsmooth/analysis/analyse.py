@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -89,7 +89,8 @@ def analyse(
             attributed.update(batch, explained.possible)
     measurement = measurer.result()
     attribution = attributed.result()
-    measurement.notes.extend(explained.notes + attributed.notes)
+    said = explained.notes or attributed.refused  # the same weights refuse both; why is said once
+    measurement.notes.extend(said + attributed.notes)
     return Subject(label, measurement, explained.result(), viewer.result(), attribution)
 
 
@@ -154,10 +155,11 @@ class _Attributed:
 
     def __init__(self, model: nn.Module | LoadedModel, most: int, settings: dict[str, Any]) -> None:
         self.notes: list[str] = []
+        self.refused: list[str] = []  # by the weights
         self._most = most
         self._attributor: Attributor | None = None
         self._taken: list[Any] = []  # for the account of the outliers, which is taken when all were seen
-        with suppress(WeightsError):  # which is said of the explanation
+        with self._unless_refused():
             self._attributor = Attributor(model, most=most, carriers=True, **settings) if most else None
 
     def update(self, batch: Any, checked: bool) -> None:
@@ -184,8 +186,9 @@ class _Attributed:
     def _unless_refused(self) -> Iterator[None]:
         try:
             yield
-        except WeightsError:
+        except WeightsError as error:
             self._attributor = None
+            self.refused.append(f"not attributed: {error}")
         except (FeatureError, ForwardError) as error:
             self._attributor = None
             self.notes.append(f"not attributed: {error}")

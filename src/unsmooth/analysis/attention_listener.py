@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,8 +106,13 @@ class AttentionListener(Hooked):
         Before the first one, one input more: do weights and matrices reproduce the attention's own output?
         """
         self.check(batch)
+        super().update(batch)
+
+    @contextmanager
+    def numbered(self) -> Iterator[None]:
+        """What is wrong with the features of a batch is said with its number, also where others share the pass."""
         try:
-            super().update(batch)
+            yield
         except FeatureError as error:
             raise FeatureError(f"{error} (batch {self.batches})") from None
 

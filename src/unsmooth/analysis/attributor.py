@@ -127,14 +127,15 @@ class Attributor(AttentionListener):
     def update(self, batch: Any) -> None:
         """One forward pass, all of whose inputs are taken in, or none; for `no-outliers` one before it finds these."""
         self.check(batch)
-        if "no-outliers" in self.policies:
-            self._finding = _OutlierSearch(self)
-            try:
-                walk(self.view.model, batch, [self._finding])
-                self._ordinary = self._finding.kept
-            finally:
-                self._finding = None
-        super().update(batch)
+        with self.numbered():
+            if "no-outliers" in self.policies:
+                self._finding = _OutlierSearch(self)
+                try:
+                    walk(self.view.model, batch, [self._finding])
+                    self._ordinary = self._finding.kept
+                finally:
+                    self._finding = None
+            super().update(batch)
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""

@@ -138,7 +138,8 @@ class Explainer(AttentionListener):
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
         super().before(inputs)
-        self._tokens = self.tokens_of(inputs)
+        with self.numbered():
+            self._tokens = self.tokens_of(inputs)
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
@@ -205,7 +206,8 @@ class Explainer(AttentionListener):
         found = self._pending.setdefault(index, {})
         found[name] = seen
         if len(found) == len(self._points) + 1:
-            self._explain(self._tokens, index, **self._pending.pop(index))
+            with self.numbered():
+                self._explain(self._tokens, index, **self._pending.pop(index))
 
     def _explain(
         self,

@@ -54,11 +54,11 @@ class Team:
         """OptionError on every process if one of them got no batch."""
         if self.size == 1:
             return
-        counts = self._all(batches)
-        if not all(counts):
+        busy = sum(count > 0 for count in self._all(batches))
+        if busy < self.size:
             raise OptionError(
-                f"{self.size} processes, but only {sum(counts)} batches: start fewer, or take smaller batches "
-                "(--batch-size)"
+                f"{self.size} processes, but batches for {busy} only: start fewer, or take smaller batches "
+                "(--batch-size) or more samples"
             )
 
     def anybody(self, said: bool) -> bool:

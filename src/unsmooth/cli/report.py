@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,8 +82,10 @@ def command(
         batches = [reading.open(data, loaded) for loaded in opened]  # all fit, or nothing is begun
         subjects, stops = [], [Interruption() for _ in opened]
         alone = -(-max(explain_inputs, 1) // reading.batch_size)  # the first process explains, and shows the example
-        for name, loaded, given, stop in zip(called, opened, batches, stops, strict=True):
-            own = replace(given, make=partial(team.share, given, alone))
+        shares = [replace(given, make=partial(team.share, given, alone)) for given in batches]
+        for own in shares if team.size > 1 else ():
+            team.check(sum(1 for _ in islice(own, 1)))
+        for name, loaded, given, own, stop in zip(called, opened, batches, shares, stops, strict=True):
             subject = analyse(
                 loaded, own, name, metrics=metrics, tokens=tokens, example=example,
                 explain_inputs=explain_inputs if team.first else 0, degenerate=degenerate, rank_budget=rank_budget,
@@ -164,6 +167,8 @@ def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path
 
 
 def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json: bool) -> None:
+    from unsmooth.page.findings import refused
+
     size = out.stat().st_size
     if as_json:
         typer.echo(json.dumps({
@@ -172,5 +177,8 @@ def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json
         }))  # fmt: skip
         return
     typer.echo(f"{out} ({size / 1e6:.1f} MB): open it in a browser")
+    for subject in subjects:
+        for why in refused(subject):
+            typer.echo(f"{subject.name} was {why}")
     if drawn:
         typer.echo(f"{len(drawn)} figures in {drawn[0].parent}")

@@ -27,7 +27,7 @@ Part = str | Link
 class Finding:
     """One paragraph: pieces of HTML (names escaped), and links to the figures that it is read from."""
 
-    about: Literal["model", "outliers", "who", "comparison", "certainty", "advice"]
+    about: Literal["model", "refused", "outliers", "who", "comparison", "certainty", "advice"]
     parts: tuple[Part, ...]
 
     def html(self, figures: Mapping[str, str] | None = None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,7 @@ def findings(subjects: Subjects) -> list[Finding]:
     found = []
     for index, subject in enumerate(subjects):
         found.append(Finding("model", _model(subject, index, metrics, policies[0])))
+        found += [Finding("refused", (f"{named(subject.name)} was {escape(why)}.",)) for why in refused(subject)]
         if said := _outliers(subject, metrics[0], policies):
             found.append(Finding("outliers", said))
         if said := _who(subject, policies[0]):
@@ -68,6 +70,11 @@ def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) ->
         start = f" {text[0].upper()}{text[1:]}" if number == 0 else f"; {text}"
         parts += [start, Link(section, view)]
     return (*parts, ".") if clauses else tuple(parts)
+
+
+def refused(subject: Subject) -> list[str]:
+    """What a page usually has and this model or its features did not allow, with the reason."""
+    return [note for note in subject.measurement.notes if note.startswith(("not explained: ", "not attributed: "))]
 
 
 def _who(subject: Subject, policy: str) -> tuple[Part, ...]:
