@@ -201,6 +201,7 @@ def test_compiled_in_one_graph_and_under_autocast(form: str) -> None:
     control = control_of(model)
     compiled = torch.compile(control.weights, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(), control.weights(), rtol=1e-5, atol=1e-6)
+    torch._dynamo.reset()  # torch 2.6 guards autocast by a graph's inputs, and takes parameters for none
     with torch.autocast("cpu", torch.bfloat16):
         assert all(torch.equal(a, b) for a, b in zip(control.weights(), compiled(), strict=True))
         assert outputs(model, ids()).isfinite().all()

@@ -133,6 +133,20 @@ def test_under_bfloat16_autocast_the_parametrisation_stays_in_float32(
     torch.testing.assert_close(out.float(), expected, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_compiled_gradient_under_autocast_is_that_of_float32(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    control = control_of(reparametrize(vit(), form=form, std=0.3))
+    weights, parameters = control.weights(), list(control.parameters())
+    given = [torch.randn_like(w) for w in weights]
+    expected = torch.autograd.grad(weights, parameters, given)
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        compiled = torch.compile(control.weights, fullgraph=True, backend="aot_eager")()
+    for ours, theirs in zip(torch.autograd.grad(compiled, parameters, given), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
+
+
 def test_a_model_stored_in_bfloat16_computes_its_weights_in_float32() -> None:
     model = reparametrize(vit(), form="symmetric").bfloat16()
     w_v, _ = control_of(model).weights()

@@ -82,10 +82,11 @@ class _Orthogonal(torch.autograd.Function):
         (grad,) = grads
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # compiled code has no second derivatives
             r_inv = inverse(theta) @ q  # with create_graph: R⁻¹ = Θ⁺Q is no constant, and has a derivative of its own
-        m = grad.mT @ q
-        lower = m.tril()
-        symmetric = lower + lower.tril(-1).mT
-        return (grad - q @ symmetric) @ r_inv.mT
+        with torch.autocast(grad.device.type, enabled=False):  # a compiled backward takes its forward's bfloat16
+            m = grad.mT @ q
+            lower = m.tril()
+            symmetric = lower + lower.tril(-1).mT
+            return (grad - q @ symmetric) @ r_inv.mT
 
 
 class _Inverse(torch.autograd.Function):
@@ -105,9 +106,10 @@ class _Inverse(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         inverse, *tall = ctx.saved_tensors
         (grad,) = grads
-        along = -(inverse.mT @ grad @ inverse.mT)
-        for v in tall:
-            along = along + (grad.mT - v @ (inverse @ grad.mT)) @ (inverse @ inverse.mT)
+        with torch.autocast(grad.device.type, enabled=False):
+            along = -(inverse.mT @ grad @ inverse.mT)
+            for v in tall:
+                along = along + (grad.mT - v @ (inverse @ grad.mT)) @ (inverse @ inverse.mT)
         return along
 
 
