@@ -12,7 +12,7 @@ from rich.console import Console
 import unsmooth
 from unsmooth.analysis import Measurement
 from unsmooth.analysis.changes import READINGS, TOGETHER
-from unsmooth.cli.tables import by_kind, by_layer
+from unsmooth.cli.tables.measured import by_kind, by_layer
 
 NORMS = {
     "gpt-neox": ("norm1", "norm2"),

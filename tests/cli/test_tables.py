@@ -15,8 +15,9 @@ from rich.table import Table
 from unsmooth.analysis import Measurement
 from unsmooth.analysis.cells import Cell, Change
 from unsmooth.analysis.changes import READINGS
-from unsmooth.cli import tables
-from unsmooth.cli.tables import by_kind, by_layer, definitions, written
+from unsmooth.cli.tables import measured as tables
+from unsmooth.cli.tables.layout import written
+from unsmooth.cli.tables.measured import by_kind, by_layer, definitions
 from unsmooth.metrics.moments import Moments
 
 METRIC = "effective_rank"

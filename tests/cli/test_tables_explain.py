@@ -12,8 +12,8 @@ from small_models import images, vit
 
 from unsmooth.analysis import Explanation, explain
 from unsmooth.analysis.tables import eigenvalue_table
-from unsmooth.cli import tables_explain
-from unsmooth.cli.tables import written
+from unsmooth.cli.tables import explained as tables
+from unsmooth.cli.tables.layout import written
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +23,26 @@ def explained() -> Explanation:
 
 
 def test_predictions_of_a_layer_are_means_over_inputs(explained: Explanation) -> None:
-    shown = rows(tables_explain.by_layer(explained, tables_explain._PREDICTED, "title"))
+    shown = rows(tables.by_layer(explained, tables._PREDICTED, "title"))
     frame = explained.by_layer(full=True)
     assert shown[0] == ["layer", "γ", "γ small step", "measured Δlog HFC/LFC", "sign agrees", "log ρ_H",
                         "measured log HFC gain"]  # fmt: skip
     for row, (_, known) in zip(shown[1:], frame.iterrows(), strict=True):
         assert row == [
             f"{known['layer']:.0f}",
-            *(written(known[name], spec) for name, _, spec in tables_explain._PREDICTED),
+            *(written(known[name], spec) for name, _, spec in tables._PREDICTED),
         ]
 
 
 def test_without_spectra_of_attention_their_columns_are_left_out() -> None:
     none = explain(vit(depth=1), images(1), spectra=0)
-    assert rows(tables_explain.by_layer(none, tables_explain._HEADS, "t"))[0] == ["layer", "entropy/log n", "alignment"]
+    assert rows(tables.by_layer(none, tables._HEADS, "t"))[0] == ["layer", "entropy/log n", "alignment"]
 
 
 def test_eigenvalues_of_a_layer_before_and_after_folding(explained: Explanation) -> None:
-    heading, *shown = rows(tables_explain.eigenvalues(explained))
+    heading, *shown = rows(tables.eigenvalues(explained))
     frame = eigenvalue_table(explained)
-    assert heading == list(tables_explain._EIGENVALUES)
+    assert heading == list(tables._EIGENVALUES)
     assert [row[:2] for row in shown] == [["0", "bare"], ["0", "folded"], ["1", "bare"], ["1", "folded"]]
     for row, known in zip(shown, frame.to_dict("records"), strict=True):
         shares = [f"{known[name]:.0%}" for name in ("re_negative", "re_positive", "re_outside", "complex")]
@@ -52,7 +52,7 @@ def test_eigenvalues_of_a_layer_before_and_after_folding(explained: Explanation)
 
 @pytest.mark.parametrize(("kind", "how"), [("paper_kind", "as on the poster"), ("kind", "folded H, step s")])
 def test_types_are_counted_over_heads_and_inputs(explained: Explanation, kind: str, how: str) -> None:
-    table = tables_explain.types(explained, kind)
+    table = tables.types(explained, kind)
     heads = explained.head_frame()
     heads = heads[heads[kind].notna()]  # of the inputs whose spectra were computed
     assert how in str(table.title)
@@ -73,8 +73,8 @@ def test_types_are_counted_over_heads_and_inputs(explained: Explanation, kind: s
 def test_predictors_are_shown_beside_what_they_predict(explained: Explanation) -> None:
     frame = explained.predictions(full=True).set_index("predictor")
     chosen = explained.predictions(full=True).query("measured == 'measured_hfc'")
-    heading, *shown = rows(tables_explain.predictions(chosen, "a title"))
-    names = {tables_explain._NAMES[name]: name for name in frame[frame["measured"] == "measured_hfc"].index}
+    heading, *shown = rows(tables.predictions(chosen, "a title"))
+    names = {tables._NAMES[name]: name for name in frame[frame["measured"] == "measured_hfc"].index}
     assert [row[0] for row in shown] == list(names)
     assert heading[5:8] == ["right", "majority", "Spearman"]
     for row in shown:
@@ -85,8 +85,8 @@ def test_predictors_are_shown_beside_what_they_predict(explained: Explanation) -
 
 
 def test_footnotes_name_layers_that_overshoot_notes_and_interruptions(explained: Explanation) -> None:
-    assert "overshoot" not in text(tables_explain.footnotes(explained))
-    assert "4 inputs; means over inputs" in text(tables_explain.footnotes(explained))
+    assert "overshoot" not in text(tables.footnotes(explained))
+    assert "4 inputs; means over inputs" in text(tables.footnotes(explained))
     spectra = [{**row, "layer_values": row["layer_values"] - 1e3} for row in explained.spectra]
     far = Explanation(
         explained.layers,
@@ -97,7 +97,7 @@ def test_footnotes_name_layers_that_overshoot_notes_and_interruptions(explained:
         partial=True,
         notes=["mind this"],
     )
-    shown = text(tables_explain.footnotes(far))
+    shown = text(tables.footnotes(far))
     assert f"note: 2 layers overshoot (s·λ down to {min(far.overshooting().values()):.2g}, below −2)" in shown
     assert "Corollary 3 promises sharpening for s·λ in [−1, 0) only, and below it A decides" in shown
     assert "note: mind this" in shown
@@ -107,7 +107,7 @@ def test_footnotes_name_layers_that_overshoot_notes_and_interruptions(explained:
 def test_everything_is_shown_in_order_and_types_only_where_spectra_are_known(explained: Explanation) -> None:
     def shown(found: Explanation) -> list[str]:
         console = Console(file=io.StringIO(), width=200)
-        tables_explain.show(found, console)
+        tables.show(found, console)
         said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
         wanted = ("VisionTransformer on data, ", "Heads, attention and tokens", "Eigenvalues of H", "as on the poster",
                   "zero eigenvalues counted", "Predicted against measured_ratio", "Predicted against measured_hfc",

@@ -64,7 +64,7 @@ class Measurements(Target):
         return json.loads(self.good.read_text())
 
     def attempt(self, draw: random.Random) -> None:
-        from unsmooth.cli.tables import show
+        from unsmooth.cli.tables.measured import show
         from unsmooth.page.comparison import comparison_page
 
         path = self.folder / "bad.json"
@@ -92,7 +92,7 @@ class Explanations(Target):
         return unsmooth.explain(_vit(), _images()).to_json()
 
     def attempt(self, draw: random.Random) -> None:
-        from unsmooth.cli.tables_explain import show
+        from unsmooth.cli.tables.explained import show
 
         path = self.folder / "bad.json"
         path.write_text(damaged_json(draw, self.content), encoding="utf-8", errors="surrogatepass")

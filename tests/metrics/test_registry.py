@@ -11,7 +11,7 @@ from small_models import images, vit
 
 from unsmooth.analysis import Subject, compare, measure
 from unsmooth.analysis.cells import Cell
-from unsmooth.cli.tables import by_layer
+from unsmooth.cli.tables.measured import by_layer
 from unsmooth.errors import OptionError
 from unsmooth.metrics.features import Features
 from unsmooth.metrics.registry import METRICS, PRESETS, Metric, Panel, metric_named, register_metric, resolve

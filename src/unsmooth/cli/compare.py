@@ -17,7 +17,7 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.measure import Metrics, Points, Tokens
 from unsmooth.cli.progress import interruptible
-from unsmooth.cli.tables import written
+from unsmooth.cli.tables.layout import written
 from unsmooth.errors import OptionError, PointError
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _full(difference: float, half: float, differs: bool) -> str:
     return f"{written(difference, '+.3g', half, '.2g')} {'*' if differs else ' '}"
 
 
-def _short(difference: float, half: float, differs: bool, width: int = 16) -> str:
+def _short(difference: float, half: float, differs: bool) -> str:
     """Both to the same decimals, two or one of them significant in the half-width; powers of ten where none fit.
 
     >>> _short(0.000192, 0.0000561, True), _short(1.92e-9, 5.61e-10, False)
@@ -179,7 +179,7 @@ def _short(difference: float, half: float, differs: bool, width: int = 16) -> st
     if 0 < half < math.inf:
         decimals = [max(0, digits - 1 - math.floor(math.log10(half))) for digits in (2, 1)]
         texts = [f"{difference:+.{d}f}±{half:.{d}f}" for d in decimals]
-    fitting = [text for text in texts if len(text) <= width]
+    fitting = [text for text in texts if len(text) <= 16]
     return (fitting or [f"{difference:+.1e}±{half:.0e}"])[0] + ("*" if differs else " ")
 
 

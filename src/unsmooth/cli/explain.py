@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import OutputOptions
 from unsmooth.cli.progress import Interruption, interruptible, track
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ LayerSpectrum = Annotated[
     typer.Option(help="All eigenvalues of each layer's sum of heads, a dense problem; by default up to width 1,024."),
 ]
 Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step 1: norms and LayerScale left out.")]
-Figures = Annotated[Path | None, typer.Option(help="Write the figures into this folder, as SVG, PNG and PDF.")]
 
 
 @ungrouped
@@ -47,23 +44,19 @@ def command(
     no_fold: Bare = False,
     reading: options.DataOptions = options.DataOptions(samples=16),
     loading: options.ModelOptions = options.ModelOptions(),
-    figures: Figures = None,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    output: OutputOptions = OutputOptions(),
 ) -> None:
     """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
     from unsmooth.analysis.policies import resolve_policies
     from unsmooth.analysis.processes import launched
-    from unsmooth.figures import check_folder
-    from unsmooth.sources.files import check_writable
+    from unsmooth.cli.tables.explained import show
+    from unsmooth.figures import explanation_figures
 
     chosen = layer_list(layers)
     resolve_policies(tokens)
     with launched() as team:
-        if out is not None and team.first:
-            check_writable(out)
-        if figures is not None and team.first:
-            check_folder(figures)
+        if team.first:
+            output.check()
         loaded = loading.of(team).load(model)
         batches = reading.open(data, loaded)
         settings = {
@@ -73,24 +66,8 @@ def command(
         with interruptible() as stopped:
             found = run(loaded, batches, reading.batch_size, settings, stopped, team)
         if team.first:
-            _show(found, out, figures, as_json)
+            output.tell(found, lambda e: explanation_figures({e.about.model.name: e}), show)
     stopped.leave()
-
-
-def _show(found: Explanation, out: Path | None, figures: Path | None, as_json: bool) -> None:
-    if out is not None:
-        found.save(out)
-    if figures is not None:
-        write_figures(found, figures)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
-    else:
-        from unsmooth.cli.tables_explain import show
-
-        show(found, Console())
-        for path in (out, figures):
-            if path is not None:
-                typer.echo(f"written to {path}")
 
 
 def run(
@@ -111,13 +88,6 @@ def run(
             explainer.update(batch)
     team.check(explainer.batches)
     return team.explained(explainer.result(partial=bool(stopped)), batch_size)
-
-
-def write_figures(found: Explanation, folder: Path) -> None:
-    """Eigenvalues, exponents, predicted against measured, heads and types."""
-    from unsmooth.figures import explanation_figures, save_figures
-
-    save_figures(explanation_figures({found.about.model.name: found}), folder)
 
 
 def layer_list(text: str | None) -> list[int] | None:

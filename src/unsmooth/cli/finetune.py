@@ -81,7 +81,7 @@ def command(
         splits = load_images(data, "train"), load_images(data, "test")
         settings = [
             ImageSettings(share, epochs or 5, batch_size or 128, precision=precision, test_images=test_images)
-            for share in shares(fractions)
+            for share in options.numbers("--fractions", fractions, "0.1,1")
         ]
         jobs = [ImageJob(loaded, data, each, where, splits) for each in settings]
     else:
@@ -113,18 +113,6 @@ def short_name(reference: str) -> str:
     """
     kind, colon, name = reference.rpartition(":")
     return f"{kind}{colon}{Path(name).name}"
-
-
-def shares(text: str) -> list[float]:
-    """Shares of the training images.
-
-    >>> shares("0.1,1")
-    [0.1, 1.0]
-    """
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise OptionError(f"--fractions {text!r}: expected numbers with commas, such as 0.1,1") from None
 
 
 def claims(runs: Sequence[FineTuned], data: str) -> list[str]:

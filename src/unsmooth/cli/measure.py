@@ -117,7 +117,7 @@ def _show(measurement: Measurement, out: Path | None, per_sample: bool, as_json:
     if as_json:
         typer.echo(json.dumps(measurement.to_json(), indent=1))
     else:
-        from unsmooth.cli.tables import show
+        from unsmooth.cli.tables.measured import show
 
         show(measurement, Console())
         if out is not None:

@@ -227,6 +227,18 @@ def dtype_named(name: str) -> torch.dtype | None:
     return dtype
 
 
+def numbers(option: str, text: str, example: str) -> list[float]:
+    """Numbers with commas.
+
+    >>> numbers("--strengths", "0.5, 1", "0.25,0.5,1")
+    [0.5, 1.0]
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"{option} {text!r}: expected numbers with commas, such as {example}") from None
+
+
 def key_values(pairs: Sequence[str]) -> dict[str, Any]:
     """`["img_size=518", "name=x"]` as a dict; values are Python literals where they can be.
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from unsmooth.cli import options
 from unsmooth.cli.progress import track
-from unsmooth.cli.tables import narrow_table
+from unsmooth.cli.tables.layout import narrow_table
 from unsmooth.errors import UnsmoothError
 
 if TYPE_CHECKING:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
-from unsmooth.errors import OptionError
+from unsmooth.cli.output import OutputOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +35,6 @@ Strengths = Annotated[str, typer.Option(help="How far each edit goes, from 0 to 
 LayersChosen = Annotated[str, typer.Option("--layers", help="Which layers are edited: all, first-half, 3, 2:10, ….")]
 Tokens = Annotated[str, typer.Option(help="Token policies, with commas; tables and figure take the last.")]
 TaskSamples = Annotated[int, typer.Option(min=2, help="Samples of the task; k-NN takes 4 × as many for its bank.")]
-Figures = Annotated[Path | None, typer.Option(help="Write the figure into this folder, as SVG, PNG and PDF.")]
 
 
 @ungrouped
@@ -53,23 +49,16 @@ def command(
     task_samples: TaskSamples = 200,
     reading: options.DataOptions = options.DataOptions(samples=32),
     loading: options.ModelOptions = options.ModelOptions(),
-    figures: Figures = None,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    output: OutputOptions = OutputOptions(),
 ) -> None:
     """Edit a model at growing strength, and hold HFC/LFC after its last block against a task's score."""
     from unsmooth.analysis import Origin
-    from unsmooth.figures import check_folder, save_figures
-    from unsmooth.sources.files import check_writable
     from unsmooth.sweeping import open_task, sweep
     from unsmooth.sweeping.strengths import EDITS
 
-    if out is not None:
-        check_writable(out)
-    if figures is not None:
-        check_folder(figures)
+    output.check()
     edits = [options.key_values(text.split(",")) for text in edit] if edit else list(EDITS)
-    steps = numbers(strengths)
+    steps = options.numbers("--strengths", strengths, "0.25,0.5,1")
     loaded = loading.load(model)
     batches = reading.open(data, loaded)
     asked = open_task(task, loaded, samples=task_samples, batch_size=reading.batch_size, max_length=reading.max_length)
@@ -78,51 +67,28 @@ def command(
         loaded, batches, asked, edits=edits, strengths=steps, layers=layers, tokens=tokens,
         origin=Origin.of(loaded, batches, options.command_line()), progress=err.print,
     )  # fmt: skip
-    if out is not None:
-        found.save(out)
-    if figures is not None:
-        save_figures({"sweep": found.plot()}, figures)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
-        return
-    show(found, Console())
-    for path in (out, figures):
-        if path is not None:
-            typer.echo(f"written to {path}")
-
-
-def numbers(text: str) -> list[float]:
-    """Numbers with commas.
-
-    >>> numbers("0.5, 1")
-    [0.5, 1.0]
-    """
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise OptionError(f"--strengths {text!r}: expected numbers with commas, such as 0.25,0.5,1") from None
+    output.tell(found, lambda swept: {"sweep": swept.plot()}, show)
 
 
 def show(found: Sweep, console: Console) -> None:
     """One table for all edits, and what its columns are."""
+    from unsmooth.cli.tables.layout import small_print
+
     console.print(table(found))
-    lines = [f"{found.task.name}: {found.task.definition}",
-             *(f"{name}: {said}" for name, said in found.about.definitions.columns.items())]  # fmt: skip
-    for line in [*lines, *(f"note: {note}" for note in found.notes)]:
-        console.print(Text(line, style="dim"))
+    columns = {found.task.name: found.task.definition, **found.about.definitions.columns}
+    console.print(small_print((f"{name}: {said}" for name, said in columns.items()), found.notes))
 
 
 def table(found: Sweep) -> Table:
     """Strength, smoothness, score and price."""
-    from unsmooth.cli.tables import narrow_table, written
+    from unsmooth.cli.tables.layout import narrow_table, written
 
     policy = found.policy()
     made = narrow_table(
         f"{found.about.model.name}: {found.task.name} in {found.task.unit} ({found.task.better} is better), "
-        f"{found.task.samples} samples; HFC/LFC of {policy} tokens, {found.about.data.inputs} inputs"
-    )
-    for name in ("edit", "strength", "moved", "HFC/LFC", "score", "difference (95 %)", "price"):
-        made.add_column(name, justify="left" if name == "edit" else "right")
+        f"{found.task.samples} samples; HFC/LFC of {policy} tokens, {found.about.data.inputs} inputs",
+        ("edit", "strength", "moved", "HFC/LFC", "score", "difference (95 %)", "price"), left=("edit",),
+    )  # fmt: skip
     for swept in found.edits:
         for point in swept.points:
             row: list[Any] = [swept.name if point.strength == 0 else "", f"{point.strength:g}", f"{point.moved:.0%}"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unsmooth.cli.tables import narrow_table, written
+from unsmooth.cli.tables.layout import narrow_table, small_print, written
 from unsmooth.figures.text import counted
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ def by_layer(explanation: Explanation, wanted: Columns, title: str, policy: str 
     """One row per layer, means over inputs."""
     frame = explanation.by_layer(policy, full=True)
     columns = [c for c in wanted if c[0] in frame]
-    table = narrow_table(title)
-    table.add_column("layer", justify="right")
-    for _, heading, _ in columns:
-        table.add_column(heading, justify="right")
+    table = narrow_table(title, ("layer", *(heading for _, heading, _ in columns)))
     for row in frame.to_dict("records"):
         table.add_row(str(int(row["layer"])), *(written(row[name], spec) for name, _, spec in columns))
     return table
@@ -101,9 +98,7 @@ def eigenvalues(explanation: Explanation) -> Table:
     from unsmooth.analysis.tables import eigenvalue_table
 
     frame = eigenvalue_table(explanation)
-    table = narrow_table("Eigenvalues of H = Σ_h H_h by real part")
-    for name in _EIGENVALUES:
-        table.add_column(name, justify="left" if name == "weights" else "right")
+    table = narrow_table("Eigenvalues of H = Σ_h H_h by real part", _EIGENVALUES, left=("weights",))
     for row in frame.to_dict("records"):
         shares = [f"{row[name]:.0%}" for name in ("re_negative", "re_positive", "re_outside", "complex")]
         numbers = [_real(row["max_real"]), _real(row["min_real"]), f"{row['condition']:.2g}", f"{row['departure']:.2f}"]
@@ -124,9 +119,7 @@ def types(explanation: Explanation, kind: str) -> Table:
     how = "as on the poster: bare H, step 1" if kind == "paper_kind" else "folded H, step s, zero eigenvalues counted"
     first = frame.iloc[0]
     title = f"Dominating eigenvalues ({how}): {first['count']} heads × inputs, {counted(first['inputs'], 'input')}"
-    table = narrow_table(title)
-    for name in ("", "share", "95 % interval", "neither endpoint"):
-        table.add_column(name, justify="right" if name else "left")
+    table = narrow_table(title, ("", "share", "95 % interval", "neither endpoint"), left=("",))
     for row in frame.to_dict("records"):
         interval = "one input" if math.isnan(row["low"]) else f"{row['low']:.1%} – {row['high']:.1%}"
         table.add_row(f"{row['type']} {row['kind']}", f"{row['share']:.2%}", interval, f"{row['neither']:.2%}")
@@ -135,9 +128,8 @@ def types(explanation: Explanation, kind: str) -> Table:
 
 def predictions(frame: pd.DataFrame, title: str) -> Table:
     """How well each predictor of one measured quantity does, beside always guessing the more frequent sign."""
-    table = narrow_table(title)
-    for name in ("predictor", "↑↑", "↑ but ↓", "↓ but ↑", "↓↓", "right", "majority", "Spearman", "95 %"):
-        table.add_column(name, justify="left" if name == "predictor" else "right")
+    columns = ("predictor", "↑↑", "↑ but ↓", "↓ but ↑", "↓↓", "right", "majority", "Spearman", "95 %")
+    table = narrow_table(title, columns, left=("predictor",))
     for row in frame.to_dict("records"):
         counts = (str(row[name]) for name in ("both_up", "only_predicted_up", "only_measured_up", "both_down"))
         ends = (row["spearman_low"], row["spearman_high"])
@@ -170,10 +162,7 @@ def footnotes(explanation: Explanation) -> RenderableType:
             f"note: in {len(explanation.unpromised())} layers s·λ is below −1; Corollary 3 promises sharpening for s·λ "
             "in [−1, 0) only, and below it A decides"
         )
-    lines += [f"note: {note}" for note in explanation.notes]
-    if explanation.partial:
-        lines.append("PARTIAL: interrupted before all data was explained")
-    return Group(*(Text(line, style="bold red" if line.startswith("PARTIAL") else "dim") for line in lines))
+    return small_print(lines, explanation.notes, "explained" if explanation.partial else "")
 
 
 def _no_better_than_guessing(explanation: Explanation) -> list[str]:

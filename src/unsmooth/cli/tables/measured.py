@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
-from rich.text import Text
+
+from unsmooth.cli.tables.layout import small_print, written
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
 
 WIDE = 125  # columns of a terminal that can show what each sub-layer changed
 SHORT = {"LayerNorm": "norm", "Attention": "attn", "MLP": "mlp"}
-
-
-def narrow_table(title: str) -> Table:
-    """For many columns on a terminal of 80: no lines but the one under the headings."""
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
-
-
-def written(value: float, spec: str, spread: float = math.nan, spread_spec: str = "") -> str:
-    """A number with its spread; without where there is none, as of one sample, and `–` for what is not defined.
-
-    >>> written(1.5, ".2f", 0.25, ".2f"), written(1.5, ".2f"), written(math.nan, ".2f", math.nan)
-    ('1.50 ± 0.25', '1.50', '–')
-    """
-    if math.isnan(value):
-        return "–"
-    return format(value, spec) + ("" if math.isnan(spread) else f" ± {spread:{spread_spec}}")
 
 
 def show(measurement: Measurement, console: Console) -> None:
@@ -110,10 +93,7 @@ def definitions(measurement: Measurement) -> RenderableType:
     lines = [f"{name}: {text}" for name, text in {**known.metrics, **known.tokens, **known.changes}.items()]
     many = measurement.samples > 1
     lines.append(f"{measurement.samples} samples; mean ± standard deviation over samples" if many else "1 sample")
-    lines += [f"note: {note}" for note in measurement.notes]
-    if measurement.partial:
-        lines.append("PARTIAL: interrupted before all data was measured")
-    return Group(*(Text(line, style="bold red" if line.startswith("PARTIAL") else "dim") for line in lines))
+    return small_print(lines, measurement.notes, "measured" if measurement.partial else "")
 
 
 def _rows(points: list[str], layers: int) -> list[tuple[str, str]]:

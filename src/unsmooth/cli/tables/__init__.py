@@ -1,0 +1,1 @@
+"""Measurements, explanations and attributions as tables for people."""

@@ -1,0 +1,37 @@
+"""What the tables of all results share: narrow columns, numbers with their spread, small print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+
+def narrow_table(title: str, columns: Iterable[str] = (), left: Collection[str] = ()) -> Table:
+    """For many columns on a terminal of 80: no lines but the one under the headings; numbers stand on the right."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right")
+    return table
+
+
+def written(value: float, spec: str, spread: float = math.nan, spread_spec: str = "") -> str:
+    """A number with its spread; without where there is none, as of one sample, and `–` for what is not defined.
+
+    >>> written(1.5, ".2f", 0.25, ".2f"), written(1.5, ".2f"), written(math.nan, ".2f", math.nan)
+    ('1.50 ± 0.25', '1.50', '–')
+    """
+    if math.isnan(value):
+        return "–"
+    return format(value, spec) + ("" if math.isnan(spread) else f" ± {spread:{spread_spec}}")
+
+
+def small_print(lines: Iterable[str], notes: Iterable[str], unfinished: str = "") -> Group:
+    """Below the tables: what numbers mean, what must be said about them, and what was left `unfinished`."""
+    said = [Text(line, style="dim") for line in (*lines, *(f"note: {note}" for note in notes))]
+    said += [Text(f"PARTIAL: interrupted before all data was {unfinished}", style="bold red")] if unfinished else []
+    return Group(*said)
