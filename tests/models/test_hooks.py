@@ -10,12 +10,10 @@ import pytest
 import torch
 from model_cases import CASES, SEQUENCE_CASES, TEXT, Case, every_case, hf, ids, padded
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounter
 
 from unsmooth.errors import PointError
 from unsmooth.models import ModelView, hook_points, select_points, split_point, view
 from unsmooth.models.forward import call
-from unsmooth.models.wrappers import eagerly
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -165,57 +163,6 @@ def test_calling_the_backbone_inside_a_wrapper_works_too(name: str) -> None:
     assert set(fired) == set(v.points)
 
 
-@pytest.mark.parametrize("how", ["whole", "in place", "part", "parts in place", "forward"])
-def test_hooks_fire_in_compiled_modules_and_nothing_is_compiled_again(how: str) -> None:
-    model: Any = BY_NAME["timm-vit"].model().eval()
-    expected: dict[str, torch.Tensor] = {}
-    images = BY_NAME["timm-vit"].inputs()
-    with hook_points(view(model), view(model).points, lambda point, x: expected.__setitem__(point, x.clone())):
-        model(images)
-    graphs = CompileCounter()
-    if how == "whole":
-        model = torch.compile(model, backend=graphs)
-    elif how == "in place":
-        model.compile(backend=graphs)
-    elif how == "part":
-        model.blocks[1] = torch.compile(model.blocks[1], backend=graphs)
-    elif how == "parts in place":
-        for block in model.blocks:
-            block.compile(backend=graphs)
-    else:
-        model.blocks[1].forward = torch.compile(model.blocks[1].forward, backend=graphs)
-    with torch.no_grad():
-        model(images)
-    compiled = graphs.frame_count
-    assert compiled
-    seen: dict[str, torch.Tensor] = {}
-    v = view(model)
-    with torch.no_grad(), hook_points(v, v.points, lambda point, x: seen.__setitem__(point, x.clone())):
-        v.model(images)
-    assert seen.keys() == expected.keys()
-    assert all(torch.equal(seen[point], x) for point, x in expected.items())
-    with torch.no_grad():
-        model(images)
-    assert graphs.frame_count == compiled
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("name", ["torch-post", "torch-post-padded"])
-def test_torchs_fast_path_is_off_only_meanwhile(name: str) -> None:
-    case = BY_NAME[name]
-    v = view(case.model())
-    inputs = case.inputs()
-    with torch.no_grad():
-        fast = call(v.model, inputs)
-        assert torch.backends.mha.get_fastpath_enabled()
-        seen: dict[str, Tensor] = {}
-        with hook_points(v, ["final_norm"], seen.__setitem__):
-            assert not torch.backends.mha.get_fastpath_enabled()
-            call(v.model, inputs)
-    assert torch.backends.mha.get_fastpath_enabled()
-    assert torch.allclose(fast[0], seen["final_norm"][0], atol=1e-5)
-
-
 @every_case([case for case in SEQUENCE_CASES if "token-first" in case.name])
 def test_token_first_features_come_batch_first(case: Case) -> None:
     v = view(case.model())
@@ -286,21 +233,3 @@ def test_every_pass_through_a_shared_layer_counts(batch: Callable[[], dict[str, 
 
 def test_an_averaging_vit_has_no_final_norm() -> None:
     assert "final_norm" not in view(BY_NAME["timm-avg-pool"].model()).points
-
-
-def test_compiled_code_runs_again_whoever_stopped_listening_first() -> None:
-    from torch._dynamo.testing import CompileCounter
-
-    torch._dynamo.reset()
-    graphs = CompileCounter()
-    compiled = torch.compile(lambda x: x.square() + 1, backend=graphs)
-    first, second = eagerly(), eagerly()
-    first.__enter__()
-    second.__enter__()
-    compiled(torch.ones(2))
-    first.__exit__(None, None, None)
-    compiled(torch.ones(2))
-    assert graphs.frame_count == 0
-    second.__exit__(None, None, None)
-    compiled(torch.ones(2))
-    assert graphs.frame_count == 1

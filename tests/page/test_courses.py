@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
-from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, moments, numbers, plain
+from page.course_cases import CASES, FALL, RISE, line, only, said, sharp
+from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, numbers, plain
 
-from unsmooth.analysis import Subject
 from unsmooth.analysis.cells import Cell
 from unsmooth.page import build_report
 from unsmooth.page.course import course, leading_metrics, ways
@@ -23,112 +20,6 @@ from unsmooth.page.glance import in_short, passed
 
 VERBS = {1: "smooths", -1: "sharpens"}
 FIGURES = dict.fromkeys(("depth", "steps", "provenance"), "Figure")
-
-
-def sharp(curve: list[float], **others: Any) -> dict[str, dict[str, list[float]]]:
-    """HFC/LFC as given, and the other metrics telling the same course."""
-    return {"all": {"hfc_lfc": curve, "cosine_similarity": [0.9 - 0.1 * v for v in curve],
-                    "effective_rank": [10 + v for v in curve]}, **others}  # fmt: skip
-
-
-def only(curve: list[float], metric: str = "hfc_lfc") -> dict[str, dict[str, list[float]]]:
-    return {"all": {metric: curve}}
-
-
-def line(start: float, end: float, layers: int) -> list[float]:
-    return [start + (end - start) * k / layers for k in range(layers + 1)]
-
-
-FALL, RISE = line(4.0, 1.0, 6), line(1.0, 4.0, 6)
-PEAK = [1.0, 2.5, 4.0, 3.5, 3.0, 2.0, 1.5]
-VALLEY = [4.0, 2.0, 1.0, 1.5, 2.5, 3.0, 3.5]
-WIGGLE = [1.0, 1.003, 0.998, 1.002, 0.997, 1.001, 1.0]
-SINK = {"embed": (1.1, 0, 0.0), "blocks.0.mid": (1.2, 0, 0.0), "blocks.0.post": (1.3, 0, 0.0),
-        "blocks.1.mid": (1.4, 0, 0.0), "blocks.1.post": (300.0, 0, 1.0), "blocks.2.mid": (280.0, 0, 1.0),
-        "blocks.2.post": (260.0, 0, 1.0)}  # fmt: skip
-
-
-def outlier_made(**more: Any) -> dict[str, Any]:
-    """With the sink HFC/LFC leaps in layer 1; without it, it falls all the way."""
-    return {"curves": {"all": {"hfc_lfc": [2.0, 1.8, 9.0, 8.0]}, "no-outliers": {"hfc_lfc": [2.0, 1.7, 1.2, 1.0]}},
-            "extremes": SINK, **more}  # fmt: skip
-
-
-# name: (the model, its course as (way, last layer) of each stretch, and a word of what must be said)
-CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
-    "rising": (Known("m", sharp(RISE)), [(-1, 5)], "in every layer"),
-    "falling": (Known("m", sharp(FALL)), [(1, 5)], "in every layer"),
-    "flat": (Known("m", sharp(WIGGLE), noise=3.0), [(0, 5)], "does not clearly change"),
-    "constant": (Known("m", only([2.0] * 5), noise=0.0), [(0, 3)], "does not clearly change"),
-    "zeros": (Known("m", only([0.0] * 5), noise=0.0, offset=0.0), [(0, 3)], "does not clearly change"),
-    "rounding": (Known("m", only([2.0, 2.0 + 1e-14, 2.0 + 3e-14]), noise=0.0), [(0, 1)], "does not clearly change"),
-    "peak": (Known("m", sharp(PEAK)), [(-1, 1), (1, 5)], "through layer 1"),
-    "valley": (Known("m", sharp(VALLEY)), [(1, 1), (-1, 5)], "through layer 1"),
-    "down, up, down": (Known("m", sharp([4.0, 2.0, 3.5, 3.9, 2.0, 1.0])), [(1, 0), (-1, 2), (1, 4)], "in layer 0"),
-    "up, down, up": (Known("m", sharp([1.0, 2.0, 4.0, 3.0, 1.5, 3.5])), [(-1, 1), (1, 3), (-1, 4)], "in layer 4"),
-    "many turns": (
-        Known("m", sharp([1.0, 5.0, 3.9, 5.0, 2.0, 3.2, 1.0])), [(-1, 2), (1, 5)], "most in layer 0"),
-    "a small way back": (Known("m", sharp([4.0, 3.0, 2.0, 2.4, 1.5, 1.0])), [(1, 4)], "from its first layer"),
-    "a way back that samples do not show": (
-        Known("m", sharp([4.0, 2.0, 3.0, 1.0]), noise=0.35, samples=8), [(1, 2)], "from its first layer"),
-    "rises, then nothing clear": (
-        Known("m", only([1.0, 3.0, 5.0, 4.0]), noise=0.35, samples=16), [(-1, 1), (0, 2)], "no clear change"),
-    "nothing clear, then falls": (
-        Known("m", only([4.0, 5.0, 3.0, 1.0]), noise=0.35, samples=16), [(0, 0), (1, 2)], "no clear change"),
-    "eleven of twelve smooth": (
-        Known("m", sharp([1.2, 4.0, *(4.0 - 0.27 * k for k in range(1, 12))])), [(-1, 0), (1, 11)], "in layer 0"),
-    "the last layer alone": (
-        Known("m", sharp([1.1, 1.3, 1.6, 1.7, 1.65, 0.9])), [(-1, 2), (1, 4)], "most in layer 4"),
-    "one layer": (Known("m", sharp([2.0, 1.0])), [(1, 0)], "in its one layer"),
-    "one layer that does nothing": (Known("m", sharp([2.0, 2.001]), noise=9.0), [(0, 0)], "in its one layer"),
-    "two layers": (Known("m", sharp([1.0, 2.0, 0.5])), [(-1, 0), (1, 1)], "in layer 1, the last"),
-    "one sample": (Known("m", sharp(PEAK), samples=1), [(-1, 1), (1, 5)], "then"),
-    "two samples": (Known("m", sharp(PEAK), samples=2, noise=0.02), [(0, 5)], "does not clearly change"),
-    "many samples": (Known("m", sharp(PEAK), samples=200, noise=0.5), [(-1, 1), (1, 5)], "then"),
-    "no samples kept": (Known("m", sharp(PEAK), kept=False, offset=0.0), [(-1, 1), (1, 5)], "then"),
-    "no samples kept, both ends uncertain": (
-        Known("m", sharp(PEAK), kept=False, offset=0.8), [(0, 5)], "does not clearly"),
-    "no samples kept, far apart": (Known("m", sharp(PEAK), kept=False, offset=4.0), [(0, 5)], "does not clearly"),
-    "a cosine alone": (Known("m", only([0.1, 0.3, 0.6, 0.8], "cosine_similarity")), [(1, 2)], "cosine similarity 0.1"),
-    "negative cosines": (Known("m", only([0.2, -0.1, -0.3], "cosine_similarity")), [(-1, 1)], "→ −0.3"),
-    "huge": (Known("m", only([4e150, 3e150, 1e150])), [(1, 1)], "in every layer"),
-    "tiny": (Known("m", only([4e-300, 3e-300, 1e-300], "effective_rank")), [(1, 1)], "in every layer"),
-    "tokens that are alike up to rounding": (
-        Known("m", only([1e-8, 1.6e-7, 2.1e-7]), offset=0.0), [(0, 1)], "does not clearly change"),
-    "metrics that disagree": (
-        Known("m", {"all": {"hfc_lfc": FALL, "cosine_similarity": FALL[::-1], "effective_rank": PEAK}}),
-        [(1, 5)], "by effective rank it first sharpens, then smooths"),
-    "attention against the MLP": (
-        Known("m", sharp(FALL), parts=[1.8, -0.8]), [(1, 5)], "while the MLP works against it"),
-    "the MLP alone": (Known("m", sharp(RISE), parts=[0.01, 0.99]), [(-1, 5)], "comes from the MLP"),
-    "post-norm": (
-        Known("m", sharp(FALL), placement="post", parts=[0.42, 0.5, 0.04, 0.04]), [(1, 5)],
-        "comes from the normalisation and attention"),
-    "post-norm, the norm against attention": (
-        Known("m", sharp(FALL), placement="post", parts=[2.0, -1.0, 0.0, 0.0]), [(1, 5)],
-        "comes from attention, while the normalisation works against it"),
-    "parallel": (Known("m", sharp(FALL), placement="parallel-shared"), [(1, 5)], "in one sum"),
-    "a decoder with a sink": (Known("m", **outlier_made()), [(1, 2)], "in every layer"),
-    "a sink that is not measured": (
-        Known("m", only([2.0, 1.8, 9.0, 8.0]), extremes=SINK), [(-1, 2)], "from its first layer"),
-    "outliers of a file that does not say which": (Known("m", **outlier_made(extremes={})), [(1, 2)], "every layer"),
-    "outliers at changing positions": (
-        Known("m", **outlier_made(extremes={p: (r, None, n) for p, (r, _, n) in SINK.items()})), [(1, 2)], "every"),
-    "an outlier from the start": (
-        Known("m", **outlier_made(extremes=dict.fromkeys(SINK, (40.0, 3, 1.0)))), [(1, 2)], "every"),
-    "a vanished token": (
-        Known("m", **outlier_made(extremes={p: (1 / r, 5, n) for p, (r, _, n) in SINK.items()})), [(1, 2)], "every"),
-    "outliers that carry nothing": (
-        Known("m", {"all": {"hfc_lfc": FALL}, "no-outliers": {"hfc_lfc": [v * 1.1 for v in FALL]}}, extremes={
-            f"blocks.{i}.post": (30.0, 0, 1.0) for i in range(6)}), [(1, 5)], "in every layer"),
-}  # fmt: skip
-
-
-def said(subjects: list[Subject]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for finding in findings(subjects):
-        found.setdefault(finding.about, []).append(plain(finding.html()))
-    return found
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -226,91 +117,6 @@ def test_there_are_at_least_thirty_and_every_page_can_be_built() -> None:
     assert len(CASES) >= 30
     for known, _, _ in (CASES[name] for name in ("huge", "zeros", "one layer", "post-norm", "a decoder with a sink")):
         assert "findings" in build_report([known.subject()])
-
-
-def outlier_sentence(known: Known) -> str:
-    return " ".join(said([known.subject()]).get("outliers", []))
-
-
-def test_the_sink_is_named_with_its_layer_and_norm() -> None:
-    text = outlier_sentence(CASES["a decoder with a sink"][0])
-    points = list(SINK)
-    jumps = {b: math.log(SINK[b][0] / SINK[a][0]) for a, b in pairwise(points)}
-    _, layer, name = max(jumps, key=jumps.__getitem__).split(".")
-    assert f"{ {'mid': 'attention', 'post': 'the MLP'}[name] } of layer {layer} brings its norm to" in text
-    assert "the first token of every sample" in text
-    assert numbers(text.removeprefix("In m ")) == [float(layer), SINK[f"blocks.{layer}.{name}"][0]]
-    assert "carry HFC/LFC" in text
-
-
-def test_headline_default_view_verdict_and_glance_are_without_outliers() -> None:
-    known = CASES["a decoder with a sink"][0]
-    subject = known.subject()
-    assert shared_policies([subject])[0] == "no-outliers"
-    html = build_report([subject])
-    assert "tokens but outliers" in html
-    everything = plain(html)
-    assert "sharpens" not in everything.partition("The words of this page")[0]
-    assert [f.parts[-2].view["tokens"] for f in findings([subject]) if f.about == "outliers"] == ["all"]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(("factor", "first"), [(1.24, "all"), (1.26, "no-outliers"), (1 / 1.26, "no-outliers")])
-def test_outliers_carry_a_metric_from_a_quarter_on(factor: float, first: str) -> None:
-    curve = [2.0, 2.0 * factor, 2.0]
-    known = Known("m", {"all": {"hfc_lfc": curve}, "no-outliers": {"hfc_lfc": [2.0, 2.0, 2.0]}}, offset=0.1)
-    assert shared_policies([known.subject()])[0] == first
-    assert bool(outlier_sentence(known)) == (first == "no-outliers")
-
-
-@pytest.mark.parametrize(("gap", "first"), [(0.09, "all"), (0.11, "no-outliers")])
-def test_of_a_cosine_the_difference_counts(gap: float, first: str) -> None:
-    curves = {"all": {"cosine_similarity": [0.01, 0.05]}, "no-outliers": {"cosine_similarity": [0.01, 0.05 + gap]}}
-    assert shared_policies([Known("m", curves).subject()])[0] == first
-
-
-def test_other_tokens_than_outliers_do_not_carry_a_metric() -> None:
-    extremes = dict.fromkeys(("blocks.0.pre", "blocks.0.mid", "blocks.0.post"), (1.5, 0, 0.0))
-    curves = {"all": {"hfc_lfc": [2.0, 4.0]}, "no-outliers": {"hfc_lfc": [2.0, 2.0]}}  # special tokens, say
-    assert shared_policies([Known("m", curves, extremes=extremes).subject()])[0] == "all"
-
-
-@pytest.mark.parametrize(("name", "words"), [
-    ("outliers at changing positions", "one token of each sample, not always at the same position,"),
-    ("an outlier from the start", "the token at position 3 of every sample is an outlier: before the first layer"),
-    ("a vanished token", "the token at position 5 of every sample is an outlier: the MLP of layer 1 shrinks its norm"),
-    ("outliers of a file that does not say which", "the file does not say which"),
-    ("a sink that is not measured", "What it carries is not known"),
-])  # fmt: skip
-def test_outliers_have_a_sentence_of_their_own(name: str, words: str) -> None:
-    text = outlier_sentence(CASES[name][0])
-    assert words in text
-    assert len(numbers(text.removeprefix("In m "))) <= 3
-
-
-LONG, PLAIN, SHORT = math.log(20.0), math.log(1.1), math.log(0.01)
-
-
-@pytest.mark.parametrize(("sizes", "counts", "words"), [
-    ([LONG] * 8, [1] * 8, "one token of each sample, not always at the same position, is an outlier: the MLP of layer "
-     "1 brings its norm to 20 times"),
-    ([LONG] * 5 + [PLAIN] * 3, [1] * 5 + [0] * 3, "one token of some samples, not always at the same position, is an "
-     "outlier: the MLP of layer 1 brings its norm to up to 20 times"),
-    ([LONG] * 4 + [SHORT] * 4, [0] + [1] * 7, "one token of some samples, not always at the same position, is an "
-     "outlier: the MLP of layer 1 shrinks its norm to up to 0.01 times"),
-    ([LONG] * 8, [4] * 8, "several tokens of each sample are outliers: the MLP of layer 1 brings the norm of the "
-     "farthest to 20 times"),
-])  # fmt: skip
-def test_how_many_tokens_of_how_many_samples_are_outliers(sizes: list[float], counts: list[int], words: str) -> None:
-    known = CASES["outliers at changing positions"][0].subject()
-    there = {p: e for p, e in known.measurement.extremes.items() if e.outliers.max > 0}
-    for extreme in there.values():
-        extreme.log_ratio, extreme.outliers = moments(np.array(sizes)), moments(np.array(counts, dtype=float))
-    assert words in " ".join(said([known])["outliers"])
-
-
-@pytest.mark.parametrize("name", ["outliers that carry nothing", "falling", "flat"])
-def test_without_outliers_that_matter_there_is_no_such_sentence(name: str) -> None:
-    assert outlier_sentence(CASES[name][0]) == ""
 
 
 def compared(known: list[Known]) -> tuple[str, list[Known]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paper.test_records import record
+from paper.records import record
 
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paper.test_records import corrupted, record, write
+from paper.records import corrupted, record, write
 
 from unsmooth.errors import OptionError
 from unsmooth.paper import Context, find_item

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.test_records import record
+from paper.records import record
 from scipy import stats
 from typer.testing import CliRunner
 

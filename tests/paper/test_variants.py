@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paper.test_records import record, write
+from paper.records import record, write
 
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item

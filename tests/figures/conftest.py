@@ -1,0 +1,3 @@
+"""The page's subjects, whose figures are drawn here."""
+
+from page.conftest import subjects, tiny, unexplained  # noqa: F401

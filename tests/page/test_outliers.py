@@ -1,0 +1,100 @@
+"""Outlying tokens: what is said of them, and that headline, view and verdict are without them where they matter."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from page.course_cases import CASES, SINK, said
+from page.courses import Known, moments, numbers, plain
+
+from unsmooth.page import build_report
+from unsmooth.page.data import shared_policies
+from unsmooth.page.findings import findings
+
+
+def outlier_sentence(known: Known) -> str:
+    return " ".join(said([known.subject()]).get("outliers", []))
+
+
+def test_the_sink_is_named_with_its_layer_and_norm() -> None:
+    text = outlier_sentence(CASES["a decoder with a sink"][0])
+    points = list(SINK)
+    jumps = {b: math.log(SINK[b][0] / SINK[a][0]) for a, b in pairwise(points)}
+    _, layer, name = max(jumps, key=jumps.__getitem__).split(".")
+    assert f"{ {'mid': 'attention', 'post': 'the MLP'}[name] } of layer {layer} brings its norm to" in text
+    assert "the first token of every sample" in text
+    assert numbers(text.removeprefix("In m ")) == [float(layer), SINK[f"blocks.{layer}.{name}"][0]]
+    assert "carry HFC/LFC" in text
+
+
+def test_headline_default_view_verdict_and_glance_are_without_outliers() -> None:
+    known = CASES["a decoder with a sink"][0]
+    subject = known.subject()
+    assert shared_policies([subject])[0] == "no-outliers"
+    html = build_report([subject])
+    assert "tokens but outliers" in html
+    everything = plain(html)
+    assert "sharpens" not in everything.partition("The words of this page")[0]
+    assert [f.parts[-2].view["tokens"] for f in findings([subject]) if f.about == "outliers"] == ["all"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("factor", "first"), [(1.24, "all"), (1.26, "no-outliers"), (1 / 1.26, "no-outliers")])
+def test_outliers_carry_a_metric_from_a_quarter_on(factor: float, first: str) -> None:
+    curve = [2.0, 2.0 * factor, 2.0]
+    known = Known("m", {"all": {"hfc_lfc": curve}, "no-outliers": {"hfc_lfc": [2.0, 2.0, 2.0]}}, offset=0.1)
+    assert shared_policies([known.subject()])[0] == first
+    assert bool(outlier_sentence(known)) == (first == "no-outliers")
+
+
+@pytest.mark.parametrize(("gap", "first"), [(0.09, "all"), (0.11, "no-outliers")])
+def test_of_a_cosine_the_difference_counts(gap: float, first: str) -> None:
+    curves = {"all": {"cosine_similarity": [0.01, 0.05]}, "no-outliers": {"cosine_similarity": [0.01, 0.05 + gap]}}
+    assert shared_policies([Known("m", curves).subject()])[0] == first
+
+
+def test_other_tokens_than_outliers_do_not_carry_a_metric() -> None:
+    extremes = dict.fromkeys(("blocks.0.pre", "blocks.0.mid", "blocks.0.post"), (1.5, 0, 0.0))
+    curves = {"all": {"hfc_lfc": [2.0, 4.0]}, "no-outliers": {"hfc_lfc": [2.0, 2.0]}}  # special tokens, say
+    assert shared_policies([Known("m", curves, extremes=extremes).subject()])[0] == "all"
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("outliers at changing positions", "one token of each sample, not always at the same position,"),
+    ("an outlier from the start", "the token at position 3 of every sample is an outlier: before the first layer"),
+    ("a vanished token", "the token at position 5 of every sample is an outlier: the MLP of layer 1 shrinks its norm"),
+    ("outliers of a file that does not say which", "the file does not say which"),
+    ("a sink that is not measured", "What it carries is not known"),
+])  # fmt: skip
+def test_outliers_have_a_sentence_of_their_own(name: str, words: str) -> None:
+    text = outlier_sentence(CASES[name][0])
+    assert words in text
+    assert len(numbers(text.removeprefix("In m "))) <= 3
+
+
+LONG, PLAIN, SHORT = math.log(20.0), math.log(1.1), math.log(0.01)
+
+
+@pytest.mark.parametrize(("sizes", "counts", "words"), [
+    ([LONG] * 8, [1] * 8, "one token of each sample, not always at the same position, is an outlier: the MLP of layer "
+     "1 brings its norm to 20 times"),
+    ([LONG] * 5 + [PLAIN] * 3, [1] * 5 + [0] * 3, "one token of some samples, not always at the same position, is an "
+     "outlier: the MLP of layer 1 brings its norm to up to 20 times"),
+    ([LONG] * 4 + [SHORT] * 4, [0] + [1] * 7, "one token of some samples, not always at the same position, is an "
+     "outlier: the MLP of layer 1 shrinks its norm to up to 0.01 times"),
+    ([LONG] * 8, [4] * 8, "several tokens of each sample are outliers: the MLP of layer 1 brings the norm of the "
+     "farthest to 20 times"),
+])  # fmt: skip
+def test_how_many_tokens_of_how_many_samples_are_outliers(sizes: list[float], counts: list[int], words: str) -> None:
+    known = CASES["outliers at changing positions"][0].subject()
+    there = {p: e for p, e in known.measurement.extremes.items() if e.outliers.max > 0}
+    for extreme in there.values():
+        extreme.log_ratio, extreme.outliers = moments(np.array(sizes)), moments(np.array(counts, dtype=float))
+    assert words in " ".join(said([known])["outliers"])
+
+
+@pytest.mark.parametrize("name", ["outliers that carry nothing", "falling", "flat"])
+def test_without_outliers_that_matter_there_is_no_such_sentence(name: str) -> None:
+    assert outlier_sentence(CASES[name][0]) == ""
