@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
-from page.courses import Known
+from page.courses import Known, moments
 
-from unsmooth.analysis import Measurement
+from unsmooth.analysis import Measurement, Subject
+from unsmooth.analysis.cells import Change
 from unsmooth.page.course import Curve, course, ways
+from unsmooth.page.measured import _kinds_table
 
 
 def drawn(table: np.ndarray) -> Measurement:
@@ -48,3 +53,10 @@ def test_skewed_samples_of_curves_that_do_not_change_rarely_turn(samples: int) -
     tables = np.cumsum(rng.exponential(size=(100, samples, 13)) - 1, axis=2)
     said = sum(bool(ways(course(drawn(table), "hfc_lfc", "all"))) for table in tables)
     assert scipy.stats.binomtest(said, len(tables), 0.05, alternative="greater").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("size", "word"), [(1e-9, "no clear change"), (1e-3, "sharper"), (-1e-3, "smoother")])
+def test_a_kind_of_layer_that_adds_no_more_than_rounding_does_not_smooth(size: float, word: str) -> None:
+    steps = {Change("residual", "MLP", "hfc_lfc", "all"): moments(size * np.array([1.0, 1.1, 0.9, 1.0]))}
+    subject = Subject("m", replace(drawn(np.zeros((4, 3))), changes=steps))
+    assert re.findall("<em>(.*?)</em>", _kinds_table([subject], "residual", "all")) == [word]

@@ -46,7 +46,7 @@ MOST_TURNS = 2
 STANDS_OUT = 1.25
 SLIGHT_FACTOR, SLIGHT_DIFFERENCE = 1.1, 0.05
 DOUBT, WHOLE = 0.05, 0.01  # of a curve's statements together, and of that on the whole curve
-ROUNDING = 64.0  # units of rounding: what all samples share of it may be rounding, which no test over samples sees
+ROUNDING = 64.0  # units of rounding
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,14 @@ class Curve:
 
     def _rounding(self, before: float, after: float) -> bool:
         """Whether a change may be that of rounding: of tokens that are all alike, HFC/LFC is nothing else."""
-        row, dtype = METRICS[self.metric], self.measurement.about.model.dtype
-        least = 1.0 if row.panel == DISTANCE and not row.unit else 0.0  # what it is where HFC is as large as LFC
-        unit = np.finfo(np.float64 if dtype == "float64" else np.float32).eps
-        return abs(after - before) <= ROUNDING * float(unit) * max(abs(before), abs(after), least)
+        return abs(after - before) <= rounding(self.measurement, self.metric, max(abs(before), abs(after)))
+
+
+def rounding(measurement: Measurement, metric: str, size: float) -> float:
+    """How far rounding may move a metric of that size in all samples alike, which no test over samples sees."""
+    row, dtype = METRICS[metric], measurement.about.model.dtype
+    least = 1.0 if row.panel == DISTANCE and not row.unit else 0.0  # what it is where HFC is as large as LFC
+    return ROUNDING * float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps) * max(size, least)
 
 
 def contributions(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> dict[str, tuple[float, int]]:

@@ -13,13 +13,14 @@ from unsmooth.analysis.cells import Change
 from unsmooth.figures import by_depth, by_step
 from unsmooth.figures.palette import direction
 from unsmooth.figures.text import number_text, signed_text
-from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import by_panel, metric_named
 from unsmooth.page.controls import segmented, select, shown_when, toolbar
+from unsmooth.page.course import Curve, rounding
 from unsmooth.page.data import shared_metrics
 from unsmooth.page.parts import Subjects, caption, colour_key, drawn, in_row, metric_choices, policy_choices, swatch
 
 if TYPE_CHECKING:
+    from unsmooth.analysis.measurement import Measurement
     from unsmooth.analysis.subject import Subject
 
 
@@ -129,7 +130,7 @@ def _kinds_table(subjects: Subjects, reading: str, policy: str) -> str:
             name = f"{swatch(index)}{escape(subject.name)}"
             first = f'<th scope="rowgroup" rowspan="{len(kinds)}" class="model-name">{name}</th>'
             first = first if i == 0 and len(subjects) > 1 else ""
-            cells = "".join(_change(changes.get(Change(reading, kind, m, policy)), m) for m in metrics)
+            cells = "".join(_change(subject.measurement, Change(reading, kind, m, policy)) for m in metrics)
             rows.append(f'<tr data-model="{index}">{first}<th scope="row">{escape(kind)}</th>{cells}</tr>')
     titles = "".join(f'<th class="number">{escape(_title(subjects, metric))}</th>' for metric in metrics)
     return (
@@ -147,14 +148,17 @@ def _title(subjects: Subjects, metric: str) -> str:
     return metric_named(metric).title + (f" (n = {' or '.join(map(str, fewer))})" if fewer else "")
 
 
-def _change(found: Moments | None, metric: str) -> str:
+def _change(measurement: Measurement, change: Change) -> str:
+    found, metric = measurement.changes.get(change), change.metric
     label = f'data-label="{escape(metric_named(metric).title)}"'
     if found is None or not math.isfinite(found.mean):
         return f'<td class="number" {label}>–</td>'
     low, high = found.interval
     if not math.isfinite(low):
         return f'<td class="number" {label}><b>{signed_text(found.mean)}</b> <em>one sample</em></td>'
-    way = direction(found.mean, metric_named(metric).sign) if low > 0 or high < 0 else "unclear"
+    size = max(map(abs, Curve(measurement, metric, change.tokens).means))
+    clear = (low > 0 or high < 0) and abs(found.mean) > rounding(measurement, metric, size)
+    way = direction(found.mean, metric_named(metric).sign) if clear else "unclear"
     word = {"smooth": "smoother", "sharp": "sharper"}.get(way, "no clear change")
     return (
         f'<td class="number {way}" {label}><b>{signed_text(found.mean)}</b> ± {number_text(found.std, 2)} '
