@@ -177,8 +177,17 @@ def tensor_parallel(how: str) -> dict[str, Any]:
     return {**analysed(model, ids()), "reparametrize": said(reparametrize, model), "watched": readings}
 
 
+def data_parallel() -> dict[str, Any]:
+    """All processes have the same inputs, so that they step as one process does."""
+    readings = {}
+    for every in (2, None):
+        model = vit()
+        readings[every] = watched(model, nn.parallel.DistributedDataParallel(model), images(4), every)
+    return {**analysed(nn.parallel.DistributedDataParallel(vit().eval()), images(4)), "watched": readings}
+
+
 #: On more processes than two: parts of a tensor with one row are empty on all but the first; one head of four to each.
-MORE = {"fsdp-3": 3, "styles-4": 4}
+MORE = {"fsdp-3": 3, "styles-4": 4, "ddp": 3}
 
 #: Each in a start of its own: a library that aborts one of them takes no other with it.
 PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -188,7 +197,7 @@ PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "fsdp": fsdp,
     "styles": lambda rank: tensor_parallel("styles"),
     "plan": lambda rank: tensor_parallel("plan"),
-    "fsdp-3": lambda rank: analysed(shard(vit().eval()), images(4)),
-    "styles-4": lambda rank: analysed(parallel("styles"), ids()),
-    "ddp": lambda rank: analysed(nn.parallel.DistributedDataParallel(vit().eval()), images(4)),
+    "fsdp-3": fsdp,
+    "styles-4": lambda rank: tensor_parallel("styles"),
+    "ddp": lambda rank: data_parallel(),
 }
