@@ -65,6 +65,15 @@ def test_layers_in_one_tensor_need_their_ids(tmp_path: Path) -> None:
     )
 
 
+def test_a_cache_that_is_no_mapping_is_one_batch() -> None:
+    class Cache:  # as TransformerLens's
+        def __init__(self, kept: dict[str, torch.Tensor]) -> None:
+            self.items = kept.items
+
+    kept = {f"blocks.{i}.hook_resid_post": torch.randn(2, 5, 8) for i in range(2)}
+    assert unsmooth.measure_features(Cache(kept)).cells == unsmooth.measure_features(kept).cells  # type: ignore[arg-type]
+
+
 def test_names_that_say_nothing_and_points_that_come_and_go_are_refused() -> None:
     with pytest.raises(DataError, match="'logits' is no point that is known"):
         unsmooth.measure_features({"logits": torch.randn(4, 8)})

@@ -50,6 +50,8 @@ def measure_features(
         degenerate: as in `unsmooth.measure`.
         rank_budget: as in `unsmooth.measure`.
     """
+    if callable(items := getattr(features, "items", None)):  # TransformerLens's cache is no mapping
+        features = dict(items())
     given: list[Given] = [features] if isinstance(features, Mapping | str | Path) else list(features)
     measurer: FeatureMeasurer | None = None
     for each in given:

@@ -98,8 +98,8 @@ def _unpacked(name: str, tensor: Tensor, layers: Sequence[int] | None, where: st
     point = point_named(name)
     if point is None:
         raise DataError(
-            f"{where}: {name!r} is no point that is known: call it blocks.3.post, hidden_states.4, "
-            "blocks.3.hook_resid_post or layers.3"
+            f"{where}: {name!r} is no point that is known: leave it out, or call it blocks.3.post, "
+            "hidden_states.4, blocks.3.hook_resid_post or layers.3"
         )
     if tensor.dim() not in (2, 3) or not tensor.is_floating_point():
         raise DataError(
