@@ -48,10 +48,12 @@ def test_one_forward_per_batch_gives_the_numbers_of_three_walks(kind: str) -> No
             model, data, metrics="paper", tokens="all,no-outliers", explain_inputs=3, example=1, **settings
         )
     # one input more beforehand: do weights and matrices belong together? And for each of the three inputs that are
-    # attributed, one pass to find outliers and one without them
-    assert sizes == [1, 2, 2, 2, 2, 1, 1, 2]
+    # attributed, one pass to find outliers and one without them; then both parts of these as they are, and without each
+    # of the three strongest parts
+    assert sizes == [1, 2, 2, 2, 2, 1, 1, 2, *4 * [2], *4 * [1]]
     assert subject.attribution is not None
     assert subject.attribution.inputs == 3
+    assert [row["inputs"] for row in subject.attribution.totals] == [3] * len(subject.attribution.totals) != []
     assert subject.measurement.cells.keys() == measured.cells.keys()
     for cell, moments in measured.cells.items():
         assert close(subject.measurement.cells[cell].mean, moments.mean), cell

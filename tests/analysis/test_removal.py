@@ -92,11 +92,12 @@ def test_the_last_mlp_taken_out_at_some_tokens_changes_these_only() -> None:
 def test_direct_and_total_stand_side_by_side() -> None:
     torch.manual_seed(0)
     model, data = vit().double().eval(), [x.double() for x in images(2)]
-    found = unsmooth.attribute(model, data, total=3)
+    found = unsmooth.attribute(model, data)
     effects = found.effects()
     assert len(effects) == 3
+    assert set(effects["inputs"]) == {4}
     assert effects["direct"].tolist() == found.strongest(3)["mean"].tolist()
-    last = unsmooth.attribute(model, data, total=99).effects().query("layer == 2 and part == 'MLP'").iloc[0]
+    last = unsmooth.attribute(model, data, total=99, passes=400).effects().query("layer == 2 and part == 'MLP'").iloc[0]
     attributor = Attributor(model)
     gaps = []
     for batch in data:
@@ -106,6 +107,45 @@ def test_direct_and_total_stand_side_by_side() -> None:
     assert last["total"] == pytest.approx(float(torch.cat(gaps).mean()))
     with pytest.raises(OptionError, match="way to remove"):
         unsmooth.attribute(model, data, total=1, remove="badly")
+
+
+def test_forward_passes_are_bounded_and_one_batch_is_always_taken() -> None:
+    model, passes = vit().eval(), []
+    model.register_forward_hook(lambda *_: passes.append(1))
+
+    def walked(total: int, most: int) -> tuple[int, set[int]]:
+        passes.clear()
+        found = unsmooth.attribute(model, iter(images(5)), total=total, passes=most)
+        return len(passes), {row["inputs"] for row in found.totals}
+
+    without = walked(0, 32)
+    assert without[1] == set()
+    for total, most in ((3, 32), (3, 14), (2, 10)):
+        took, inputs = walked(total, most)
+        assert took - without[0] <= most
+        assert inputs == {2 * (most // (1 + 2 * total))}
+    assert walked(20, 3)[1] == {2}
+
+
+def test_a_model_that_cannot_run_without_a_part_keeps_its_shares() -> None:
+    model, allowed = vit().eval(), [3]  # a check, a batch, and the end as it is
+
+    def fail(*_: object) -> None:
+        allowed[0] -= 1
+        if allowed[0] < 0:
+            raise torch.OutOfMemoryError("no room")
+
+    model.register_forward_pre_hook(fail)
+    found = unsmooth.attribute(model, images(1))
+    assert found.inputs == 2
+    assert found.totals == []
+    assert any("no total effect" in note for note in found.notes)
+
+
+def test_where_all_tokens_depend_on_features_a_note_says_why_there_is_no_total() -> None:
+    found = unsmooth.attribute(vit().eval(), images(1), tokens="no-outliers")
+    assert found.totals == []
+    assert any("no total effects" in note for note in found.notes)
 
 
 def test_what_an_mlp_writes_to_one_token_is_taken_out_alone_as_well() -> None:

@@ -143,7 +143,7 @@ def _one_is_interrupted(rank: int, port: str, folder: Path) -> None:
         found = {
             "measured": measure.run(loaded, given, "hfc_lfc", "all", "residual", "error", Later(), team=team),
             "explained": explain.run(loaded, given, 1, {}, Later(), team),
-            "attributed": attribute.run(loaded, given, {}, 1, "zero", Later(), team),
+            "attributed": attribute.run(loaded, given, {}, (1, 32, "zero"), Later(), team),
         }
     said = {name: [result.partial, getattr(result, "totals", [])] for name, result in found.items()}
     (folder / f"{rank}.json").write_text(json.dumps(said))

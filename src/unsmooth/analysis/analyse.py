@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import Origin, module_of
 from unsmooth.analysis.account import take_account
-from unsmooth.analysis.attribution import Attribution
+from unsmooth.analysis.attribution import STRONGEST, Attribution, affordable
 from unsmooth.analysis.attributor import Attributor
 from unsmooth.analysis.explainer import Explainer
 from unsmooth.analysis.measurer import Measurer
+from unsmooth.analysis.removal import total_effects
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import TokenViewer
@@ -179,7 +180,10 @@ class _Attributed:
         if self._attributor is not None and self._attributor.batches:
             with self._unless_refused():
                 take_account(self._attributor, self._taken)
-                return self._attributor.result()
+                found = self._attributor.result()
+                first = self._taken[: affordable(STRONGEST)]
+                found.totals = total_effects(self._attributor, found, first, STRONGEST)
+                return found
         return None
 
     @contextmanager

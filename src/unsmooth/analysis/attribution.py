@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from unsmooth.figures import Drawing
 
 SCHEMA = "unsmooth.attribution/1"
+STRONGEST, PASSES = 3, 32  # parts whose total effect is found unless told otherwise, and forward passes for it at most
 DEFINITIONS = {
     "mean": "share of the change of ln HFC/LFC (Frobenius, natural logarithm) between the first block's input and the "
     "last block's output, mean over inputs; all parts sum to that change (log-mean Divisia, docs/theory.md, section 7)",
@@ -36,9 +37,20 @@ DEFINITIONS = {
     "norm": "of a post-norm model: what a normalisation of the whole stream does",
     "negative, positive": "a head's share from the eigen-directions of H with Re λ < 0, and from the others",
     "direct, total": "a part's share, and by how much ln HFC/LFC after the last block is lower when the part is taken "
-    "out and the model runs again: later layers answer, so the two may differ, also in sign",
+    "out and the model runs again on the first batches: later layers answer, so the two may differ, also in sign",
     "position": "what is written to the token at that position (padding not counted); sums over positions are shares",
 }
+
+
+def affordable(total: int, passes: int = PASSES) -> int:
+    """On how many batches the total effects of so many parts are found with so many forward passes; one at least.
+
+    A part takes one pass, and one more where a single token has nearly all of it.
+
+    >>> affordable(3, 32), affordable(20, 32), affordable(0)
+    (4, 1, 0)
+    """
+    return max(1, passes // (1 + 2 * total)) if total else 0
 
 
 @dataclass(repr=False, eq=False)  # two results are compared by `compare`; == asks whether they are one object
@@ -125,10 +137,12 @@ class Attribution:
         return pd.DataFrame(self.tokens.get(self.policies[0] if tokens is None else tokens, []))
 
     def effects(self) -> pd.DataFrame:
-        """Direct beside total effects, where they were asked for (`attribute(..., total=5)`)."""
+        """Direct effects (of all inputs) beside total ones (of the first) of the strongest parts."""
         import pandas as pd
 
-        return pd.DataFrame(self.totals, columns=["layer", "part", "direct", "total", "std", "tokens", "mode"])
+        return pd.DataFrame(
+            self.totals, columns=["layer", "part", "direct", "total", "std", "inputs", "tokens", "mode"]
+        )
 
     def plot(self, tokens: str | None = None) -> Drawing:
         """Shares by layer and part, as a notebook shows it; `.save("x.pdf")` writes SVG, PNG or PDF."""
@@ -164,7 +178,8 @@ class Attribution:
         if not (shares and shares.keys() == positions.keys() == named):
             raise CheckpointError(f"shares are of the policies {sorted(shares)}, expected {sorted(named)}")
         tokens = {str(policy): [dict(row) for row in rows] for policy, rows in found["tokens"].items()}
-        notes, totals = [str(note) for note in found["notes"]], [dict(row) for row in found["totals"]]
+        notes = [str(note) for note in found["notes"]]
+        totals = [{"inputs": int(found["inputs"]), **row} for row in found["totals"]]  # once they were of all inputs
         carriers = Carriers.from_json(found["carriers"]) if found.get("carriers") else None
         return cls(shares, positions, tokens, about, bool(found["partial"]), notes, totals, carriers)
 

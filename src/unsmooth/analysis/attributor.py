@@ -12,7 +12,14 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import Origin
 from unsmooth.analysis.attention_listener import AttentionListener
-from unsmooth.analysis.attribution import DEFINITIONS, AttributeSettings, Attribution
+from unsmooth.analysis.attribution import (
+    DEFINITIONS,
+    PASSES,
+    STRONGEST,
+    AttributeSettings,
+    Attribution,
+    affordable,
+)
 from unsmooth.analysis.carriers import DEFINITIONS as CARRIER_DEFINITIONS
 from unsmooth.analysis.carriers import CarrierPass, CarrierSums
 from unsmooth.analysis.facts import check_finite, rounding_note
@@ -39,7 +46,8 @@ def attribute(
     special_ids: Iterable[int] | None = None,
     tokenizer: Any = None,
     spectrum: bool = False,
-    total: int = 0,
+    total: int = STRONGEST,
+    passes: int = PASSES,
     remove: str = "zero",
     carriers: bool = False,
     heads_in_turn: bool | None = None,
@@ -56,7 +64,8 @@ def attribute(
         tokenizer: as in `unsmooth.measure`; it also names the tokens that carry the most.
         spectrum: also split every head by the side of H's spectrum (Re λ < 0 and the rest) on which it acts.
         total: of how many of the strongest parts the total effect is found as well: each is taken out and the model
-            runs again on all batches (which are kept meanwhile).
+            runs again on the first batches (which are kept meanwhile).
+        passes: how many forward passes this may take; the first batch is always taken.
         remove: `zero` takes the part out, `mean` gives every token the part's mean over tokens.
         carriers: also which tokens carry it: norms, kurtosis, massive activations, the heads that attend to them, and
             where an MLP writes them three more forward passes over all batches (which are kept meanwhile): which
@@ -65,13 +74,16 @@ def attribute(
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
-    given = batches if isinstance(batches, Data) or not (total or carriers) else list(each_batch(batches))
+    given = batches if isinstance(batches, Data) or not carriers else list(each_batch(batches))
+    first: list[Any] = []
     with Attributor(
         model, tokens, special_ids=special_ids, tokenizer=tokenizer, spectrum=spectrum, carriers=carriers,
         heads_in_turn=heads_in_turn, origin=origin,
     ) as attributor:  # fmt: skip
         for batch in each_batch(given):
             attributor.update(batch)
+            if len(first) < affordable(total, passes):
+                first.append(batch)
     if carriers:
         from unsmooth.analysis.account import take_account
 
@@ -80,7 +92,7 @@ def attribute(
     if total:
         from unsmooth.analysis.removal import total_effects
 
-        found.totals = total_effects(attributor, found, given, total, remove)
+        found.totals = total_effects(attributor, found, first, total, remove)
     return found
 
 

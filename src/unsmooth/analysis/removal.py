@@ -20,7 +20,7 @@ from unsmooth.analysis.attribution import Attribution
 from unsmooth.analysis.attributor import Attributor
 from unsmooth.analysis.policies import token_mask
 from unsmooth.analysis.shares import KINDS, NEARLY_ALL, Part, parts_of
-from unsmooth.errors import OptionError, WeightsError
+from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.metrics.moments import Moments
 from unsmooth.models import capture_attention, hook_points, replace_points
 from unsmooth.models.forward import call, evaluating, to_model
@@ -42,21 +42,23 @@ def total_effects(
 ) -> list[dict[str, Any]]:
     """The strongest parts with their direct shares, and what the end of the stream loses without them.
 
-    One forward pass a part and batch, and one a batch for the end as it is. A normalisation of the stream cannot be
-    taken out: it is passed over, as are heads where a model shows its matrices too late (a note says so). Where other
-    processes have other batches, `merged` adds what they found.
+    One forward pass a part and batch (`affordable` says how many batches), and one a batch for the end as it is. A
+    normalisation of the stream cannot be taken out: it is passed over, as are heads where a model shows its matrices
+    too late (a note says so). Where other processes have other batches, `merged` adds what they found.
     """
     if mode not in MODES:
         raise OptionError.unknown("way to remove a part", mode, MODES)
-    policy = next((p for p in found.policies if p != "no-outliers"), "all")
-    if policy not in found.policies:
-        raise OptionError("total effects need a token policy that does not depend on the features: add tokens='all'")
+    policy = next((p for p in found.policies if p != "no-outliers"), None)
+    if policy is None:
+        found.notes.append("no total effects: which tokens are outliers changes without a part; take `all` tokens too")
+        return []
     frame = found.strongest(None, policy)
     rows = frame[~frame["kind"].isin(["norm1", "norm2"])].head(count).to_dict("records")
     asked = [asked for part, row in zip(parts_of(rows), rows, strict=True)
              for asked in ((part, float(row["mean"]), None), *_at_one_token(found, part, policy))]  # fmt: skip
     effects = [Moments() for _ in asked]
-    late: list[str] = []
+    refused: list[str] = []
+    most, attributor.most = attributor.most, None  # every input of these batches counts
     for batch in batches:
         whole = end_ratio(attributor, batch, policy)
         padded = attributor.tokens_of(to_model(batch, attributor.view.model)).mask is not None
@@ -65,14 +67,18 @@ def total_effects(
                 continue  # positions count tokens, not padding
             try:
                 with removed(attributor, part, batch, mode, place):
-                    moments.update(whole - end_ratio(attributor, batch, policy))
-            except WeightsError as error:
-                late.append(str(error))
-    found.notes.extend(sorted(set(late)))
+                    lost = whole - end_ratio(attributor, batch, policy)
+            except (FeatureError, ForwardError, WeightsError) as error:  # which costs a total, not the shares
+                refused.append(str(error))
+            else:
+                moments.update(lost[lost.isfinite()])
+    attributor.most = most
+    found.notes.extend(f"no total effect: {said}" for said in sorted(set(refused)))
     return [
         {"layer": part.layer, "kind": part.kind, "head": part.head, "position": place, "tokens": policy, "mode": mode,
          "part": part.name if place is None else f"{part.name} at position {place}",
-         "direct": direct, "total": moments.mean, "std": moments.std if moments.count > 1 else None}
+         "direct": direct, "total": moments.mean, "std": moments.std if moments.count > 1 else None,
+         "inputs": moments.count}
         for (part, direct, place), moments in zip(asked, merged(effects), strict=True)
         if moments.count
     ]  # fmt: skip

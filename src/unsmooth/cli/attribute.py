@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,11 @@ Spectrum = Annotated[
 ]
 Top = Annotated[int, typer.Option(min=1, help="How many of the strongest parts are shown.")]
 Total = Annotated[
-    int, typer.Option(min=0, help="Also take out so many of the strongest parts and run again: the total effect.")
+    int,
+    typer.Option(min=0, help="Take out so many of the strongest parts and run again: the total effect."),
+]
+Passes = Annotated[
+    int, typer.Option(min=1, help="With --total: forward passes for it at most; one batch is always taken.")
 ]
 CarriersOption = Annotated[
     bool, typer.Option("--carriers", help="Also which tokens carry it: norms, kurtosis, attention sinks, who writes.")
@@ -42,7 +47,8 @@ def command(
     tokens: Tokens = "all",
     spectrum: Spectrum = False,
     top: Top = 12,
-    total: Total = 0,
+    total: Total = 3,
+    passes: Passes = 32,
     remove: Remove = "zero",
     carriers: CarriersOption = False,
     heads_in_turn: options.HeadsInTurn = None,
@@ -67,7 +73,7 @@ def command(
         batches = reading.open(data, loaded)
         with interruptible() as stopped:
             settings = {"tokens": tokens, "spectrum": spectrum, "carriers": carriers, "heads_in_turn": heads_in_turn}
-            found = run(loaded, batches, settings, total, remove, stopped, team)
+            found = run(loaded, batches, settings, (total, passes, remove), stopped, team)
         if team.first:
             output.tell(found, drawings, partial(show, top=top))
     stopped.leave()
@@ -77,18 +83,24 @@ def run(
     loaded: LoadedModel,
     batches: Data,
     settings: dict[str, Any],
-    total: int,
-    remove: str,
+    without: tuple[int, int, str],
     stopped: Interruption,
     team: Team,
 ) -> Attribution:
-    """Attribute with a progress bar; what ends it early marks the result partial."""
+    """Attribute with a progress bar; what ends it early marks the result partial.
+
+    `without`: of how many parts the total effect is found, with how many passes, and how they are taken out.
+    """
     from unsmooth.analysis import Attributor, Origin
     from unsmooth.analysis.account import take_account
+    from unsmooth.analysis.attribution import affordable
     from unsmooth.analysis.removal import total_effects
 
-    def shared(doing: str) -> Iterable[Any]:
-        return team.share(stopped.until(track(batches, doing, batches.samples, quiet=not team.first)))
+    total, passes, remove = without
+
+    def shared(doing: str, most: int | None = None) -> Iterable[Any]:
+        known = None if most else batches.samples
+        return team.share(stopped.until(track(islice(batches, most), doing, known, quiet=not team.first)))
 
     with Attributor(loaded, **settings, origin=Origin.of(loaded, batches, options.command_line())) as attributor:
         for batch in shared("attributing"):
@@ -100,7 +112,8 @@ def run(
         ended = team.anybody(bool(stopped))
     found = attributor.result(partial=ended)
     if total and not ended:
-        found.totals = total_effects(attributor, found, shared("taking parts out"), total, remove, team.merged)
+        first = shared("taking parts out", affordable(total, passes))
+        found.totals = total_effects(attributor, found, first, total, remove, team.merged)
     return found
 
 

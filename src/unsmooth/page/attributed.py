@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unsmooth.analysis.shares import NAMES
 from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_part import parts
-from unsmooth.figures.text import signed_text
+from unsmooth.figures.text import counted, signed_text
 from unsmooth.page.carrier_words import account_found
 from unsmooth.page.controls import segmented, shown_when, toolbar
 from unsmooth.page.data import shared_policies
@@ -38,6 +39,8 @@ def who_section(subjects: Subjects) -> str:
             some = attribution.carriers.account is not None or attribution.carriers.sinks
             svg = drawn(len(found), partial(carriers, attribution)) if some else ""
             variants.append(svg + caption(account_found(attribution.carriers)))
+        if attribution.totals:
+            variants.insert(len(policies), _effect_table(attribution.totals))
         panels.append(model_panel(index, subject, *variants))
     chosen = [choice for choice in policy_choices(subjects) if choice[0] in policies]
     switch = segmented("Tokens", "tokens", chosen, now["tokens"], "who-tokens")
@@ -50,7 +53,7 @@ def _note(attribution: Attribution, policy: str) -> str:
     return (
         f"ln HFC/LFC goes from {signed_text(shares.start.mean)} to {signed_text(shares.end.mean)}; the "
         f"{len(shares.parts)} parts sum to {signed_text(shares.change.mean)}, the change itself. Means over "
-        f"{attribution.inputs} input{'' if attribution.inputs == 1 else 's'}."
+        f"{counted(attribution.inputs, 'input')}."
     )
 
 
@@ -63,16 +66,44 @@ def _token_table(attribution: Attribution, policy: str) -> str:
     for row in attribution.by_token(policy).head(MOST_TOKENS).to_dict("records"):
         said = f"id {row['token']}" if row["text"] is None else f"“{row['text'].strip() or repr(row['text'])}”"
         rows.append((said, row["share"], f"{NAMES[row['kind']]} of layer {row['layer']}", row["there"]))
+    return _table(
+        "Tokens that the most is written to: shares in all layers together, and the largest of one layer’s kind of "
+        "part; means over inputs.",
+        {"token": "name", "in all": "number", "most by": "name", "there": "number"},
+        [(token, _share(total), where, _share(there)) for token, total, where, there in rows],
+    )
+
+
+def _effect_table(totals: Sequence[Mapping[str, Any]]) -> str:
+    """The strongest parts: what they add, and what the end loses without them."""
+    rows = []
+    for row in totals:
+        name, at, place = row["part"].partition(" at ")
+        rows.append((f"{name} of layer {row['layer']}" + (f", at {place}" if at else ""), row["direct"], row["total"]))
+    return _table(
+        f"Direct and total effect of the strongest parts ({totals[0]['tokens']} tokens). Direct is the share; total is "
+        "by how much ln HFC/LFC after the last layer is lower in a run without the part, where later layers answer: "
+        f"mean over {counted(totals[0]['inputs'], 'input')}.",
+        {"part": "name", "direct": "number", "total": "number"},
+        [(name, _share(direct), _share(total)) for name, direct, total in rows],
+    )
+
+
+def _table(heading: str, columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns with the class of their cells; the first names the row."""
+    heads = "".join(f'<th class="{kind}">{name}</th>' for name, kind in columns.items())
+    kinds = list(columns.items())[1:]
     body = "".join(
-        f'<tr><th scope="row">{escape(token)}</th><td class="number" data-label="in all">{_share(total)}</td>'
-        f'<td data-label="most by">{escape(where)}</td>'
-        f'<td class="number" data-label="there">{_share(there)}</td></tr>'
-        for token, total, where, there in rows
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(
+            f'<td class="{kind}" data-label="{name}">{escape(text)}</td>'
+            for (name, kind), text in zip(kinds, rest, strict=True)
+        )
+        + "</tr>"
+        for first, *rest in rows
     )
     return (
-        '<table class="numbers"><caption>Tokens that the most is written to: shares in all layers together, and the '
-        "largest of one layer’s kind of part; means over inputs.</caption><thead><tr><th>token</th>"
-        '<th class="number">in all</th><th>most by</th><th class="number">there</th></tr></thead>'
+        f'<table class="numbers"><caption>{heading}</caption><thead><tr>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )
 

@@ -38,10 +38,10 @@ SECTIONS = (
         "The change of ln HFC/LFC between the first layer’s input and the last one’s output, split without remainder: "
         "every head (on how tokens deviate from their mean), the mean path (what attention gives every token alike, "
         "all constants included), every MLP, and in a post-norm model every normalisation. Shares are direct effects: "
-        "what a part adds, where it adds it. What later layers would do without it is another question, which "
-        "<code>unsmooth attribute --total</code> answers. Beside the map stand the largest parts, below it the tokens, "
-        "and last those that are far out: their norms, which heads attend to them, and ln HFC/LFC in a run where the "
-        "MLP that makes them writes nothing to them.",
+        "what a part adds, where it adds it. What later layers do without it is another question; a table answers "
+        "it for the strongest parts. Beside the map stand the largest parts, below it the tokens, and last those that "
+        "are far out: their norms, which heads attend to them, and ln HFC/LFC in a run where the MLP that makes them "
+        "writes nothing to them.",
         "attribute",
     ),
     Section(

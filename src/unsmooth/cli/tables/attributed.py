@@ -74,7 +74,10 @@ def strongest(found: Attribution, policy: str, count: int) -> Table:
 def effects(found: Attribution) -> Table:
     """Direct beside total effects."""
     first = found.totals[0]
-    title = f"Direct and total effect, {first['tokens']} tokens (parts taken out: {first['mode']})"
+    title = (
+        f"Direct and total effect, the latter of {counted(first['inputs'], 'input')}; {first['tokens']} tokens, parts "
+        f"taken out: {first['mode']}"
+    )
     table = narrow_table(title, ("layer", "part", "direct", "total", "std"), left=("part",))
     for row in found.totals:
         spread = "–" if row["std"] is None else written(row["std"], ".3f")
