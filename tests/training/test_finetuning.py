@@ -14,7 +14,7 @@ from sweeping.test_sweep import folder, text_model
 
 from unsmooth.control import adapter_of, bake, reparametrize, spectral_penalty
 from unsmooth.control.adapter import adapters_of
-from unsmooth.control.penalty import negative_share
+from unsmooth.control.penalty import penalty_near, spectral_sides
 from unsmooth.errors import CheckpointError, DataError, OptionError
 from unsmooth.sources import ImageInput, LoadedModel
 from unsmooth.training.finetuning import Arm, ImageJob, load_runs, run_study
@@ -88,7 +88,9 @@ def test_penalties_and_adapters_push_to_their_side(mode: str) -> None:
     groups = parameter_rates(model, model, old, lr=1e-4, head_lr=0.0, weight_decay=0.0)
     fit(model, groups, model, arm, lambda step: 0 * model(x).sum(), 3 * EVERY)
     assert spectral_penalty(model, mode).item() < 0.5 * before
-    assert negative_share(bake(reparametrize(vit(), mode, form="symmetric"))) == (mode == "sharpening")
+    sides = spectral_sides(bake(reparametrize(vit(), mode, form="symmetric")))
+    assert sides["negative"] == (mode == "sharpening")
+    assert sides[mode] < 1e-6 < sides["smoothing" if mode == "sharpening" else "sharpening"]
     model = vit()
     old = list(model.parameters())
     Arm(f"adapter-{mode}", rank=2, bound=0.5).apply(model, seed=0)
@@ -98,18 +100,31 @@ def test_penalties_and_adapters_push_to_their_side(mode: str) -> None:
     assert bool((values >= 0).all() and (values > 0).any() and (values <= 0.5).all())
 
 
+def test_a_strong_penalty_wins_against_a_task_that_pulls_the_other_way() -> None:
+    after = {}
+    for name in ("penalty-sharpening", "penalty-sharpening-strong"):
+        torch.manual_seed(0)
+        model = vit()
+        before, pull = spectral_sides(model)["sharpening"], penalty_near(model, "sharpening")
+        groups = parameter_rates(model, model, list(model.parameters()), lr=1e-4, head_lr=0.0, weight_decay=0.0)
+        fit(model, groups, model, Arm(name), lambda step, pull=pull: -2 * pull(), EVERY)  # type: ignore[misc]
+        after[name] = spectral_sides(model)["sharpening"] / before
+    assert after["penalty-sharpening-strong"] < 1 < after["penalty-sharpening"]
+
+
 def test_what_an_arm_adds_learns_faster_than_what_was_there(job: ImageJob) -> None:
-    for name in ("plain", "adapter-sharpening", "featscale"):
-        model = job.build(0)
+    for name in ("plain", "adapter-sharpening", "adapter-sharpening-strong", "featscale"):
+        model, arm = job.build(0), Arm(name, rank=2)
         old = list(model.encoder.parameters())  # type: ignore[union-attr]
-        Arm(name, rank=2).apply(model.encoder, 0)  # type: ignore[arg-type]
-        groups = parameter_rates(model, model.encoder, old, lr=1e-5, head_lr=0.1, weight_decay=0.5)  # type: ignore[arg-type]
+        arm.apply(model.encoder, 0)  # type: ignore[arg-type]
+        rates = {"lr": 1e-5, "head_lr": 0.1, "weight_decay": 0.5, "added_lr": arm.added_lr}
+        groups = parameter_rates(model, model.encoder, old, **rates)  # type: ignore[arg-type]
         found: dict[float, int] = {}
         for group in groups:
             found[group["lr"]] = found.get(group["lr"], 0) + len(group["params"])
         assert found.pop(1e-5) == len(old)
         assert found.pop(0.1) == 2
-        assert bool(found.pop(ADDED_LR, 0)) == (name != "plain")
+        assert bool(found.pop(ADDED_LR * (10 if "strong" in name else 1), 0)) == (name != "plain")
         assert not found
     assert not adapters_of(job.loaded.model)
 

@@ -29,8 +29,9 @@ Fractions = Annotated[str, typer.Option(help="With --data: which shares of the t
 Arms = Annotated[
     str,
     typer.Option(
-        help="With commas: plain, adapter-sharpening, adapter-smoothing, penalty-sharpening, penalty-smoothing, and "
-        "published fixes (attnscale, featscale, contranorm, neutreno, gfsa, centered). Plain is always there."
+        help="With commas: plain, adapter-sharpening, adapter-smoothing, penalty-sharpening, penalty-smoothing, these "
+        "four with -strong after them, and published fixes (attnscale, featscale, contranorm, neutreno, gfsa, "
+        "centered). Plain is always there."
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each arm; those with the same seed are pairs.")]

@@ -66,11 +66,13 @@ def penalty_near(
 
 
 @torch.no_grad()
-def negative_share(model: nn.Module) -> float:
-    """Which share of the eigenvalues of Σ_h H_h, over all layers, has Re λ < 0."""
+def spectral_sides(model: nn.Module) -> dict[str, float]:
+    """Of the eigenvalues of all layers' Σ_h H_h: the share with Re λ < 0 (`negative`), and the penalty of each mode."""
     layers = {id(layer.attention): layer for layer in view(model).layers}.values()
-    found = spread(torch.linalg.eigvals, [_whole(layer).cpu() for layer in layers])
-    return float((torch.cat(found).real < 0).double().mean())
+    found = torch.cat(spread(torch.linalg.eigvals, [_whole(layer).cpu() for layer in layers]))
+    turned = found.imag.square().mean()
+    penalties = {mode: float(_distance(sign * found.real, 0.0, 1.0) + turned) for mode, sign in SIGNS.items()}
+    return {"negative": float((found.real < 0).double().mean()), **penalties}
 
 
 def _solved(sign: float, margin: float, bound: float, h: Float[Tensor, "size size"]) -> tuple[Tensor, Tensor]:

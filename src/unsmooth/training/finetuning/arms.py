@@ -3,6 +3,8 @@
 plain                                       all weights train, nothing else
 adapter-sharpening, adapter-smoothing       and an adapter of that sign (`unsmooth.adapt`), which starts at 0
 penalty-sharpening, penalty-smoothing       and the distance of H's eigenvalues from that side in the loss
+…-strong                                    one of these four in a larger dose: the adapter learns ten times as fast,
+                                            or the penalty is 10 at the start, whatever the eigenvalues' size
 contranorm, featscale, …                    and a published fix
 """
 
@@ -27,6 +29,7 @@ from unsmooth.training.engine.schedule import warmup_cosine
 PLAIN = "plain"
 EVERY = 25  # steps for which one look at the eigenvalues serves, to first order
 ADDED_LR = 1e-3  # of what an arm adds to the pretrained weights
+STRONG, DOSE = "-strong", 10.0
 
 
 class OutOfTimeError(Exception):
@@ -35,7 +38,8 @@ class OutOfTimeError(Exception):
 
 def arm_names() -> list[str]:
     """Every arm there is."""
-    return [PLAIN, *(f"{kind}-{mode}" for kind in ("adapter", "penalty") for mode in SIGNS), *PEERS]
+    ours = [f"{kind}-{mode}" for kind in ("adapter", "penalty") for mode in SIGNS]
+    return [PLAIN, *ours, *(name + STRONG for name in ours), *PEERS]
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,12 @@ class Arm:
     @property
     def mode(self) -> str | None:
         """The side that the arm pushes to, if it does."""
-        return self.name.partition("-")[2] or None
+        return self.name.removesuffix(STRONG).partition("-")[2] or None
+
+    @property
+    def added_lr(self) -> float:
+        """The learning rate of what the arm adds."""
+        return ADDED_LR * (DOSE if self.name.endswith(STRONG) else 1.0)
 
     def apply(self, encoder: nn.Module, seed: int) -> None:
         """Change the model in place."""
@@ -66,8 +75,12 @@ class Arm:
             apply_fix(encoder, self.name)
 
     def penalty_near(self, encoder: nn.Module) -> Callable[[], Tensor] | None:
-        """What is added to the loss of the next steps."""
+        """What is added to the loss of the next steps, but for its weight."""
         return penalty_near(encoder, self.mode) if self.name.startswith("penalty-") else None
+
+    def weight_of(self, start: float) -> float:
+        """The penalty's weight, for its value at the start."""
+        return DOSE / max(start, 1e-12) if self.name.endswith(STRONG) else self.weight
 
 
 def fit(
@@ -83,18 +96,20 @@ def fit(
     rates = [*warmup_cosine(1.0, steps, tenth).tolist(), 0.0]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rates.__getitem__)
     tail: list[Tensor] = []
-    near = None
+    near, weight = None, 0.0
     model.train()
     for step in range(steps):
         if time.monotonic() > deadline:
             raise OutOfTimeError
         if step % EVERY == 0:
             near = arm.penalty_near(encoder)
+            if near is not None and step == 0:
+                weight = arm.weight_of(float(near().detach()))
         optimiser.zero_grad(set_to_none=True)
         value = loss(step)
         if step >= steps - tenth:
             tail.append(value.detach())
-        (value if near is None else value + arm.weight * near()).backward()
+        (value if near is None else value + weight * near()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimiser.step()
         schedule.step()
@@ -103,14 +118,15 @@ def fit(
 
 
 def parameter_rates(
-    model: nn.Module, encoder: nn.Module, pretrained: Iterable[Tensor], lr: float, head_lr: float, weight_decay: float
-) -> list[dict[str, Any]]:
+    model: nn.Module, encoder: nn.Module, pretrained: Iterable[Tensor], lr: float, head_lr: float, weight_decay: float,
+    added_lr: float = ADDED_LR,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Matrices decay; vectors, and what controls eigenvalues, do not. The head, and what an arm added, learn faster."""
     control = {id(p) for m in model.modules() if isinstance(m, ComputedOnce) for p in m.parameters()}
     inside, before = {id(p) for p in encoder.parameters()}, {id(p) for p in pretrained}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for p in model.parameters():
-        rate = lr if id(p) in before else ADDED_LR if id(p) in inside else head_lr
+        rate = lr if id(p) in before else added_lr if id(p) in inside else head_lr
         decay = weight_decay if p.ndim > 1 and id(p) not in control else 0.0
         groups.setdefault((rate, decay), []).append(p)
     return [{"params": found, "lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unsmooth.control.effect import effect
-from unsmooth.control.penalty import negative_share
+from unsmooth.control.penalty import spectral_sides
 from unsmooth.training.engine.step import autocast
 from unsmooth.training.finetuning.arms import Arm, fit, parameter_rates
 
@@ -54,10 +54,10 @@ class Job(ABC):
         encoder = model.encoder
         assert isinstance(encoder, nn.Module)
         pretrained, look = list(encoder.parameters()), [self.look()]
-        before = {**effect(encoder, look, None), "negative": negative_share(encoder)}
+        before = effect(encoder, look, None) | spectral_sides(encoder)
         arm.apply(encoder, seed)
         model.to(self.device)  # what a fix added
-        groups = parameter_rates(model, encoder, pretrained, **self.rates)
+        groups = parameter_rates(model, encoder, pretrained, added_lr=arm.added_lr, **self.rates)
         stream = self.stream(seed)
 
         def loss(step: int) -> Tensor:
@@ -70,7 +70,7 @@ class Job(ABC):
         fitted = fit(model, groups, encoder, arm, loss, self.steps, clip=self.clip, deadline=deadline)
         with torch.no_grad():
             scores = self.score(model)
-        after = {**effect(encoder, look, None), "negative": negative_share(encoder)}
+        after = effect(encoder, look, None) | spectral_sides(encoder)
         seen = {
             f"{name}_{when}": v for when, found in (("before", before), ("after", after)) for name, v in found.items()
         }
