@@ -16,7 +16,7 @@ from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer
 from unsmooth.analysis.policies import token_mask
 from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.errors import FeatureError, OptionError
-from unsmooth.metrics.workers import spread
+from unsmooth.metrics.workers import small_problems, spread
 from unsmooth.models import hook_points
 from unsmooth.models.forward import each_batch
 from unsmooth.models.storage import is_sharded
@@ -127,7 +127,8 @@ class Explainer(AttentionListener):
                 together = [i for i in self.chosen if i not in self._facts and self._at_hand(i)]
             # Read here, not by the workers: shards are gathered, and all processes must do that in one order.
             given = [(layer := self.view.layers[i], self.folded, self.whole, layer.weights()) for i in together]
-            found = spread(lambda each: layer_facts(*each), given)
+            # heads alone are spread over the cores by themselves, which a worker's one thread would not do
+            found = spread(lambda each: layer_facts(*each), given) if self.whole else [layer_facts(*given[0])]
             self._facts |= dict(zip(together, found, strict=True))
         return self._facts[index]
 
@@ -206,7 +207,7 @@ class Explainer(AttentionListener):
         found = self._pending.setdefault(index, {})
         found[name] = seen
         if len(found) == len(self._points) + 1:
-            with self.numbered():
+            with self.numbered(), small_problems(seen.device):
                 self._explain(self._tokens, index, **self._pending.pop(index))
 
     def _explain(

@@ -76,7 +76,7 @@ def dominating(
         products, filled = products + stop - filled, stop
         h, gone = projected[:, : filled + 1, :filled].cpu().double(), dead[:, :filled].cpu()
         theta, vectors = _ritz(h, gone)
-        unusable, lengths = _lives_in(vectors, gone), torch.linalg.inv_ex(vectors).inverse.norm(dim=-1)
+        unusable, lengths = _lives_in(vectors, gone), _left_lengths(vectors)
         ranks = []
         for goal, ritz, done in zip(goals, found, stopped, strict=True):
             scores = torch.where(unusable, -torch.inf, goal.score(theta, active))
@@ -192,6 +192,11 @@ def _orthogonalise(new: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     row = new[:, None]
     coefficients = row @ known.mT
     return torch.baddbmm(row, coefficients, known, alpha=-1)[:, 0], coefficients[:, 0]
+
+
+def _left_lengths(vectors: Complex[Tensor, "map size size"]) -> Float[Tensor, "map size"]:
+    """Lengths of the left eigenvectors that belong to unit right ones."""
+    return torch.cat(spread_rows(lambda part: torch.linalg.inv_ex(part).inverse.norm(dim=-1), vectors))
 
 
 def _ritz(h: Float[Tensor, "batch more m"], dead: Bool[Tensor, "batch m"]) -> tuple[Tensor, Tensor]:
