@@ -111,3 +111,33 @@ def test_what_makes_no_sense_is_refused() -> None:
     respost = next(case for case in CASES if case.name == "timm-respost").model()
     with pytest.raises(WeightsError, match="folded=False"):
         unsmooth.edit(respost, flip=True)
+
+
+def test_a_refusal_leaves_every_weight_as_it_was_and_what_it_advises_works() -> None:
+    """Qwen2's values have a bias and its projection none; the layer that refuses is not the first."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen2Config(hidden_size=16, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                                      intermediate_size=16, vocab_size=9)  # fmt: skip
+    model = transformers.Qwen2Model(config)
+    unsmooth.edit(model, high=0.0).undo()  # biases of zero have nothing to take up
+    nn.init.normal_(model.layers[1].self_attn.v_proj.bias)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(WeightsError, match=r"layer 1.*give the projection a bias of zeros"):
+        unsmooth.edit(model, high=0.0)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    model.layers[1].self_attn.o_proj.bias = nn.Parameter(torch.zeros(16))
+    unsmooth.edit(model, high=0.0)
+    assert float(spectra(model).real.max()) < 1e-3
+    assert model.layers[1].self_attn.o_proj.bias.any()
+
+
+def test_a_value_bias_under_attention_with_a_sink_is_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GptOssConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+                                       num_key_value_heads=1, intermediate_size=16, vocab_size=9,
+                                       num_local_experts=2)  # fmt: skip
+    model = transformers.GptOssModel(config)
+    nn.init.normal_(model.layers[0].self_attn.v_proj.bias)
+    with pytest.raises(WeightsError, match=r"do not sum to 1.*head_scale"):
+        unsmooth.edit(model, high=0.0)
+    unsmooth.edit(model, head_scale=0.5)

@@ -143,20 +143,21 @@ def edit(
         raise OptionError.unknown("of", of, ("head", "layer"))
     if not 0 <= strength <= 1:
         raise OptionError(f"strength {strength}: expected a number from 0 (nothing changes) to 1")
-    before = effect(model, given, loss)
-    if action is None:
-        done = Edit([], "sink dropped")
-        done.rows.append(drop(model, drop_sink or (), strength, done._before))
-        done.what += f", written by the MLP of layer {done.rows[0]['layer']}"
-    else:
-        act, what = action
-        found = attention_layers(model)
-        chosen = select_layers(layers, list(found))
-        done = Edit([], what)
-        for index, layer in enumerate(found.values()):
-            if index in chosen:
-                _edit_layer(layer, act, heads, of, folded, strength, done)
-    done.before, done.after = before, effect(model, given, loss)
+    done = Edit([], "sink dropped" if action is None else action[1], before=effect(model, given, loss))
+    try:
+        if action is None:
+            done.rows.append(drop(model, drop_sink or (), strength, done._before))
+            done.what += f", written by the MLP of layer {done.rows[0]['layer']}"
+        else:
+            found = attention_layers(model)
+            chosen = select_layers(layers, list(found))
+            for index, layer in enumerate(found.values()):
+                if index in chosen:
+                    _edit_layer(layer, action[0], heads, of, folded, strength, done)
+        done.after = effect(model, given, loss)
+    except BaseException:
+        done.undo()  # the layers before the one that refused
+        raise
     return done
 
 
@@ -217,15 +218,23 @@ def _edit_layer(
         old, new = ((p[group].flatten(0, 1) * scale) for p in (before, after))
         done.rows.append(_row(layer.index, group[0] if of == "head" else WHOLE, values, old, new))
     owner = write_projection(layer, after.to(weights.w_proj), done._before)
-    if act is not None and weights.b_v is not None:
-        moved = torch.einsum("hk,hkd->d", weights.b_v.detach().double().cpu(), before - after)
-        bias = getattr(owner, "bias", None)
-        if bias is None:
-            raise WeightsError(
-                f"{layer.name}: its values have a bias and its projection has none to take up the change"
-            )
-        done._before.append((bias, bias.detach().clone()))
-        bias.add_(moved.to(bias))
+    if act is None or weights.b_v is None or not bool(weights.b_v.any()):
+        return
+    bias = getattr(owner, "bias", None)
+    if layer.sink:
+        raise WeightsError(
+            f"{layer.name}: the rows of its attention do not sum to 1, so that what its value bias adds differs from "
+            "token to token, and no other bias can take up the change: scale whole heads (head_scale), or set the "
+            "value bias to zero"
+        )
+    if bias is None:
+        raise WeightsError(
+            f"{layer.name}: its values have a bias, and its projection has none to take up what changes of b_v W_proj: "
+            "give the projection a bias of zeros, or scale whole heads (head_scale)"
+        )
+    moved = torch.einsum("hk,hkd->d", weights.b_v.detach().double().cpu(), before - after)
+    done._before.append((bias, bias.detach().clone()))
+    bias.add_(moved.to(bias))
 
 
 def _acting_values(weights: HeadWeights, folded: bool) -> Float[Tensor, "head dim key"]:
