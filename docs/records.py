@@ -10,6 +10,7 @@ test compares.
 from __future__ import annotations
 
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from unsmooth.paper.item import Table, Value
 from unsmooth.paper.poster_table2 import over_subsets
 from unsmooth.paper.published import published
 from unsmooth.paper.records import Summary, accuracies, load_records
+from unsmooth.training.finetuning import arm_names, load_runs
+from unsmooth.training.finetuning.study import compared
 
 ROOT = Path(__file__).parents[1]
 RECIPE = Path("src/unsmooth/training/tasks/images/recipe.py")
@@ -156,6 +159,30 @@ def text_runs() -> str:
     return "\n".join(markdown(Table("What they reach", columns, rows)))
 
 
+def fine_tuned() -> str:
+    """What the runs of `unsmooth finetune` say, a table for each data set."""
+    runs = [run for run in load_runs(ROOT / "zoo" / "finetuned") if run.scores]
+    lines: list[str] = []
+    for model, data in dict.fromkeys((run.model, run.data) for run in runs):
+        here = [run for run in runs if (run.model, run.data) == (model, data)]
+        differences = {c.name: c.difference for c in compared(here, data)}
+        rows: list[list[Value]] = []
+        for arm in sorted({run.arm for run in here}, key=arm_names().index):
+            score = Summary.of([100 * run.scores["score"] for run in here if run.arm == arm])
+            assert score is not None
+            before, after = (
+                statistics.fmean(run.scores[f"hfc_lfc_{when}"] for run in here if run.arm == arm)
+                for when in ("before", "after")
+            )
+            against = differences[arm].text() if arm in differences else ""
+            rows.append([arm, bare(score), str(score.count), against, f"{before:.3f} → {after:.3f}"])
+        how = f"{here[0].settings['epochs']} epochs of {here[0].settings['batch_size']} a step"
+        lines += [f"{model} on {data} ({how}, {here[0].made.hardware if here[0].made else 'unknown hardware'}):", ""]
+        columns = ["arm", f"{here[0].unit} in %", "n", "minus plain (95 %)", "HFC/LFC"]
+        lines += [*markdown(Table(data, columns, rows)), ""]
+    return "\n".join(lines[:-1])
+
+
 def markdown(table: Table) -> list[str]:
     """A table, with minus signs."""
     rows = [list(table.columns), ["---"] * len(table.columns), *table.cells()]
@@ -211,6 +238,9 @@ def pages() -> dict[Path, str]:
         Path("docs/reproduce.md"): reproduce,
         Path("docs/imagenet.md"): between(
             (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8"), "runs", image_runs()
+        ),
+        Path("docs/control.md"): between(
+            (ROOT / "docs" / "control.md").read_text(encoding="utf-8"), "fine-tuned", fine_tuned()
         ),
         Path("docs/disagree.md"): disagree((ROOT / "docs" / "disagree.md").read_text(encoding="utf-8")),
         Path("docs/text.md"): between((ROOT / "docs" / "text.md").read_text(encoding="utf-8"), "runs", text_runs()),

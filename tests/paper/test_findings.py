@@ -150,7 +150,8 @@ def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
         for arm, more in (("plain", 0.0), ("adapter-smoothing", gain), ("featscale", 0.0)):
             for seed in range(5):
                 noise = 0.001 * ((7 * seed + len(arm)) % 5 - 2)
-                run = FineTuned("m", data, "accuracy", arm, seed, {"score": 0.5 + more + noise}, 1.0, {})
+                scores = {"score": 0.5 + more + noise, "hfc_lfc_after": 0.6 if arm == "plain" else 0.3}
+                run = FineTuned("m", data, "accuracy", arm, seed, scores, 1.0, {})
                 path = tmp_path / "finetuned" / run.file
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(json.dumps({"schema": SCHEMA, **asdict(run)}))
@@ -161,6 +162,8 @@ def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
     assert "adapter-smoothing +5.0" in found["answer"]
     assert "(m on birds)" in found["answer"]
     assert "The other differences are" in found["answer"]
+    assert "Plain reaches 50.0 (m on bees, n = 5); 50.0 (m on birds, n = 5)." in found["answer"]
+    assert found["answer"].endswith("plain's with the same seed, 0.50 with smoothing (0.50 to 0.50).")
     for path in (tmp_path / "finetuned").glob("birds-adapter*"):
         path.unlink()
     assert "none can be claimed" in findings(records)[question]["answer"]

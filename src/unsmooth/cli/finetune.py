@@ -130,7 +130,10 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
     for data in names:
         here = [run for run in runs if run.data == data]
         table = Table(title=f"{data}: {here[0].unit if here else 'no run yet'}, in %", title_justify="left")
-        for column in ("arm", "score", "n", "HFC/LFC", "Re λ < 0", "seconds"):
+        # earlier runs know the share of eigenvalues, not how much they weigh
+        weighed = all("negative_energy_after" in run.scores for run in here if run.scores)
+        side, heading = ("negative_energy", "(Re λ < 0)²") if weighed else ("negative", "Re λ < 0")
+        for column in ("arm", "score", "n", "HFC/LFC", heading, "seconds"):
             table.add_column(column, justify="left" if column == "arm" else "right")
         for arm in sorted({run.arm for run in here}, key=arm_names().index):
             done = [run for run in here if run.arm == arm and run.scores]
@@ -142,7 +145,7 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
             moved = [
                 " → ".join(format(statistics.mean(run.scores[f"{name}_{when}"] for run in done), form)
                            for when in ("before", "after"))
-                for name, form in (("hfc_lfc", ".3g"), ("negative", ".1%"))
+                for name, form in (("hfc_lfc", ".3g"), (side, ".1%"))
             ]  # fmt: skip
             took = f"{statistics.mean(run.seconds for run in done):.0f}"
             table.add_row(arm, f"{statistics.mean(scores):.2f}{spread}", str(len(done)), *moved, took)

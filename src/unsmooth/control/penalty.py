@@ -67,12 +67,17 @@ def penalty_near(
 
 @torch.no_grad()
 def spectral_sides(model: nn.Module) -> dict[str, float]:
-    """Of the eigenvalues of all layers' Σ_h H_h: the share with Re λ < 0 (`negative`), and the penalty of each mode."""
+    """Of the eigenvalues of all layers' Σ_h H_h: the share with Re λ < 0 (`negative`) and their share of Σ (Re λ)².
+
+    And the penalty of each mode. Most eigenvalues of a trained H lie close to 0, where a penalty has no slope: it
+    hardly changes how many are negative, but how much they weigh.
+    """
     layers = {id(layer.attention): layer for layer in view(model).layers}.values()
     found = torch.cat(spread(torch.linalg.eigvals, [_whole(layer).cpu() for layer in layers]))
-    turned = found.imag.square().mean()
+    turned, squares = found.imag.square().mean(), found.real.double().square()
+    energy = float(squares[found.real < 0].sum() / squares.sum().clamp(min=torch.finfo(torch.float64).tiny))
     penalties = {mode: float(_distance(sign * found.real, 0.0, 1.0) + turned) for mode, sign in SIGNS.items()}
-    return {"negative": float((found.real < 0).double().mean()), **penalties}
+    return {"negative": float((found.real < 0).double().mean()), "negative_energy": energy, **penalties}
 
 
 def _solved(sign: float, margin: float, bound: float, h: Float[Tensor, "size size"]) -> tuple[Tensor, Tensor]:

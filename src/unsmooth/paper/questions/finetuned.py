@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from unsmooth.paper.evidence import Evidence
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import records_folder
+
+if TYPE_CHECKING:
+    from unsmooth.training.finetuning import FineTuned
 
 
 @question(
@@ -35,5 +42,29 @@ def fine_tuning(e: Evidence) -> Answer:
         else "none can be claimed after Holm's correction within a data set."
     )
     if rest:
-        said += f" The other differences are {min(rest):+.2f} to {max(rest):+.2f}."
+        said += f" {'The other differences' if claimed else 'Differences'} are {min(rest):+.2f} to {max(rest):+.2f}."
+    said += f" Plain reaches {'; '.join(_reached(runs, model, data) for model, data in places)}."
+    said += _dose(runs)
     return "leaning" if min(pairs) >= 5 else "open", f"{each} pairs", said
+
+
+def _reached(runs: Sequence[FineTuned], model: str, data: str) -> str:
+    """What plain fine-tuning scores, in %."""
+    scores = [100 * run.scores["score"] for run in runs if (run.model, run.data, run.arm) == (model, data, "plain")]
+    return f"{statistics.mean(scores):.1f} ({model} on {data}, n = {len(scores)})" if scores else f"nothing on {data}"
+
+
+def _dose(runs: Sequence[FineTuned]) -> str:
+    """How far control moved what it is to move: HFC/LFC after fine-tuning, over plain's with the same seed."""
+    plain = {(run.model, run.data, run.seed): run.scores["hfc_lfc_after"] for run in runs if run.arm == "plain"}
+    said = []
+    for mode in ("sharpening", "smoothing"):
+        times = [run.scores["hfc_lfc_after"] / plain[key] for run in runs
+                 if mode in run.arm and (key := (run.model, run.data, run.seed)) in plain]  # fmt: skip
+        if times:
+            said.append(f"{statistics.geometric_mean(times):.2f} with {mode} ({min(times):.2f} to {max(times):.2f})")
+    return (
+        f" HFC/LFC after the last layer is, in multiples of plain's with the same seed, {', '.join(said)}."
+        if said
+        else ""
+    )
