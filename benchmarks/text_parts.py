@@ -155,8 +155,8 @@ class Parts:
         norm_inputs = [stream, branch, gamma]
         self.say("sum + norm, compiled", both(compiled(add_norm, self.device), norm_inputs), 2 * LAYERS)
         if self.device.type == "cuda":
-            from unsmooth.training.fast.rows import Pending
-            from unsmooth.training.fast.rows import add_norm as ours
+            from unsmooth.training.fast.add_norm import Pending
+            from unsmooth.training.fast.add_norm import add_norm as ours
 
             kernels = lambda a, b, g: ours(Pending(a, b), g, None, 1e-12)  # noqa: E731
             self.say("sum + norm, ours", both(kernels, norm_inputs), 0)
@@ -168,7 +168,7 @@ class Parts:
 
         self.say("gate, compiled", both(compiled(gate, self.device), [hidden]))
         if self.device.type == "cuda":
-            from unsmooth.training.fast.rows import gate as our_gate
+            from unsmooth.training.fast.gelu import gate as our_gate
 
             self.say("gate, ours", both(our_gate, [hidden]), 0)
         count = self.rows * self.length // 4
@@ -199,8 +199,8 @@ class Parts:
 
 def sweep() -> None:
     """Our kernels, each alone, with every strip or number of warps worth trying."""
-    from unsmooth.training.fast import rotary, rows
-    from unsmooth.training.fast.rows import Strip
+    from unsmooth.training.fast import add_norm, gelu, rotary
+    from unsmooth.training.fast.strip import Strip
 
     device = torch.device("cuda")
     shape, half = (512, 128, 768), {"device": device, "dtype": torch.bfloat16}
@@ -217,7 +217,7 @@ def sweep() -> None:
     for rows_, warps in ((1, 2), (1, 4), (2, 4), (4, 4), (4, 8)):
         strip = Strip(rows_, 0, warps)
         run = partial(
-            rows.launch_add_norm, stream, branch, None, None, gamma, None, 1e-12, out, normed, mean, rstd, strip
+            add_norm.launch_add_norm, stream, branch, None, None, gamma, None, 1e-12, out, normed, mean, rstd, strip
         )
         print(f"add_norm {strip}: {milliseconds(run, device):.3f} ms", flush=True)
     for rows_, warps, programs, stages in (
@@ -230,19 +230,30 @@ def sweep() -> None:
         (1, 2, 16, 2),
     ):
         strip = Strip(rows_, 0, warps, programs, stages)
-        sums = torch.empty(rows.add_norm_programs(out, strip), 1, 768, device=device)
+        sums = torch.empty(add_norm.add_norm_programs(out, strip), 1, 768, device=device)
         run = partial(
-            rows.launch_add_norm_backward, stream, branch, out, mean, rstd, None, gamma, stream, d_branch, sums, strip
+            add_norm.launch_add_norm_backward,
+            stream,
+            branch,
+            out,
+            mean,
+            rstd,
+            None,
+            gamma,
+            stream,
+            d_branch,
+            sums,
+            strip,
         )
         print(f"add_norm_backward {strip}: {milliseconds(run, device):.3f} ms", flush=True)
     hidden, d_gated = torch.randn(*shape[:2], 3072, **half), torch.randn(*shape[:2], 1536, **half)
     for rows_, columns, warps in ((8, 256, 4), (1, 1024, 4), (4, 512, 4), (4, 256, 4), (16, 128, 4), (2, 512, 4)):
-        rows.GATE = Strip(rows_, columns, warps)
+        gelu.GATE = Strip(rows_, columns, warps)
         forward, backward = (
             milliseconds(run, device)
-            for run in (partial(rows._gate, hidden), partial(rows._gate_backward, hidden, d_gated))
+            for run in (partial(gelu._gate, hidden), partial(gelu._gate_backward, hidden, d_gated))
         )
-        print(f"gate {rows.GATE}: {forward:.3f} and {backward:.3f} ms", flush=True)
+        print(f"gate {gelu.GATE}: {forward:.3f} and {backward:.3f} ms", flush=True)
     packed, cos, sin = torch.randn(*shape[:2], 2304, **half), *torch.rand(2, 128, 32, device=device)
     for warps in (4, 8, 16):
         rotary.FORWARD_WARPS = rotary.BACKWARD_WARPS = warps

@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.clock import header, microseconds
-from unsmooth.training.fast import rows
-from unsmooth.training.fast.rows import Pending, Strip
+from unsmooth.training.fast import add_norm, gelu
+from unsmooth.training.fast.add_norm import Pending
+from unsmooth.training.fast.strip import Strip
 
 BANDWIDTH = 4.3e6  # bytes a microsecond
 BATCH, TOKENS, WIDTH = 96, 257, 192
@@ -65,14 +66,14 @@ def main() -> None:
         return out, F.layer_norm(out, (WIDTH,), g, e, 1e-6).to(b.dtype)
 
     def our_norm(s: Tensor, b: Tensor, c: Tensor, g: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        return rows.add_norm(Pending(s, b, c, keep), g, e, 1e-6)
+        return add_norm.add_norm(Pending(s, b, c, keep), g, e, 1e-6)
 
     norm_inputs, gelu_inputs = (stream, branch, bias, gamma, beta), (hidden, wide)
     compare("residual sum and LayerNorm", their_norm, our_norm, norm_inputs, 3 * stream.nbytes + 4 * stream.nbytes)
     compare(
         "bias and GELU",
         lambda h, b: (F.gelu(h + b.to(h.dtype)),),
-        lambda h, b: (rows.gelu(h, b),),
+        lambda h, b: (gelu.gelu(h, b),),
         gelu_inputs,
         5 * hidden.nbytes,
     )
@@ -93,17 +94,17 @@ def compare(
 
 def sweep_norm(stream: Tensor, branch: Tensor, bias: Tensor, keep: Tensor, gamma: Tensor, beta: Tensor) -> None:
     """Microseconds of each kernel by tile."""
-    out, normed, mean, rstd = rows._add_norm(stream, branch, bias, keep, gamma, beta, 1e-6)
+    out, normed, mean, rstd = add_norm._add_norm(stream, branch, bias, keep, gamma, beta, 1e-6)
     d_stream, d_branch = torch.empty_like(stream), torch.empty_like(branch)
     for shape in ((2, 1), (4, 2), (8, 4)):
         strip = Strip(shape[0], 0, shape[1])
-        work = partial(rows.launch_add_norm, stream, branch, bias, keep, gamma, beta, 1e-6, out, normed, mean, rstd)
+        work = partial(add_norm.launch_add_norm, stream, branch, bias, keep, gamma, beta, 1e-6, out, normed, mean, rstd)
         print(f"add_norm {strip}: {microseconds(partial(work, strip)):.1f} µs", flush=True)
     for shape, programs, stages in product(((2, 2), (4, 2), (4, 4)), (4, 8), (1, 3)):
         strip = Strip(shape[0], 0, shape[1], programs, stages)
-        sums = torch.empty(rows.add_norm_programs(out, strip), 3, WIDTH, device="cuda")
+        sums = torch.empty(add_norm.add_norm_programs(out, strip), 3, WIDTH, device="cuda")
         inputs = (stream, branch, out, mean, rstd, keep, gamma, d_stream, d_branch, sums, strip)
-        work = partial(rows.launch_add_norm_backward, *inputs)
+        work = partial(add_norm.launch_add_norm_backward, *inputs)
         print(f"add_norm_backward {strip}: {microseconds(work):.1f} µs", flush=True)
 
 
@@ -111,12 +112,12 @@ def sweep_gelu(hidden: Tensor, bias: Tensor) -> None:
     """Microseconds of each kernel by tile."""
     out = torch.empty_like(hidden)
     for shape in ((8, 256, 4), (8, 256, 8), (16, 256, 8)):
-        work = partial(rows.launch_gelu, hidden, bias, out, Strip(*shape))
+        work = partial(gelu.launch_gelu, hidden, bias, out, Strip(*shape))
         print(f"gelu {Strip(*shape)}: {microseconds(work):.1f} µs", flush=True)
     for shape, programs, stages in product(((8, 256, 4), (8, 256, 8), (16, 128, 4)), (4, 8), (1, 3)):
         strip = Strip(*shape, programs, stages)
-        sums = torch.empty(rows.gelu_programs(hidden, strip), hidden.shape[-1], device="cuda")
-        launch = partial(rows.launch_gelu_backward, hidden, bias, hidden, out, sums, strip)
+        sums = torch.empty(gelu.gelu_programs(hidden, strip), hidden.shape[-1], device="cuda")
+        launch = partial(gelu.launch_gelu_backward, hidden, bias, hidden, out, sums, strip)
         print(f"gelu_backward {strip}: {microseconds(launch):.1f} µs", flush=True)
 
 

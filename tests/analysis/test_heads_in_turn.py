@@ -67,7 +67,7 @@ def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], absolute: flo
 )
 def test_both_ways_explain_the_same(make: Any, padding: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unsmooth.theory.matrices.PART_BYTES", {"cpu": 1500})  # five queries of one head
-    monkeypatch.setattr("unsmooth.models.attention.PART_ELEMENTS", 50)
+    monkeypatch.setattr("unsmooth.models.reconstruction.PART_ELEMENTS", 50)
     model, batch = make(padding)
     whole, turns = (explain(model, [batch], heads_in_turn=turn, spectra=2) for turn in (False, True))
     same(turns.layers, whole.layers)

@@ -15,8 +15,8 @@ from versions import NEEDS_NEWER_DYNAMO
 from unsmooth.control import apply_fix
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import capture_attention, view
-from unsmooth.models.attention import attend
 from unsmooth.models.forward import call
+from unsmooth.models.reconstruction import attend
 
 BY_NAME = {case.name: case for case in model_cases.CASES}
 NAMES = ("timm-vit", "timm-clip-qknorm", "hf-vit", "bert-padded", "albert", "modernbert", "gpt2")

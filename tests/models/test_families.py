@@ -97,7 +97,7 @@ def test_weights_and_maps_rebuild_the_attention(case: Case, dtype: torch.dtype) 
 @every_case()
 def test_attention_as_added_is_the_heads_then_norm_then_scale(case: Case) -> None:
     """`attn` is Σ A_h (X W_V + b) W_proj + b, after Gemma's output norm and after LayerScale."""
-    from unsmooth.models.attention import attend
+    from unsmooth.models.reconstruction import attend
 
     v = case.seen(torch.float64)
     maps: dict[int, Tensor] = {}

@@ -11,7 +11,8 @@ from theory.matrices import A_KINDS, H_KINDS, make_a, make_h
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.theory import dominance, layer_exponent, simulate
-from unsmooth.theory.exponent import SeenLayer, both_exponents
+from unsmooth.theory.exponent import both_exponents
+from unsmooth.theory.high_frequency import SeenLayer
 from unsmooth.theory.low_frequency import lfc_growths
 from unsmooth.theory.matrices import HeadMatrices
 from unsmooth.theory.operator import arrange, own_attention

@@ -14,7 +14,7 @@ from torch import Tensor
 from unsmooth.analysis.facts import LayerFacts, alignment
 from unsmooth.metrics.features import Features
 from unsmooth.theory.constant import exponent_with_constant
-from unsmooth.theory.exponent import SeenLayer, both_exponents
+from unsmooth.theory.exponent import both_exponents
 from unsmooth.theory.folding import (
     after_norm,
     frozen_step,
@@ -26,6 +26,7 @@ from unsmooth.theory.folding import (
     step_size,
 )
 from unsmooth.theory.heads import head_verdicts
+from unsmooth.theory.high_frequency import SeenLayer
 from unsmooth.theory.matrices import HeadMatrices
 from unsmooth.theory.operator import high_frequency
 from unsmooth.theory.spectrum import AttentionSpectrum, spectrum_of_attention, spectrum_of_causal

@@ -1,9 +1,10 @@
 """Where things are inside a model: one row per family; no code elsewhere knows a model's attribute names."""
 
-from unsmooth.models.attention import capture_attention, check_attention
+from unsmooth.models.attention import capture_attention
 from unsmooth.models.family import AttentionRow, Family, Maps, Slot, sdpa_maps
 from unsmooth.models.hooks import hook_points, replace_points
 from unsmooth.models.points import select_points, split_point
+from unsmooth.models.reconstruction import check_attention
 from unsmooth.models.registry import families, register_family, unregister_family
 from unsmooth.models.taps import Tap, into, out
 from unsmooth.models.view import LayerView, ModelView, view

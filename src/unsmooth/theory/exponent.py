@@ -11,7 +11,8 @@ from torch import Tensor
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.metrics.dense import require_real
-from unsmooth.theory.krylov import Enough, Goal, Ritz, dominating
+from unsmooth.theory.high_frequency import Search, SeenLayer, dominating_hfc, inputs_at_once
+from unsmooth.theory.krylov import Enough, Goal, Ritz
 from unsmooth.theory.low_frequency import (
     Linear,
     Which,
@@ -23,19 +24,8 @@ from unsmooth.theory.low_frequency import (
     with_null_space,
 )
 from unsmooth.theory.matrices import HeadMatrices
-from unsmooth.theory.operator import (
-    HeadMaps,
-    Weights,
-    arrange,
-    high_frequency,
-    later_tokens,
-    own_attention,
-    random_start,
-)
+from unsmooth.theory.operator import HeadMaps, Weights, arrange, own_attention
 from unsmooth.theory.stochastic import check_row_stochastic
-
-_FAR_FROM_NORMAL = 30.0  # the condition of an eigenvalue above which float32 may not be enough; models have 1 to 3
-_BASIS_BYTES = {"cpu": 2**28, "cuda": 2**33}
 
 
 @dataclass(frozen=True)
@@ -98,29 +88,11 @@ def layer_exponent(
     if kept is not None:  # the row of a padded query may be NaN, and no kept query looks at it
         flat = torch.where(kept[:, None, :, None] & kept[:, None, None], flat, 0)
     layer = SeenLayer(HeadMatrices.of(flat), own_attention(flat, None), kept)
-    search = _Search(subspace, tol, accuracy, max_products)
+    search = Search(subspace, tol, accuracy, max_products)
     (found,) = _exponents(layer, maps, steps, [which], after, lfc_spectrum, search)
     parts = (found.rho_lfc, found.rho_hfc, found.exponent, found.converged, found.residual)
     low, high, exponent, converged, residual = (part.reshape(batch) for part in parts)
     return LayerExponent(low, high, exponent, converged, residual, found.products)
-
-
-@dataclass(frozen=True)
-class SeenLayer:
-    """A layer's matrices (0 where a token is left out), their diagonals if they are causal, and the kept tokens."""
-
-    matrices: HeadMatrices
-    own: Float[Tensor, "batch head token"] | None
-    mask: Bool[Tensor, "batch token"] | None = None
-
-    def inputs(self, rows: Int[Tensor, " batch"] | None) -> SeenLayer:
-        """Of some inputs; a causal layer's matrices are not needed again."""
-        if rows is None:
-            return self
-        rows = rows.to(self.matrices.device)
-        matrices = self.matrices if self.own is not None else self.matrices.inputs(rows)
-        parts = (None if part is None else part[rows] for part in (self.own, self.mask))
-        return SeenLayer(matrices, *parts)
 
 
 def both_exponents(
@@ -137,7 +109,7 @@ def both_exponents(
     """`layer_exponent` by modulus and for the vanishing step (whose ΣW_h has `small_spectrum`), of matrices that were
     checked: one search for both, since they are eigenvalues of one map unless another follows the sum.
     """
-    search, steps = _Search(accuracy=accuracy, max_products=max_products), scale.double().cpu()
+    search, steps = Search(accuracy=accuracy, max_products=max_products), scale.double().cpu()
     if after is None:
         fast, slow = _exponents(layer, arrange(w), steps, ["modulus", "rightmost"], None, lfc_spectrum, search)
         return fast, slow
@@ -146,17 +118,9 @@ def both_exponents(
     return fast, slow
 
 
-@dataclass(frozen=True)
-class _Search:
-    subspace: int = 24
-    tol: float | None = None
-    accuracy: float | None = None
-    max_products: int = 600
-
-
 def _exponents(
     layer: SeenLayer, maps: HeadMaps, steps: Float[Tensor, " batch"], kinds: Sequence[Which], after: Linear | None,
-    spectrum: Tensor | None, search: _Search,
+    spectrum: Tensor | None, search: Search,
 ) -> list[LayerExponent]:  # fmt: skip
     tol = torch.finfo(layer.matrices.dtype).eps ** 0.5 if search.tol is None else search.tol
     whole = None if after is None else Whole(after, steps.to(maps.inner))
@@ -165,14 +129,14 @@ def _exponents(
     else:
         lows = lfc_growths(maps, steps, kinds, search.max_products, spectrum)
     parts: list[list[Ritz]] = []
-    for rows in torch.arange(len(steps)).split(_chunk(layer.matrices, maps, search.subspace)):
+    for rows in torch.arange(len(steps)).split(inputs_at_once(layer.matrices, maps, search.subspace)):
         goals = [
             Goal(score_of(kind, steps[rows]), _enough(kind, steps[rows], low[rows], tol / 30, search.accuracy))
             for kind, low in zip(kinds, lows, strict=True)
         ]
         some = layer.inputs(None if len(rows) == len(steps) else rows)
         followed = None if whole is None else whole.rows(rows)
-        parts.append(_hfc_wide_enough(some, maps, goals, tol, search, followed))
+        parts.append(dominating_hfc(some, maps, goals, tol, search, followed))
     return [
         _together(kind, low, steps, maps, list(found))
         for kind, low, found in zip(kinds, lows, zip(*parts, strict=True), strict=True)
@@ -189,83 +153,6 @@ def _together(kind: Which, low: Tensor, steps: Tensor, maps: HeadMaps, parts: li
         residual=torch.cat([part.residual for part in parts]),
         products=max(part.products for part in parts),
     )
-
-
-def _hfc_wide_enough(
-    layer: SeenLayer, maps: HeadMaps, goals: Sequence[Goal], tol: float, search: _Search, whole: Whole | None
-) -> list[Ritz]:
-    """`_hfc`, and once more in float64 where the map is too far from normal for float32 to tell its eigenvalues."""
-    found = _hfc(layer, maps, goals, tol, search, whole)
-    rough = [~ritz.converged & (ritz.condition > _FAR_FROM_NORMAL) for ritz in found]
-    if maps.inner.dtype == torch.float64 or not bool(torch.stack(rough).any()):
-        return found
-    wide = HeadMaps(maps.inner.double(), None if maps.outer is None else maps.outer.double(), maps.heads, maps.dim)
-    again = _hfc(
-        SeenLayer(
-            layer.matrices.each(_double, torch.float64), None if layer.own is None else layer.own.double(), layer.mask
-        ),
-        wide, goals, tol, search, None if whole is None else Whole(whole.after, whole.steps.double()),
-    )  # fmt: skip
-    return [_chosen(mask, *pair) for mask, *pair in zip(rough, again, found, strict=True)]
-
-
-def _chosen(mask: Bool[Tensor, " batch"], better: Ritz, found: Ritz) -> Ritz:
-    """`better` where the mask says so."""
-    names = ("value", "residual", "norm", "condition", "converged")
-    parts = {name: torch.where(mask, getattr(better, name), getattr(found, name)) for name in names}
-    return Ritz(**parts, products=found.products + better.products)
-
-
-def _double(a: Float[Tensor, "*batch query token"], _: slice) -> Float[Tensor, "*batch query token"]:
-    """Rows that sum to 1 in float64 too."""
-    return a.double() / a.sum(-1, keepdim=True, dtype=torch.float64).clamp_min(torch.finfo(torch.float32).tiny)
-
-
-def _hfc(
-    layer: SeenLayer, maps: HeadMaps, goals: Sequence[Goal], tol: float, search: _Search, whole: Whole | None
-) -> list[Ritz]:
-    count, _, token, _ = layer.matrices.shape
-    causal = layer.own is not None
-    if layer.own is not None:
-        later = later_tokens(layer.own, layer.mask)
-        count, layer = len(later), SeenLayer(layer.matrices, torch.where(later[:, None], layer.own, 0), later)
-    work = _AtWork(layer)
-
-    def apply(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
-        state, some = vectors.view(-1, token, maps.width), work.inputs(rows)
-        own = some.own
-        found = maps.product(some.matrices, state, some.mask) if own is None else maps.own_product(own, state)
-        return (found if whole is None else whole(state, found, rows)).reshape(len(vectors), -1)
-
-    def project(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
-        state, mask = vectors.view(-1, token, maps.width), work.inputs(rows).mask
-        if not causal or mask is None:
-            return high_frequency(state, mask).reshape(len(vectors), -1)
-        return torch.where(mask[..., None], state, 0).reshape(len(vectors), -1)
-
-    start = project(random_start(count, token, maps.width, maps.inner).reshape(count, -1), None)
-    return dominating(
-        apply,
-        start,
-        goals,
-        subspace=min(search.subspace, (token - 1) * maps.width),
-        tol=tol,
-        max_products=search.max_products,
-        project=project,
-    )
-
-
-class _AtWork:
-    """The inputs still searched, which change at restarts only: their matrices are not copied for every product."""
-
-    def __init__(self, layer: SeenLayer) -> None:
-        self.layer, self.some = layer, layer
-        self.rows: Tensor | None = None
-
-    def inputs(self, rows: Tensor | None) -> SeenLayer:
-        if rows is not self.rows:
-            self.rows, self.some = rows, self.layer.inputs(rows)
-        return self.some
 
 
 def _enough(which: Which, steps: Tensor, low: Tensor, nats: float, accuracy: float | None) -> Enough:
@@ -294,8 +181,3 @@ def _flatten(attention: Tensor, maps: HeadMaps, mask: Tensor | None) -> tuple[Te
     wide = maps.inner.dtype
     flat = attention.detach().to(maps.inner.device, wide).reshape(-1, *attention.shape[-3:])
     return flat, None if mask is None else mask.to(flat.device).reshape(-1, mask.shape[-1])
-
-
-def _chunk(matrices: HeadMatrices, maps: HeadMaps, subspace: int) -> int:
-    per_input = (2 * subspace + 2) * matrices.shape[-1] * maps.width * maps.inner.element_size()
-    return max(1, _BASIS_BYTES.get(matrices.device.type, 2**28) // per_input)

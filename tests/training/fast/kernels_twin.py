@@ -11,10 +11,11 @@ from torch.nn import functional as F
 
 from unsmooth.control import Variant
 from unsmooth.training import Speed
+from unsmooth.training.fast.add_norm import Pending, add_norm
 from unsmooth.training.fast.attention import attention
 from unsmooth.training.fast.encoder import FastEncoder, fits
+from unsmooth.training.fast.gelu import gate, gelu
 from unsmooth.training.fast.rotary import rotary_attention
-from unsmooth.training.fast.rows import Pending, add_norm, gate, gelu
 from unsmooth.training.fast.shortcuts import Shortcuts
 from unsmooth.training.fast.supports import supports
 from unsmooth.training.tasks.images import RECIPES, build_model

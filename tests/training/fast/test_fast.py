@@ -180,7 +180,8 @@ def test_the_compilers_cache_sees_how_many_partial_sums_there_are() -> None:
     """An op whose results depended on a constant would be found in the cache after the constant has changed."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from unsmooth.training.fast.rows import Pending, add_norm, gelu
+    from unsmooth.training.fast.add_norm import Pending, add_norm
+    from unsmooth.training.fast.gelu import gelu
 
     def passes(stream: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
         out, normed = add_norm(Pending(stream, gelu(stream, bias), bias, torch.ones(2)), bias, bias, 1e-6)

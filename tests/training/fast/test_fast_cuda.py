@@ -61,7 +61,8 @@ def test_rows_are_as_exact_as_pytorchs() -> None:
     from torch.nn.functional import gelu as their_gelu
     from torch.nn.functional import layer_norm
 
-    from unsmooth.training.fast.rows import Pending, add_norm, gelu
+    from unsmooth.training.fast.add_norm import Pending, add_norm
+    from unsmooth.training.fast.gelu import gelu
 
     torch.manual_seed(0)
     stream, branch = (torch.randn(8, 257, 192, device="cuda") for _ in range(2))

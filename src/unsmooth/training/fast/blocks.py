@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from unsmooth.training.fast.rows import Pending
+    from unsmooth.training.fast.add_norm import Pending
 
 Tokens = Float[Tensor, "batch token dim"]
 
@@ -26,7 +26,7 @@ def tiled_attention(module: Any, x: Tokens, **_: None) -> Tokens:
 def fused_block(block: Any, x: Tokens | Pending, **_: None) -> Pending:
     """The block without its last addition, which the next one does together with its normalisation."""
     from unsmooth.training.fast.attention import attention
-    from unsmooth.training.fast.rows import gelu
+    from unsmooth.training.fast.gelu import gelu
 
     stream, normed = _normalise(x, block.norm1)
     mixed = attention(block.attn.qkv(normed), block.attn.num_heads)
@@ -73,13 +73,13 @@ def _attend(
 def _normalise(x: Tokens | Pending, norm: Any) -> tuple[Tokens, Tokens]:
     if isinstance(x, Tensor):
         return x, norm(x)
-    from unsmooth.training.fast.rows import add_norm
+    from unsmooth.training.fast.add_norm import add_norm
 
     return add_norm(x, norm.weight, norm.bias, norm.eps)
 
 
 def _pending(stream: Tokens, mixed: Tokens, linear: Any, drop_path: Any) -> Pending:
-    from unsmooth.training.fast.rows import Pending
+    from unsmooth.training.fast.add_norm import Pending
 
     keep = drop_path(stream.new_ones(len(stream), 1, 1))  # draws for each image what it would for its tokens
     return Pending(stream, F.linear(mixed, linear.weight), linear.bias, keep.flatten())

@@ -150,7 +150,7 @@ def _project(
     stream: Tokens, branch: Tokens | None, gamma: Tensor | None, eps: float, w_qkv: Tensor
 ) -> tuple[Tokens, Float[Tensor, "row token packed"]]:
     """The residual stream, and its queries, keys and values. The first layer has no norm."""
-    from unsmooth.training.fast.rows import Pending, add_norm
+    from unsmooth.training.fast.add_norm import Pending, add_norm
 
     if branch is None or gamma is None:
         normed = stream.to(w_qkv.dtype)
@@ -171,7 +171,7 @@ def _turn(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, Te
 
 
 def _finish(stream: Tokens, branch: Tokens, gamma: Tensor, eps: float) -> Tokens:
-    from unsmooth.training.fast.rows import Pending, add_norm
+    from unsmooth.training.fast.add_norm import Pending, add_norm
 
     return add_norm(Pending(stream, branch), gamma, None, eps)[1]
 
@@ -180,7 +180,8 @@ def _transform(
     stream: Tokens, mixed: Tokens, gamma: Tensor, eps: float, w_o: Tensor, w_in: Tensor, w_out: Tensor
 ) -> tuple[Tokens, Tokens]:
     """Projection, residual sum, norm and the gated feed-forward, whose sum the next norm does."""
-    from unsmooth.training.fast.rows import Pending, add_norm, gate
+    from unsmooth.training.fast.add_norm import Pending, add_norm
+    from unsmooth.training.fast.gelu import gate
 
     stream, normed = add_norm(Pending(stream, F.linear(mixed, w_o)), gamma, None, eps)
     return stream, F.linear(gate(F.linear(normed, w_in)), w_out)
@@ -191,7 +192,7 @@ def _score(
     w_decoder: Tensor, targets: Int64[Tensor, " hidden"],
 ) -> Float[Tensor, ""]:  # fmt: skip
     """Final norm, head, decoder and loss."""
-    from unsmooth.training.fast.rows import Pending, add_norm
+    from unsmooth.training.fast.add_norm import Pending, add_norm
 
     _, normed = add_norm(Pending(stream, branch), gamma, None, eps)
     hidden = F.gelu(F.linear(normed, w_dense))

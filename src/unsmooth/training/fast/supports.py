@@ -6,9 +6,10 @@ import warnings
 
 import torch
 
+from unsmooth.training.fast.add_norm import Pending, add_norm
 from unsmooth.training.fast.attention import attention
+from unsmooth.training.fast.gelu import gelu
 from unsmooth.training.fast.rotary import rotary_attention
-from unsmooth.training.fast.rows import Pending, add_norm, gelu
 
 
 def supports(device: torch.device, tokens: int, heads: int, dim: int, rotary: bool = False) -> bool:

@@ -1,0 +1,127 @@
+"""The proof that weights and matrices belong together: the attention's output, computed again from both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unsmooth.errors import WeightsError
+from unsmooth.metrics.tolerance import tolerance
+from unsmooth.models.attention import listen_to_maps
+from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.quantised import MOST_ROUNDING
+from unsmooth.models.sdpa import SdpaMatrices
+from unsmooth.models.taps import Spot, Tap, find_spot
+from unsmooth.models.view import LayerView, ModelView
+from unsmooth.models.weights import HeadWeights
+
+PART_ELEMENTS = 2**23  # of a matrix that is formed in parts, in float64
+
+
+def check_attention(v: ModelView, batch: Any, *, in_parts: bool = False) -> float:
+    """Check Σ_h A_h (X W_V^h + b_v^h) W_proj^h + b_proj against every attention module's output.
+
+    `batch` is what the model is called with (a tensor, or a mapping of keyword arguments). The model
+    runs once, in eval mode and without gradients. Returns the largest error, relative to the size of
+    the summed terms; WeightsError if one exceeds what the dtype explains. `in_parts` as in `capture_attention`.
+    """
+    seen: dict[str, Tensor] = {}
+    worst = 0.0
+    spots: dict[str, tuple[int | None, Spot]] = {}
+    for layer in v.layers:
+        spots[f"{layer.index}.in"] = (layer.index, Spot(layer.attention, Tap("", "in")))
+        spots[f"{layer.index}.out"] = (layer.index, _result_spot(layer))
+
+    def receive(name: str, x: Any) -> None:
+        nonlocal worst
+        index, _, what = name.partition(".")
+        layer = v.layers[int(index)]
+        seen[what] = x if what == "maps" else _features(v, layer, x)
+        if len(seen) == 3:
+            worst = max(worst, _compare(layer, seen["in"], seen["maps"], seen["out"]))
+            seen.clear()
+
+    with evaluating(v.model), listen_to_maps(v, range(len(v.layers)), spots, receive, in_parts):
+        call(v.model, to_model(batch, v.model))
+    return worst
+
+
+def _result_spot(layer: LayerView) -> Spot:
+    return find_spot(layer.block, layer.attention_row.result) or Spot(layer.attention, Tap("", "out"))
+
+
+def _features(v: ModelView, layer: LayerView, x: Tensor | None) -> Tensor:
+    if x is None or x.dim() != 3:
+        raise WeightsError(
+            f"{layer.name}: expected attention features of shape (batch, token, dim), "
+            f"got {'no tensor' if x is None else tuple(x.shape)}"
+        )
+    return x if v.batch_first else x.transpose(0, 1)
+
+
+def attend(
+    x: Float[Tensor, "batch key dim"],
+    a: Float[Tensor, "batch head query key"],
+    w: HeadWeights,
+) -> Float[Tensor, "batch query dim"]:
+    """Σ_h A_h (X W_V^h + b_v^h) W_proj^h + b_proj."""
+    value = torch.einsum("bnd,hdk->bhnk", x, w.w_v)
+    value = value if w.b_v is None else value + w.b_v[:, None, :]
+    y = torch.einsum("bhmk,hkd->bmd", a @ value, w.w_proj)
+    return y if w.b_proj is None else y + w.b_proj
+
+
+def _compare(layer: LayerView, x: Tensor, a: Tensor | SdpaMatrices, y: Tensor) -> float:
+    """The relative error of the reconstruction, in float64; NaN rows (a query that may see nothing) must agree."""
+    if a.shape[-1] != x.shape[1] or a.shape[-2] != y.shape[1]:
+        raise WeightsError(
+            f"{layer.name}: attention of shape {tuple(a.shape)} does not fit its input of {x.shape[1]} tokens "
+            "(a cache, or extra keys): expected self-attention over one sequence"
+        )
+    weights = layer.weights()
+    expected, terms = _attended(x, a, weights), _attended(x, a, weights, Tensor.abs)
+    undefined = y.isnan()
+    if not torch.equal(undefined, expected.isnan()):
+        raise WeightsError(f"{layer.name}: the attention's output and its reconstruction are NaN in different places")
+    difference = (expected - y.double()).abs().masked_fill(undefined, 0.0)
+    scale = terms.masked_fill(undefined, 1.0).clamp_min(torch.finfo(torch.float64).tiny)
+    error = float((difference / scale).amax())
+    allowed = tolerance(y.dtype, 1)
+    if weights.rounding > allowed:  # the layers round what they are given: compared as a whole, not number by number
+        error, allowed = float(difference.norm() / expected.masked_fill(undefined, 0.0).norm()), MOST_ROUNDING
+    if error > allowed:
+        why = "Its row does not describe this module: check value, proj, heads and maps, and merge adapters (LoRA)"
+        if (fix := getattr(layer.attention, "fix", None)) is not None:
+            why = f"Its fix {type(fix).__name__} does more than mix values, which the theory does not describe: measure"
+        raise WeightsError(
+            f"{layer.name} of {layer.family.name}: Σ A_h (X W_V^h + b_v) W_proj^h + b_proj misses the attention's "
+            f"output by {error:.2e} of the summed terms, more than {allowed:.2e} for {y.dtype}. {why}"
+        )
+    return error
+
+
+def _attended(
+    x: Tensor, a: Tensor | SdpaMatrices, w: HeadWeights, of: Callable[[Tensor], Tensor] = lambda t: t
+) -> Float[Tensor, "batch query dim"]:
+    """`attend` in float64, `of` every factor; matrices that are formed in parts a few rows at a time."""
+
+    def weights(heads: slice, b_proj: Tensor | None) -> HeadWeights:
+        b_v = None if w.b_v is None else of(w.b_v[heads].double())
+        last = None if b_proj is None else of(b_proj.double())
+        return HeadWeights(of(w.w_v[heads].double()), of(w.w_proj[heads].double()), b_v, last)
+
+    if isinstance(a, Tensor):
+        return attend(of(x.double()), of(a.double()), weights(slice(None), w.b_proj))
+    total = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    rows = max(1, PART_ELEMENTS // (a.shape[0] * a.shape[-1]))
+    for head in range(a.shape[1]):
+        one = slice(head, head + 1)
+        few = weights(one, None)
+        for start in range(0, a.shape[-2], rows):
+            part = slice(start, start + rows)
+            total[:, part] += attend(of(x.double()), of(a(one, part).double()), few)
+    return total if w.b_proj is None else total + of(w.b_proj.double())
