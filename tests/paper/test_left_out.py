@@ -13,7 +13,7 @@ from unsmooth.errors import OptionError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.changes import variant_of
 from unsmooth.training import Evaluation
-from unsmooth.training.tasks.images.evaluate import Scores
+from unsmooth.training.tasks.images.scores import Scores
 
 
 @pytest.mark.parametrize("item", ["poster-table2", "fig2", "training", "variants"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from unsmooth.analysis.patches import image_patches
 from unsmooth.paper import Context, find_item
+from unsmooth.sources.patches import image_patches
 from unsmooth.theory.scenario import log10_curves
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from unsmooth.analysis.patches import image_patches, patches_of
 from unsmooth.errors import MissingExtraError, OptionError
+from unsmooth.sources.patches import image_patches, patches_of
 from unsmooth.theory import dominance
 from unsmooth.theory.phase import phase_grid
 from unsmooth.theory.scenario import Scenario, curve, log10_curves, random_attention, random_h, scenarios

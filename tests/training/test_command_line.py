@@ -19,9 +19,9 @@ from unsmooth.cli import evaluate as evaluate_verb
 from unsmooth.cli import train as train_verb
 from unsmooth.errors import CheckpointError, DataError, OptionError, UnsmoothError
 from unsmooth.training import Run, evaluate_trained, lists
-from unsmooth.training.tasks.images.evaluate import normalised
 from unsmooth.training.tasks.images.evaluation import command_of_evaluation
 from unsmooth.training.tasks.images.recipe import ImageRecipe
+from unsmooth.training.tasks.images.scores import normalised
 
 CHANGES = [word for change in TINY for word in ("--set", change)]
 

@@ -15,8 +15,8 @@ from unsmooth.models.forward import home
 from unsmooth.models.wrappers import compiled_part, unwrapped
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
-from unsmooth.sources.plain import from_plain, to_plain
 from unsmooth.sources.provenance import library_versions
+from unsmooth.sources.typed_json import from_plain, to_plain
 
 Settings = TypeVar("Settings")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.analysis.about import About
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.sources.files import write_result
-from unsmooth.sources.plain import from_plain, to_plain
+from unsmooth.sources.typed_json import from_plain, to_plain
 
 if TYPE_CHECKING:
     import pandas as pd

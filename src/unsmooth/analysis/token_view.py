@@ -26,7 +26,7 @@ from unsmooth.models import hook_points, view
 from unsmooth.models.forward import padding_of
 from unsmooth.sources.files import write_result
 from unsmooth.sources.loaded import LoadedModel
-from unsmooth.sources.plain import from_plain, to_plain
+from unsmooth.sources.typed_json import from_plain, to_plain
 
 SCHEMA = "unsmooth.tokens/1"
 DEFINITIONS = {

@@ -120,7 +120,7 @@ def _one(
 
 
 def _patches(path: Path) -> Tensor:
-    from unsmooth.analysis.patches import image_patches
+    from unsmooth.sources.patches import image_patches
 
     return image_patches(path)
 

@@ -16,7 +16,7 @@ from unsmooth.control.slots import Place
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
-from unsmooth.models.rows import rows_of
+from unsmooth.models.fused_rows import rows_of
 from unsmooth.models.storage import refuse_sharded, refuse_unreadable
 from unsmooth.models.weights import slot_of
 from unsmooth.models.wrappers import refuse_compiled

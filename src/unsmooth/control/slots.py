@@ -15,7 +15,7 @@ from unsmooth.control.once import ComputedOnce
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import tolerance
-from unsmooth.models.rows import Rows
+from unsmooth.models.fused_rows import Rows
 from unsmooth.models.storage import whole
 
 

@@ -12,8 +12,8 @@ from torch.nn.utils import parametrize
 
 from unsmooth.errors import WeightsError
 from unsmooth.models.family import AttentionRow, Slot
+from unsmooth.models.fused_rows import rows_of
 from unsmooth.models.quantised import Affine, is_linear
-from unsmooth.models.rows import rows_of
 from unsmooth.models.storage import is_plain, read_affine, refuse_unreadable, whole
 from unsmooth.models.taps import Paths, find
 

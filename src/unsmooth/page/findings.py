@@ -18,13 +18,13 @@ from unsmooth.analysis.comparison import welch_half_width
 from unsmooth.analysis.pairing import pair
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
+from unsmooth.page.attribution_words import who_found
 from unsmooth.page.course import Curve, course, ends, leading_metrics
 from unsmooth.page.course_words import WHO, course_text, made_by, makers_text, others_text
 from unsmooth.page.data import shared_policies
 from unsmooth.page.finding import Finding, Link, Part
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
 from unsmooth.page.theory_words import theory_found
-from unsmooth.page.who import who_found
 from unsmooth.page.words import listed, named, number_text, samples_said
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ _SEEDS, _LAYERS = 20, 128
 
 def run(context: Context) -> Result:
     """The final log10 HFC/LFC of every combination, and the curves."""
-    from unsmooth.analysis.patches import image_patches
     from unsmooth.figures import norm_impact
+    from unsmooth.sources.patches import image_patches
     from unsmooth.theory.scenario import log10_curves
 
     seeds = range(context.seed, context.seed + (context.samples or _SEEDS))

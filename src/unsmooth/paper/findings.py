@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unsmooth.errors import DataError
-from unsmooth.figures.over_seeds import gains
+from unsmooth.figures.gains import gains
 from unsmooth.metrics.differences import compare_seeds
 from unsmooth.paper.evidence import Evidence
 from unsmooth.paper.item import Context, Item, Result, Table

@@ -14,8 +14,8 @@ from typing import Protocol
 from unsmooth.errors import ForwardError, OptionError, WeightsError
 from unsmooth.metrics.differences import Comparison, compare_seeds
 from unsmooth.sources.files import read_json, validate_file, write_atomically
-from unsmooth.sources.plain import from_plain
 from unsmooth.sources.provenance import Provenance, provenance
+from unsmooth.sources.typed_json import from_plain
 from unsmooth.training.finetuning.arms import PLAIN, Arm, OutOfTimeError
 
 SCHEMA = "unsmooth.finetuned/1"

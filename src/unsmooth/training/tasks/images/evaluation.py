@@ -24,8 +24,8 @@ from unsmooth.training.engine.record import circumstances
 from unsmooth.training.tasks.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt_all
 from unsmooth.training.tasks.images.data import ImageSet, load_images
 from unsmooth.training.tasks.images.encoded import open_encoded
-from unsmooth.training.tasks.images.evaluate import Scores, evaluate, normalised
 from unsmooth.training.tasks.images.recipe import ImageRecipe
+from unsmooth.training.tasks.images.scores import Scores, evaluate, normalised
 from unsmooth.training.tasks.images.stream import (
     Centres,
     Tally,

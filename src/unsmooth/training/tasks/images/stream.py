@@ -32,9 +32,9 @@ from unsmooth.training.tasks.images.augment.batch import colour_and_mix
 from unsmooth.training.tasks.images.augment.plan import draw_steps
 from unsmooth.training.tasks.images.crops import centre_crop, random_crop
 from unsmooth.training.tasks.images.encoded import Encoded, open_encoded
-from unsmooth.training.tasks.images.evaluate import Scores, logits_of, normalised, scores_of
 from unsmooth.training.tasks.images.model import build_model
 from unsmooth.training.tasks.images.recipe import ImageRecipe
+from unsmooth.training.tasks.images.scores import Scores, logits_of, normalised, scores_of
 from unsmooth.training.tasks.images.subset import check_encoded, members_of, same_classes
 from unsmooth.training.tasks.images.task import ImageTask, epochs_of
 

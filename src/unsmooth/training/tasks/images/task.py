@@ -22,9 +22,9 @@ from unsmooth.training.engine.task import Batch, FastPath, Rows, Task
 from unsmooth.training.fast import FastViT
 from unsmooth.training.tasks.images.augment import Colours, augment, draw_epoch
 from unsmooth.training.tasks.images.data import ImageSet
-from unsmooth.training.tasks.images.evaluate import logits_of, normalised, scores_of
 from unsmooth.training.tasks.images.model import build_model, save_model
 from unsmooth.training.tasks.images.recipe import ImageRecipe
+from unsmooth.training.tasks.images.scores import logits_of, normalised, scores_of
 from unsmooth.training.tasks.images.subset import data_hash, load_splits
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unsmooth.errors import WeightsError
 from unsmooth.models import LayerView, Slot, view
-from unsmooth.models.rows import Rows, rows_of
+from unsmooth.models.fused_rows import Rows, rows_of
 
 BY_NAME = {case.name: case for case in CASES}
 

@@ -18,10 +18,10 @@ from unsmooth.training import Evaluation, TrainingRecord
 from unsmooth.training.tasks.images import evaluation
 from unsmooth.training.tasks.images.corruptions import apply, corrupt
 from unsmooth.training.tasks.images.data import load_images
-from unsmooth.training.tasks.images.evaluate import calibration_error, evaluate, logits_of
 from unsmooth.training.tasks.images.evaluation import corrupted_accuracy
 from unsmooth.training.tasks.images.model import build_model
 from unsmooth.training.tasks.images.recipe import ImageRecipe
+from unsmooth.training.tasks.images.scores import calibration_error, evaluate, logits_of
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unsmooth.analysis import explain
+from unsmooth.analysis.dominating_types import dominating_types
 from unsmooth.analysis.tables import type_shares
-from unsmooth.analysis.types import dominating_types
 
 
 def test_the_quick_count_equals_the_explanations_count() -> None:

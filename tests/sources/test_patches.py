@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from unsmooth.analysis.patches import image_patches
 from unsmooth.errors import DataError
+from unsmooth.sources.patches import image_patches
 
 
 def test_images_that_are_none_are_refused(tmp_path: Path) -> None:
