@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+import unsmooth.analysis
+
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # torch takes its time; the library that stands for it here takes as long as the test needs, and swallows what it can.
 SLOW = """
@@ -50,4 +52,22 @@ def test_ctrl_c_while_a_model_loads_says_so(cli: Callable[..., Any], monkeypatch
 
     monkeypatch.setattr("unsmooth.cli.options.ModelOptions.load", pressed)
     done = cli("measure", "zoo:any", "--data", "bundled", code=130)
+    assert done.stderr == "interrupted: what was not finished is not written\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "listener"), [("measure", "Measurer"), ("explain", "Explainer"), ("attribute", "Attributor")]
+)
+def test_ctrl_c_before_the_first_batch_is_not_told_as_missing_data(
+    verb: str, listener: str, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = getattr(unsmooth.analysis, listener)
+    enter = kind.__enter__
+
+    def pressed(self: object) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+        return enter(self)
+
+    monkeypatch.setattr(kind, "__enter__", pressed)
+    done = cli(verb, "zoo:cifar100-plain", "--data", "bundled", "--samples", "1", code=130)
     assert done.stderr == "interrupted: what was not finished is not written\n"

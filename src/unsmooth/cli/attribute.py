@@ -105,7 +105,7 @@ def run(
     with Attributor(loaded, **settings, origin=Origin.of(loaded, batches, options.command_line())) as attributor:
         for batch in shared("attributing"):
             attributor.update(batch)
-    team.check(attributor.batches)
+    stopped.check(attributor.batches, team)
     team.attributed(attributor)
     if not (ended := team.anybody(bool(stopped))):
         take_account(attributor, shared("following outliers"), team.merged)

@@ -86,7 +86,7 @@ def run(
         for number, batch in team.own(stopped.until(shown)):
             explainer.inputs = number * batch_size
             explainer.update(batch)
-    team.check(explainer.batches)
+    stopped.check(explainer.batches, team)
     return team.explained(explainer.result(partial=bool(stopped)), batch_size)
 
 

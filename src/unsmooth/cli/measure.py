@@ -146,5 +146,5 @@ def run(
     ) as measurer:  # fmt: skip
         for _, batch in team.own(stopped.until(track(batches, "measuring", batches.samples, quiet=not team.first))):
             measurer.update(batch)
-    team.check(measurer.batches)
+    stopped.check(measurer.batches, team)
     return team.measured(measurer.result(partial=bool(stopped)))

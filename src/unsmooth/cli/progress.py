@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -23,6 +23,9 @@ from rich.progress import (
 from rich.text import Text
 
 from unsmooth.errors import DataError
+
+if TYPE_CHECKING:
+    from unsmooth.analysis.processes import Team
 
 
 class Rate(ProgressColumn):
@@ -87,6 +90,15 @@ class Interruption:
     def track(self, batches: Iterable[Any], label: str, total: int | None) -> Iterator[Any]:
         """`until`, with a progress bar."""
         return self.until(track(batches, label, total))
+
+    def check(self, batches: int, team: Team) -> None:
+        """After work on so many batches: KeyboardInterrupt on every process if a signal came before one had any.
+
+        There is nothing to keep then. Where no signal came, `Team.check` says who got no batch.
+        """
+        if team.anybody(self.signal is not None and not batches):
+            raise KeyboardInterrupt
+        team.check(batches)
 
     def leave(self) -> None:
         """After what was finished is written: the error, or the exit code that says a signal came."""
