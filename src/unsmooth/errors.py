@@ -72,6 +72,15 @@ class MissingExtraError(UnsmoothError, ImportError):
         return cls(f"{purpose} needs {package}, {state}: pip install 'unsmooth[{extra}]'")
 
 
+def first_line(error: BaseException) -> str:
+    """Of what another library says, which may be pages or nothing.
+
+    >>> first_line(RuntimeError("no such layer\\nTraceback …")), first_line(KeyError())
+    ('no such layer', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def visible(text: str) -> str:
     r"""Text from a file as a terminal may show it: escape codes and other control characters spelled out.
 

@@ -25,6 +25,7 @@ from unsmooth.analysis.token_view import TokenViewer
 from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError, ForwardError, WeightsError
 from unsmooth.metrics.registry import METRICS
+from unsmooth.models.forward import main_input
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
 
@@ -200,7 +201,7 @@ class _Attributed:
 
 def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:
     """The token policies that say something about such inputs; `content` where it is known what is special."""
-    batch = batch[0] if isinstance(batch, tuple | list) else batch
+    batch = main_input(batch)
     if isinstance(batch, Tensor) and batch.is_floating_point() and batch.dim() == 4:
         return ("all", "patches", "no-outliers")
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else batch
@@ -212,7 +213,7 @@ def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:
 
 def _parts(batch: Any, count: int) -> Iterable[Any]:
     """The first `count` samples, a few at a time."""
-    batch = batch[0] if isinstance(batch, tuple | list) else batch
+    batch = main_input(batch)
     for start in range(0, count, AT_ONCE):
         rows = slice(start, min(start + AT_ONCE, count))
         if isinstance(batch, Mapping):

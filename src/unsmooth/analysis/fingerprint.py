@@ -18,7 +18,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from unsmooth.errors import FeatureError
-from unsmooth.models.forward import NOT_PASSED, padding_of
+from unsmooth.models.forward import NOT_PASSED, kept_tokens, main_input
 
 CHUNK = 1 << 23  # words multiplied at once on a device
 _STEP = 0x5851F42D4C957F2D  # Knuth's multiplier, between the tensors of a dict
@@ -60,10 +60,9 @@ def _as_it_came(x: Tensor, given: Tensor) -> bool:
 def _kept(batch: Any) -> Tensor | None:
     """The tokens that are no padding, where the batch says so: how much of it there is depends on the neighbours."""
     try:
-        padding = padding_of(batch)
+        return kept_tokens(batch)
     except FeatureError:  # a mask that does not tell
         return None
-    return None if padding is None else ~padding
 
 
 def _left(x: Tensor, kept: Tensor | None) -> Tensor:
@@ -78,7 +77,7 @@ def _left(x: Tensor, kept: Tensor | None) -> Tensor:
 
 def _tensors(batch: Any) -> dict[str, Tensor]:
     """The tensors that the model is called with, by name."""
-    batch = batch[0] if isinstance(batch, tuple | list) else batch
+    batch = main_input(batch)
     if isinstance(batch, Mapping):
         return {name: batch[name] for name in sorted(batch) if name not in NOT_PASSED and _has_rows(batch[name])}
     return {"": batch} if _has_rows(batch) else {}

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, OptionError
-from unsmooth.models.forward import lengthened, padding_of, pictures_follow
+from unsmooth.models.forward import lengthened, main_input, padding_of, pictures_follow
 from unsmooth.models.sound import SOUND
 
 POLICIES = {
@@ -79,7 +79,7 @@ class TokenKinds:
         pictures: int | None = None,
     ) -> TokenKinds:
         """Read padding and special tokens from token ids, or from a dict of inputs with its masks."""
-        batch = batch[0] if isinstance(batch, tuple | list) else batch
+        batch = main_input(batch)
         if isinstance(batch, Tensor) and batch.dim() == 2 and not batch.is_floating_point():
             batch = {"input_ids": batch}
         if not isinstance(batch, Mapping):

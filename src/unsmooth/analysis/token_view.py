@@ -23,7 +23,7 @@ from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, modul
 from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import CheckpointError, FeatureError
 from unsmooth.models import hook_points, view
-from unsmooth.models.forward import padding_of
+from unsmooth.models.forward import main_input, padding_of
 from unsmooth.sources.files import write_result
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.sources.typed_json import from_plain, to_plain
@@ -194,7 +194,7 @@ class TokenViewer(Hooked):
 
     def _describe(self, batch: Any, tokens: int) -> dict[str, Any]:
         """Where the tokens lie in a picture, or what they say."""
-        batch = batch[0] if isinstance(batch, tuple | list) else batch
+        batch = main_input(batch)
         if isinstance(batch, Mapping) or not (batch.dim() == 4 and batch.is_floating_point()):
             ids = batch.get("input_ids") if isinstance(batch, Mapping) else batch
             return {"labels": self._labels(ids) if isinstance(ids, Tensor) else None}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from unsmooth.errors import OptionError
+from unsmooth.errors import OptionError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -210,7 +210,7 @@ def device_named(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise OptionError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]}): try cpu") from error
+        raise OptionError(f"device {name!r} cannot be used here ({first_line(error)}): try cpu") from error
     return device
 
 

@@ -21,14 +21,13 @@ from unsmooth.control.bounds import SIGNS, get_bound
 from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
 from unsmooth.control.layers import Controllable, choose_layers
-from unsmooth.control.once import ComputedOnce
+from unsmooth.control.once import ComputedOnce, attached
 from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Added, Place, add, driven
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.storage import whole
 from unsmooth.models.taps import find
-from unsmooth.models.wrappers import unwrapped
 
 M = TypeVar("M", bound=nn.Module)
 ATTRIBUTE = "spectral_adapter"
@@ -208,8 +207,7 @@ def adapt(
 
 def adapters_of(model: nn.Module) -> list[tuple[nn.Module, Adapter]]:
     """Every adapted part of the model, with its adapter."""
-    parts = ((part, getattr(part, ATTRIBUTE, None)) for part in unwrapped(model).modules())
-    return [(part, adapter) for part, adapter in parts if isinstance(adapter, Adapter)]
+    return attached(model, ATTRIBUTE, Adapter)
 
 
 def adapter_of(model: nn.Module) -> Adapter:

@@ -13,12 +13,12 @@ from unsmooth.control.bounds import BOUNDS
 from unsmooth.control.forms import FORMS, get_form
 from unsmooth.control.layers import Controllable, choose_layers
 from unsmooth.control.norm_scale import watch_norms
+from unsmooth.control.once import attached
 from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Supplied, driven, supply
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import view
-from unsmooth.models.wrappers import unwrapped
 
 M = TypeVar("M", bound=nn.Module)
 INITS = ("paper", "from_weights")
@@ -70,8 +70,7 @@ def reparametrize(
 
 def controls_of(model: nn.Module) -> list[tuple[nn.Module, SpectralControl]]:
     """Every reparametrised part of the model, with its control."""
-    parts = ((part, getattr(part, ATTRIBUTE, None)) for part in unwrapped(model).modules())
-    return [(part, control) for part, control in parts if isinstance(control, SpectralControl)]
+    return attached(model, ATTRIBUTE, SpectralControl)
 
 
 def control_of(model: nn.Module) -> SpectralControl:

@@ -10,16 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.errors import DataError
-from unsmooth.metrics import cosine_similarity, effective_rank, hfc_lfc_ratio
+from unsmooth.metrics.definitions import PAPER
 from unsmooth.models import view
-from unsmooth.models.forward import call, each_batch, evaluating, padding_of, to_model
+from unsmooth.models.forward import call, each_batch, evaluating, kept_tokens, to_model
 from unsmooth.models.hooks import hook_points
-
-METRICS: dict[str, Callable[..., Tensor]] = {
-    "hfc_lfc": hfc_lfc_ratio,
-    "cosine_similarity": cosine_similarity,
-    "effective_rank": effective_rank,
-}
 
 
 def effect(
@@ -37,18 +31,17 @@ def effect(
 
 def _smoothness(model: nn.Module, batches: Iterable[Any]) -> dict[str, float]:
     v = view(model)
-    values: dict[str, list[Tensor]] = {name: [] for name in METRICS}
+    values: dict[str, list[Tensor]] = {name: [] for name in PAPER}
     mask: list[Tensor | None] = [None]
 
     def see(point: str, x: Float[Tensor, "batch token dim"]) -> None:
-        for name, metric in METRICS.items():
+        for name, metric in PAPER.items():
             values[name].append(metric(x.double(), mask=mask[0]).cpu())
 
     with hook_points(v, [f"blocks.{len(v.layers) - 1}.post"], see):
         for batch in each_batch(batches):
             inputs = to_model(batch, model)
-            padding = padding_of(inputs, model=model)
-            mask[0] = None if padding is None else ~padding
+            mask[0] = kept_tokens(inputs, model)
             call(model, inputs)
     if not values["hfc_lfc"]:
         raise DataError("no batch to look at: expected at least one")

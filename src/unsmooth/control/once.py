@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
 from unsmooth.models.storage import whole
+from unsmooth.models.wrappers import unwrapped
 
 #: Attributes that say whether a module runs its blocks again in the backward pass: timm's, and Hugging Face's.
 CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
@@ -121,6 +122,15 @@ class ComputedOnce(nn.Module, ABC):
 
     def _named(self, marked: Tensor) -> str:
         return ", ".join(name for name, hit in zip(self.names, marked.tolist(), strict=True) if hit)
+
+
+C = TypeVar("C", bound=ComputedOnce)
+
+
+def attached(model: nn.Module, attribute: str, kind: type[C]) -> list[tuple[nn.Module, C]]:
+    """Every part of the model that one of this kind is attached to, with it."""
+    parts = ((part, getattr(part, attribute, None)) for part in unwrapped(model).modules())
+    return [(part, found) for part, found in parts if isinstance(found, kind)]
 
 
 def _recomputes(module: nn.Module) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from unsmooth.errors import DataError, WeightsError
 from unsmooth.models import ModelView, view
-from unsmooth.models.forward import call, each_batch, evaluating, padding_of, to_model
+from unsmooth.models.forward import call, each_batch, evaluating, kept_tokens, to_model
 from unsmooth.models.hooks import hook_points
 from unsmooth.models.storage import refuse_sharded
 
@@ -47,7 +47,7 @@ def find_sink(model: nn.Module, batches: Iterable[Any]) -> Sink:
     found: dict[int, list[tuple[float, Tensor]]] = {layer.index: [] for layer in v.layers}
     lasts: dict[int, nn.Module] = {}
     wrote: dict[int, Tensor] = {}
-    hidden: list[Tensor | None] = [None]
+    kept: list[Tensor | None] = [None]
 
     def see(point: str, x: Float[Tensor, "batch token dim"]) -> None:
         _, index, name = point.split(".")
@@ -56,8 +56,8 @@ def find_sink(model: nn.Module, batches: Iterable[Any]) -> Sink:
             wrote[layer] = x.float()
             return
         norms, written = x.float().norm(dim=-1), wrote.pop(layer)
-        kept = hidden[0] if hidden[0] is not None else torch.ones_like(norms, dtype=torch.bool)
-        for each, size, good in zip(written, norms, kept, strict=True):
+        mask = kept[0] if kept[0] is not None else torch.ones_like(norms, dtype=torch.bool)
+        for each, size, good in zip(written, norms, mask, strict=True):
             length = each.norm(dim=-1).where(good, 0.0)
             most = int(length.argmax())
             found[layer].append((float(length[most] / size[good].median()), each[most].double().cpu()))
@@ -66,8 +66,7 @@ def find_sink(model: nn.Module, batches: Iterable[Any]) -> Sink:
     with evaluating(model), hook_points(v, points, see), _last_maps(v, lasts):
         for batch in each_batch(batches):
             inputs = to_model(batch, model)
-            padding = padding_of(inputs, model=model)
-            hidden[0] = None if padding is None else ~padding
+            kept[0] = kept_tokens(inputs, model)
             call(model, inputs)
     layer, times = max(((i, sum(t for t, _ in rows) / len(rows)) for i, rows in found.items()), key=lambda e: e[1])
     if times < FACTOR:

@@ -58,6 +58,13 @@ def effective_rank(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> F
     return _apply(values.effective_rank, x, mask)
 
 
+PAPER: dict[str, Callable[..., Tensor]] = {  # Definitions 1 to 3, by their names in the registry
+    "hfc_lfc": hfc_lfc_ratio,
+    "cosine_similarity": cosine_similarity,
+    "effective_rank": effective_rank,
+}
+
+
 def rankme(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[Tensor, "*batch"]:
     """RankMe: the effective rank with p = σ/Σσ + 1e-7 over min(kept tokens, dim) singular values.
 

@@ -67,11 +67,22 @@ def call(model: nn.Module, batch: Any) -> Any:
     try:
         if isinstance(batch, Mapping):
             return model(**{name: value for name, value in batch.items() if name not in NOT_PASSED})
-        return model(batch[0] if isinstance(batch, tuple | list) else batch)
+        return model(main_input(batch))
     except UnsmoothError:
         raise
     except Exception as error:
         raise ForwardError(_why(model, batch, error)) from error
+
+
+def main_input(batch: Any) -> Any:
+    """The first item of a tuple or list, such as an input with its label; else the batch itself."""
+    return batch[0] if isinstance(batch, tuple | list) and batch else batch
+
+
+def kept_tokens(batch: Any, model: nn.Module | None = None) -> Bool[Tensor, "batch token"] | None:
+    """Where a batch holds no padding; None if it does not say."""
+    padding = padding_of(batch, model=model)
+    return None if padding is None else ~padding
 
 
 def padding_of(batch: Any, prefix: int = 0, model: nn.Module | None = None) -> Bool[Tensor, "batch token"] | None:
@@ -82,7 +93,7 @@ def padding_of(batch: Any, prefix: int = 0, model: nn.Module | None = None) -> B
     >>> padding_of({"attention_mask": torch.tensor([[1, 1, 0]])})
     tensor([[False, False,  True]])
     """
-    batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    batch = main_input(batch)
     if not isinstance(batch, Mapping):
         return None
     for name in ("attention_mask", "pixel_attention_mask"):
@@ -124,7 +135,7 @@ def padding_of_pairs(mask: Tensor) -> Bool[Tensor, "batch token"]:
 
 def pictures_follow(batch: Any) -> bool:
     """Whether nothing says that pictures beside text hold padding: their tokens then all count."""
-    batch = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    batch = main_input(batch)
     masks = [batch.get(name) for name in ("pixel_mask", "visual_attention_mask")] if isinstance(batch, Mapping) else []
     return all(bool(mask.all()) for mask in masks if isinstance(mask, Tensor))
 
@@ -183,7 +194,7 @@ def _moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def _why(model: nn.Module, batch: Any, error: Exception) -> str:
-    inputs = batch if isinstance(batch, Mapping) else {"input": batch[0] if isinstance(batch, tuple | list) else batch}
+    inputs = batch if isinstance(batch, Mapping) else {"input": main_input(batch)}
     shapes = ", ".join(
         f"{n} {tuple(x.shape)}" for n, x in inputs.items() if isinstance(x, Tensor) and n not in NOT_PASSED
     )

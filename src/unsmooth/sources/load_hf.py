@@ -14,7 +14,14 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError, UnsmoothError
+from unsmooth.errors import (
+    CheckpointError,
+    MissingExtraError,
+    OptionError,
+    UnknownModelError,
+    UnsmoothError,
+    first_line,
+)
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.taps import find
 from unsmooth.sources.files import read_object
@@ -122,15 +129,14 @@ def _refuse_other_sources(name: str, found: Any, place: str = "config.json") -> 
 
 
 def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelError:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if os.path.isdir(name):
-        return CheckpointError(f"{name} cannot be read as a Hugging Face model: {first}")
+        return CheckpointError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}")
     if name.startswith((".", "/", "~")):
         return CheckpointError(f"no folder at {name}: expected one that save_pretrained wrote")
     return UnknownModelError(
         f"hf:{name} is no folder here, and its files are neither in the local cache nor could they be fetched "
-        f"({first}). Check the name; without a network give a folder (hf:FOLDER), or one with a config.json "
-        "and --random-init (random_init=True)"
+        f"({first_line(error)}). Check the name; without a network give a folder (hf:FOLDER), or one with a "
+        "config.json and --random-init (random_init=True)"
     )
 
 
@@ -173,8 +179,8 @@ def _from_pretrained(
                 name, config=own, trust_remote_code=False, output_loading_info=True, **{"dtype": "auto", **how}
             )
         except Exception as error:  # transformers lets errors of many libraries through
-            said = str(error).strip().splitlines()[0] if str(error) else ""
-            problem = f"{type(error).__name__}: {shorten(said, 300)}"  # some list every weight of the model
+            # some list every weight of the model
+            problem = f"{type(error).__name__}: {shorten(first_line(error), 300)}"
             continue
         lacking = sorted(report["missing_keys"])
         if not lacking or (make is transformers.AutoModel and not _in_blocks(model, lacking)):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError
+from unsmooth.errors import CheckpointError, MissingExtraError, OptionError, UnknownModelError, first_line
 from unsmooth.models.taps import find
 from unsmooth.sources.loaded import ImageInput
 from unsmooth.sources.state_files import load_state, read_state
@@ -111,7 +111,7 @@ def _from_hub(timm: Any, name: str, options: Mapping[str, Any]) -> nn.Module:
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f"the weights of timm:{name} are neither in the local cache nor could they be fetched "
-            f"({str(error).splitlines()[0]}). Without a network give them with --weights FILE (weights=...), "
+            f"({first_line(error)}). Without a network give them with --weights FILE (weights=...), "
             "or take random ones with --random-init (random_init=True)"
         ) from error
     return model

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unsmooth.errors import CheckpointError
+from unsmooth.errors import CheckpointError, first_line
 
 _NESTED = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher")
 
@@ -68,9 +68,8 @@ def _read_pickle(path: Path) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can make its reader fail in any way
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
-            f"{path} is truncated, of another kind, or holds more than tensors ({first}): "
+            f"{path} is truncated, of another kind, or holds more than tensors ({first_line(error)}): "
             "expected a .safetensors file, or a pickle that loads with weights_only=True"
         ) from error
     if not isinstance(state, Mapping):

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.metrics.definitions import cosine_similarity, effective_rank, hfc_lfc_ratio
+from unsmooth.metrics.definitions import PAPER
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.metrics.workers import spread
 from unsmooth.models import view
 from unsmooth.models.hooks import hook_points
 from unsmooth.theory.spectrum import layer_spectrum
-
-METRICS: dict[str, Callable[[Tensor], Tensor]] = {
-    "hfc_lfc": hfc_lfc_ratio,
-    "cosine_similarity": cosine_similarity,
-    "effective_rank": effective_rank,
-}
 
 
 def observe(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Any]:
@@ -41,10 +35,10 @@ def smoothing_by_depth(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, 
     """The three metrics of Definitions 1–3 after every block (Frobenius norm, all tokens), mean over samples."""
     v = view(model)
     points = [f"blocks.{index}.post" for index in range(len(v.layers))]
-    values: dict[str, dict[str, list[Float[Tensor, sample]]]] = {m: {point: [] for point in points} for m in METRICS}
+    values: dict[str, dict[str, list[Float[Tensor, sample]]]] = {m: {point: [] for point in points} for m in PAPER}
 
     def reduce(point: str, x: Float[Tensor, "sample token dim"]) -> None:
-        for name, metric in METRICS.items():
+        for name, metric in PAPER.items():
             values[name][point].append(metric(x.float()))
 
     with hook_points(v, points, reduce):
