@@ -204,8 +204,10 @@ def device_named(name: str) -> torch.device:
     """A torch device; `auto` takes the GPU when there is one."""
     import torch
 
+    from unsmooth.sources.provenance import default_device
+
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(default_device())
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -213,7 +213,7 @@ def _after(run: Run, results: Path | None, superglue: str | None, budget: str | 
 def _write_results(
     run: Run, folder: Path, data: str, results: Path, device: str | None, more: dict[str, Any]
 ) -> None:  # fmt: skip
-    from unsmooth.training.engine.loop import default_device
+    from unsmooth.sources.provenance import default_device
 
     def say(line: str) -> None:
         typer.echo(line, err=True)

@@ -127,8 +127,6 @@ def spread(data: Sequence[str], models: int) -> Sequence[str]:
 
 def device_of(context: Context) -> str:
     """The device asked for; `auto` takes the GPU when there is one."""
-    import torch
+    from unsmooth.sources.provenance import default_device
 
-    if context.device != "auto":
-        return context.device
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return default_device() if context.device == "auto" else context.device

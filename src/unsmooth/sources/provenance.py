@@ -51,7 +51,7 @@ def library_versions() -> dict[str, str]:
 
 def hardware(device: torch.device | str | None = None, processes: int = 1) -> str:
     """The device in words; without one, what there is."""
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device(device or default_device())
     if device.type == "cuda":
         return f"{processes} × {torch.cuda.get_device_name(device)}"
     return f"{'' if processes == 1 else f'{processes} × '}CPU {platform.processor() or platform.machine()}"
@@ -72,3 +72,8 @@ def commit() -> str:
         return git("rev-parse", "--short", "HEAD")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def default_device() -> str:
+    """A GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

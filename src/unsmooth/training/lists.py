@@ -12,8 +12,9 @@ from typing import Any
 
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.sources.files import write_atomically
+from unsmooth.sources.provenance import default_device
 from unsmooth.training.engine.journal import read_log
-from unsmooth.training.engine.loop import Kept, TrainingError, default_device, train
+from unsmooth.training.engine.loop import Kept, TrainingError, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
 from unsmooth.training.engine.run import Run
 from unsmooth.training.tasks import find_recipe

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from unsmooth.errors import OptionError, UnsmoothError
+from unsmooth.sources.provenance import default_device
 from unsmooth.training.engine.budget import Pace
 from unsmooth.training.engine.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
 from unsmooth.training.engine.claim import claimed
@@ -122,11 +123,6 @@ def _kept_trainer(run: Run, task: Task, kept: Kept) -> Trainer | None:
         del kept[next(iter(kept))]
         torch.cuda.empty_cache()
     return None
-
-
-def default_device() -> str:
-    """A GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Clock:

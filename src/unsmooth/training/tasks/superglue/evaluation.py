@@ -15,7 +15,7 @@ import torch
 
 from unsmooth.errors import CheckpointError, DataError
 from unsmooth.sources.files import read_json, validate_file, write_result
-from unsmooth.sources.provenance import provenance
+from unsmooth.sources.provenance import default_device, provenance
 from unsmooth.training.engine.step import Speed
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuning, Split
@@ -96,7 +96,7 @@ def evaluate_superglue(
     if loaded.tokenizer is None:
         raise DataError(f"{loaded.reference} has no tokenizer beside its weights: put its files there")
     how = how or FineTuning()
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device(device or default_device())
     result = _begin(loaded, how, out)
     wanted = {task: task.seeds if seeds is None else seeds for task in tasks}
     started, before = time.monotonic(), float(result.protocol.get("minutes", 0.0))
