@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from fuzz.targets import TARGETS, Target
+from fuzz.target import Target
+from fuzz.targets import TARGETS
 
 from unsmooth.errors import UnsmoothError
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from fuzz.__main__ import attempts
 from fuzz.damage import damaged_bytes, damaged_json
-from fuzz.targets import TARGETS, Target
+from fuzz.target import Target
+from fuzz.targets import TARGETS
 
 pytest.importorskip("timm")
 pytest.importorskip("transformers")
