@@ -153,3 +153,16 @@ def test_parts_are_rows_of_the_whole_matrix() -> None:
         found = parts[layer].first(2)
         assert tuple(found.shape) == (2, *a.shape[1:])
         torch.testing.assert_close(found(slice(1, 4), slice(3, 9)), a[:2, 1:4, 3:9])
+
+
+def test_spectra_of_long_matrices_are_left_out_and_said_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for make, tokens, asked, expected in (
+        (bert, 11, None, 3), (bert, 9, None, 1), (bert, 5, None, 0), (bert, 5, 2, 2), (llama, 5, None, 3)
+    ):  # fmt: skip
+        monkeypatch.setattr("unsmooth.analysis.explainer.SPECTRA_TOKENS", tokens)
+        monkeypatch.setattr("unsmooth.analysis.explainer.SPECTRA", 3)
+        model, batch = make(False)
+        found = explain(model, [batch], layers=[0], spectra=asked)
+        known = found.head_frame().groupby("input")["gap"].count() if expected else []
+        assert sum(count > 0 for count in known) == expected
+        assert any("spectra=3 finds them" in note for note in found.notes) == (asked is None and expected < 3)

@@ -24,6 +24,7 @@ from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.matrices import HeadMatrices
 
 NONE = torch.zeros(0, dtype=torch.complex128)
+SPECTRA, SPECTRA_TOKENS = 8, 512  # of so many inputs, up to so many tokens each, spectra of A are found unless told
 ACCURACY = 0.01  # a layer's Krylov search ends when γ is known to about this share of itself
 
 
@@ -36,7 +37,7 @@ def explain(
     tokenizer: Any = None,
     folded: bool = True,
     layers: Sequence[int] | None = None,
-    spectra: int = 8,
+    spectra: int | None = None,
     max_products: int = 240,
     layer_spectrum: bool | None = None,
     heads_in_turn: bool | None = None,
@@ -53,7 +54,8 @@ def explain(
         tokenizer: as in `unsmooth.measure`.
         folded: fold the norms, LayerScale and biases into H (`False`: the bare W_V W_proj with step size 1).
         layers: which layers (passes), all by default.
-        spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing).
+        spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing). By
+            default 8, above 512 tokens as many as take no longer than those, which is none above 1,024.
         max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
         layer_spectrum: find all eigenvalues of Σ_h H_h of each layer, a dense d×d problem: by default up to a width of
             1,024. Without them γ is the same, by Krylov searches, and alignment and the fixed point are not known.
@@ -86,7 +88,7 @@ class Explainer(AttentionListener):
         tokenizer: Any = None,
         folded: bool = True,
         layers: Sequence[int] | None = None,
-        spectra: int = 8,
+        spectra: int | None = None,
         max_products: int = 240,
         layer_spectrum: bool | None = None,
         heads_in_turn: bool | None = None,
@@ -96,6 +98,7 @@ class Explainer(AttentionListener):
         super().__init__(model, tokens, special_ids, tokenizer, heads_in_turn, most, origin)
         self._compiled = is_compiled(model)
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
+        self._fewer_spectra = False
         self.whole = self.view.width <= DENSE_UP_TO if layer_spectrum is None else layer_spectrum
         self.chosen = _check_layers(layers, len(self.view.layers))
         self._rounding = 0.0
@@ -189,7 +192,13 @@ class Explainer(AttentionListener):
                 "those exponents are estimates (raise max_products)"
             )
         weights = [row for f in facts for row in f.rows]
-        settings = ExplainSettings(self.folded, self.chosen, self.spectra, self.max_products, ACCURACY, self.policies)
+        if self._fewer_spectra:
+            notes.append(
+                f"spectra of attention matrices, which take n³ operations a head, were found for fewer than {SPECTRA} "
+                f"inputs, for these are longer than {SPECTRA_TOKENS} tokens; spectra={SPECTRA} finds them"
+            )
+        asked = SPECTRA if self.spectra is None else self.spectra
+        settings = ExplainSettings(self.folded, self.chosen, asked, self.max_products, ACCURACY, self.policies)
         about = self.about(settings, DEFINITIONS)
         return Explanation(self.layer_rows, self.head_rows, weights, spectra, about, partial, notes)
 
@@ -234,8 +243,16 @@ class Explainer(AttentionListener):
         krylov = {"max_products": self.max_products, "accuracy": ACCURACY}
         rows, swept, steps = layer_rows(facts, seen, chosen, self.folded, krylov)
         self._drafts[0].extend(rows)
-        left = max(self.spectra - self.inputs, 0)
-        self._drafts[1].extend(head_rows(facts, seen.attention, swept, steps, left))
+        wanted = self._wanted_spectra(pre.shape[1], swept.own is not None)
+        self._drafts[1].extend(head_rows(facts, seen.attention, swept, steps, max(wanted - self.inputs, 0)))
+
+    def _wanted_spectra(self, tokens: int, causal: bool) -> int:
+        """Of how many inputs of this length; causal matrices have theirs on the diagonal."""
+        if self.spectra is not None:
+            return self.spectra
+        found = SPECTRA if causal else min(SPECTRA, int(SPECTRA * (SPECTRA_TOKENS / tokens) ** 3))
+        self._fewer_spectra |= found < SPECTRA
+        return found
 
 
 def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:

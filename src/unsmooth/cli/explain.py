@@ -21,7 +21,12 @@ Tokens = Annotated[
 ]
 Layers = Annotated[str | None, typer.Option(help="Layers, with commas (0,5,11); all by default.")]
 Spectra = Annotated[
-    int, typer.Option(min=0, help="Inputs whose attention spectra are computed: O(n³) a head, free if causal.")
+    int | None,
+    typer.Option(
+        min=0,
+        help="Inputs whose attention spectra are computed: O(n³) a head, free if causal. By default 8, fewer above "
+        "512 tokens, none above 1,024.",
+    ),
 ]
 MaxProducts = Annotated[int, typer.Option(min=1, help="The longest Krylov search for a layer's exponent.")]
 LayerSpectrum = Annotated[
@@ -37,7 +42,7 @@ def command(
     data: options.DataPath,
     tokens: Tokens = "all",
     layers: Layers = None,
-    spectra: Spectra = 8,
+    spectra: Spectra = None,
     max_products: MaxProducts = 240,
     layer_spectrum: LayerSpectrum = None,
     heads_in_turn: options.HeadsInTurn = None,
