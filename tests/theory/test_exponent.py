@@ -291,7 +291,7 @@ def test_one_search_finds_what_two_find(seed: int, step: float, causal: bool) ->
     if causal:
         attention = attention.tril() / attention.tril().sum(-1, keepdim=True)
     steps = torch.tensor([step, 1.0], dtype=torch.float64)
-    layer = SeenLayer(HeadMatrices.of(attention), own_attention(attention, None))
+    layer = SeenLayer(HeadMatrices.of(attention), own_attention(attention))
     fast, slow = both_exponents(layer, (w_v, w_proj), steps)
     for found, which in ((fast, "modulus"), (slow, "rightmost")):
         alone = layer_exponent(attention, (w_v, w_proj), scale=steps, which=which)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ tokens where `mask` (bool, (..., tokens)) is False, whatever these hold. Convent
 - a token of zeros has no direction and counts with cosine 0;
 - a mean of zero makes HFC/LFC infinite, features that are all zero make it nan (0/0), ranks too;
 - equal tokens give HFC/LFC 0 (or float64 rounding), cosine 1, effective rank 1;
-- NaN or infinity in a kept token gives nan; `check_finite` raises instead.
+- NaN or infinity in a kept token gives nan.
 """
 
 from __future__ import annotations
@@ -123,16 +123,6 @@ def vita2022(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> Float[T
     0.5
     """
     return _apply(values.vita2022, x, mask)
-
-
-def check_finite(x: Float[Tensor, "*batch token dim"], mask: Mask = None) -> None:
-    """Raise FeatureError if a kept token holds NaN or infinity."""
-    bad = Features(x, mask).nonfinite
-    if bool(bad.any()):
-        raise FeatureError(
-            f"expected finite features, got NaN or infinity in {int(bad.sum())} of {bad.numel()} samples: "
-            "check the inputs, or run the model in float32"
-        )
 
 
 def check_count(count: Float[Tensor, "*batch"], at_least: int) -> None:

@@ -178,10 +178,10 @@ def missing(groups: Sequence[ColumnModels]) -> dict[Column, list[str]]:
     return {each: lacking for each in COLUMNS if (lacking := [v for v in WANTED if (each.data, v) not in have])}
 
 
-def missing_rows(groups: Sequence[ColumnModels], cells: int) -> list[list[Value]]:
+def _missing_rows(groups: Sequence[ColumnModels]) -> list[list[Value]]:
     """Empty cells for every variant of a column without any result."""
     return [
-        [each.data, variant_title(each.model, variant), *[None] * cells, "missing"]
+        [each.data, variant_title(each.model, variant), *[None] * 4, "missing"]
         for each, lacking in missing(groups).items()
         for variant in lacking
     ]
@@ -210,7 +210,7 @@ def changes_table(name: str, groups: Sequence[ColumnModels]) -> Table:
                 shown = [reading, kind, ours.show(form), f"{theirs[kind]:{form}}", sign + group.trained_on]
                 rows.append([group.column.data, group.title, *shown])
     columns = ["published data", "model", "reading", "kind", "ours", "published", "note"]
-    return Table("ImageNet and text", columns, rows + missing_rows(groups, 4))
+    return Table("ImageNet and text", columns, rows + _missing_rows(groups))
 
 
 def nearest(groups: Sequence[ColumnModels], data: str, model: str) -> ColumnModels | None:

@@ -87,7 +87,7 @@ def layer_exponent(
     steps = torch.as_tensor(scale, dtype=torch.float64).cpu().expand(batch).reshape(-1)
     if kept is not None:  # the row of a padded query may be NaN, and no kept query looks at it
         flat = torch.where(kept[:, None, :, None] & kept[:, None, None], flat, 0)
-    layer = SeenLayer(HeadMatrices.of(flat), own_attention(flat, None), kept)
+    layer = SeenLayer(HeadMatrices.of(flat), own_attention(flat), kept)
     search = Search(subspace, tol, accuracy, max_products)
     (found,) = _exponents(layer, maps, steps, [which], after, lfc_spectrum, search)
     parts = (found.rho_lfc, found.rho_hfc, found.exponent, found.converged, found.residual)

@@ -89,17 +89,13 @@ def arrange(weights: Weights, *, twin: bool = True) -> HeadMaps:
     return HeadMaps(wide, tall, heads, dim)
 
 
-def own_attention(
-    attention: Float[Tensor, "batch head token token"], mask: Bool[Tensor, "batch token"] | None
-) -> Float[Tensor, "batch head token"] | None:
+def own_attention(attention: Float[Tensor, "batch head token token"]) -> Float[Tensor, "batch head token"] | None:
     """The diagonals of causal matrices; `None` for other matrices.
 
     `Σ_h A_h ⊗ W_h` is then block triangular with one block `Σ_h A_h[t, t] W_h` a token, and the first one's, `Σ_h W_h`,
     is the low-frequency part. The others have all eigenvalues of the high-frequency map without its coupling of tokens,
     which makes that map so far from normal that a small residual says little about an eigenvalue.
     """
-    if mask is not None:
-        attention = torch.where(mask[:, None, :, None] & mask[:, None, None, :], attention, 0)
     return attention.diagonal(dim1=-2, dim2=-1) if is_causal(attention) else None
 
 

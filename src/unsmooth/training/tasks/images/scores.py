@@ -87,13 +87,13 @@ def scores_of(logits: Float[Tensor, "image classes"], labels: Int64[Tensor, imag
     )
 
 
-def calibration_error(confidence: Float[Tensor, image], right: Bool[Tensor, image], bins: int = BINS) -> float:
+def calibration_error(confidence: Float[Tensor, image], right: Bool[Tensor, image]) -> float:
     """Mean gap between confidence and accuracy, over equal bins of confidence, weighted by their size.
 
     >>> round(calibration_error(torch.tensor([0.9, 0.9]), torch.tensor([True, False])), 6)
     0.4
     """
     confidence, hit = confidence.double(), right.double()
-    which = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    gaps = torch.zeros(bins, dtype=torch.float64, device=confidence.device).index_add(0, which, confidence - hit)
+    which = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
+    gaps = torch.zeros(BINS, dtype=torch.float64, device=confidence.device).index_add(0, which, confidence - hit)
     return round(float(gaps.abs().sum()) / max(1, len(hit)), 12)

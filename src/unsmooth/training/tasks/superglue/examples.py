@@ -14,7 +14,6 @@ from typing import Any
 from unsmooth.errors import DataError, OptionError
 
 Pair = tuple[str, str]
-SPLITS = ("train", "val")
 
 
 @dataclass(frozen=True)

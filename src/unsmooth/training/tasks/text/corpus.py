@@ -155,11 +155,11 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
         ) from error
 
 
-def encoded(documents: Iterable[str], tokenizer: Any, together: int = 64) -> Iterator[NDArray[np.int64]]:
+def encoded(documents: Iterable[str], tokenizer: Any) -> Iterator[NDArray[np.int64]]:
     """Ids of the documents, a separator behind each."""
     fast = tokenizer.backend_tokenizer
     documents = iter(documents)
-    while chunk := list(itertools.islice(documents, together)):
+    while chunk := list(itertools.islice(documents, 64)):
         for encoded in fast.encode_batch_fast(chunk, add_special_tokens=False):
             yield np.asarray([*encoded.ids, tokenizer.sep_token_id], np.int64)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "unsmooth-masked/1"
 SEQUENCES = 2_048  # as many as training looks at, unless told otherwise
+LENGTH, MASKED = 128, 0.25  # of a sequence; the share of it that is hidden
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,6 @@ def evaluate_masked(
     data: str,
     *,
     samples: int | None = None,
-    length: int = 128,
-    masked: float = 0.25,
     batch_size: int = 64,
     seed: int = 0,
 ) -> MaskedEvaluation:
@@ -81,9 +80,9 @@ def evaluate_masked(
     device = next(loaded.model.parameters()).device
     loss, right, tokens, count = 0.0, 0, 0, 0
     model: Any = loaded.model.eval()
-    for number, rows in enumerate(_rows(documents, loaded.tokenizer, length, batch_size, samples or SEQUENCES)):
+    for number, rows in enumerate(_rows(documents, loaded.tokenizer, batch_size, samples or SEQUENCES)):
         rng = torch.Generator().manual_seed(1_000_003 * seed + number)
-        hidden = draw_hidden(len(rows), length, masked, loaded.vocabulary, rng)
+        hidden = draw_hidden(len(rows), LENGTH, MASKED, loaded.vocabulary, rng)
         inputs, targets = hide(rows, hidden, mask_id)
         logits = model(input_ids=inputs.to(device)).logits.float().cpu()
         chosen = logits.gather(1, hidden.positions[..., None].expand(-1, -1, logits.shape[-1]))
@@ -91,22 +90,22 @@ def evaluate_masked(
         right += int((chosen.argmax(-1) == targets).sum())
         tokens, count = tokens + targets.numel(), count + len(rows)
     if not count:
-        raise DataError(f"{data} gives no sequence of {length} tokens: expected more text")
+        raise DataError(f"{data} gives no sequence of {LENGTH} tokens: expected more text")
     return MaskedEvaluation(
         loaded.reference, loaded.weights_hash, data if data == "bundled" else Path(data).name, loss / tokens,
-        right / tokens, count, length, masked, provenance(device).to_json(),
+        right / tokens, count, LENGTH, MASKED, provenance(device).to_json(),
     )  # fmt: skip
 
 
-def _rows(documents: Iterator[str], tokenizer: Any, length: int, batch: int, most: int) -> Iterator[Tensor]:
+def _rows(documents: Iterator[str], tokenizer: Any, batch: int, most: int) -> Iterator[Tensor]:
     """Batches of packed sequences, `most` sequences in all."""
     waiting: NDArray[np.int64] = np.empty(0, np.int64)
     taken = 0
     for ids in itertools.chain(encoded(documents, tokenizer), [None]):
         waiting = waiting if ids is None else np.concatenate([waiting, ids])
-        while taken < most and (len(waiting) >= batch * length or (ids is None and len(waiting) >= length)):
-            rows = min(batch, len(waiting) // length, most - taken)
-            yield torch.from_numpy(waiting[: rows * length].reshape(rows, length))
-            waiting, taken = waiting[rows * length :], taken + rows
+        while taken < most and (len(waiting) >= batch * LENGTH or (ids is None and len(waiting) >= LENGTH)):
+            rows = min(batch, len(waiting) // LENGTH, most - taken)
+            yield torch.from_numpy(waiting[: rows * LENGTH].reshape(rows, LENGTH))
+            waiting, taken = waiting[rows * LENGTH :], taken + rows
         if taken >= most:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float64, Int32, Int64
+from jaxtyping import Int32, Int64
 from torch import Tensor
 
 Table = Int64[Tensor, "batch channel 256"]
@@ -58,8 +58,3 @@ def solarize_add(add: Int64[Tensor, batch]) -> Int64[Tensor, "batch 256"]:
     """Add to the values below 128."""
     value = levels(add.device)
     return torch.where(value < 128, (value + add[:, None]).clamp(max=255), value)
-
-
-def truncated(x: Float64[Tensor, "*shape"]) -> Int32[Tensor, "*shape"]:
-    """A pixel as Pillow stores it: clipped to 0 … 255, then cut, not rounded."""
-    return x.clamp(0, 255).to(torch.int32)
