@@ -17,7 +17,7 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.measure import Metrics, Points, Tokens
 from unsmooth.cli.progress import interruptible
-from unsmooth.cli.tables.layout import written
+from unsmooth.cli.tables.layout import small_print, written
 from unsmooth.errors import OptionError, PointError
 
 if TYPE_CHECKING:
@@ -130,10 +130,8 @@ def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str,
     pairing = pair(a, b, names)
     kept, marked = sum(p < LEVEL for p in holm(shown["p"].to_list())), int(shown["differs"].sum())
     corrected = f"{kept} of {marked} still do when all {len(shown)} numbers are corrected together (Holm)"
-    for line in (f"{first}* marks an interval that leaves out zero; {corrected}", pairing.interval):
-        console.print(line, style="dim", markup=False, highlight=False)
-    for note in (*left_out(shown, pairing), *_notes(a, b, names)):
-        console.print(f"note: {note}", style="dim", markup=False, highlight=False)
+    lines = (f"{first}* marks an interval that leaves out zero; {corrected}", pairing.interval)
+    console.print(small_print(lines, (*left_out(shown, pairing), *_notes(a, b, names))))
 
 
 def _fitting(by_metric: dict[str, pd.DataFrame], console: Console) -> tuple[Table, bool]:

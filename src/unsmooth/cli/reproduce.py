@@ -17,7 +17,7 @@ from rich.text import Text
 
 from unsmooth.cli import options
 from unsmooth.cli.progress import track
-from unsmooth.cli.tables.layout import narrow_table
+from unsmooth.cli.tables.layout import narrow_table, small_print
 from unsmooth.errors import UnsmoothError
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def show_result(result: Result, as_json: bool = False, console: Console | None =
         for number, part in enumerate(_parts(rows, console.width)):
             title = table.title if number == 0 else f"{table.title} (continued)"
             console.print(_table(title, [[row[column] for column in part] for row in rows], console.width))
-    for note in result.notes:
-        console.print(f"note: {note}", style="dim", markup=False, highlight=False)
+    if result.notes:
+        console.print(small_print((), result.notes))
 
 
 def _table(title: str, rows: Sequence[Sequence[str]], room: int) -> Table:
