@@ -2,14 +2,12 @@
 
 from unsmooth.models.families import (
     decoders,
-    early_decoders,
     encoder_decoder,
     fused,
     gemma,
     parallel,
     speech,
     text,
-    text_relatives,
     timm,
     torch,
     towers,
@@ -18,10 +16,7 @@ from unsmooth.models.families import (
 from unsmooth.models.family import Family
 
 # In the order in which they are tried: files as listed here, rows as they stand in a file or are taken over into it.
-_FILES = (
-    timm, vision, towers, encoder_decoder, speech, torch, text, text_relatives, decoders, early_decoders, gemma, fused,
-    parallel,
-)  # fmt: skip
+_FILES = (timm, vision, towers, encoder_decoder, speech, torch, text, decoders, gemma, fused, parallel)
 FAMILIES: tuple[Family, ...] = tuple(
     {row.name: row for file in _FILES for row in vars(file).values() if isinstance(row, Family)}.values()
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from unsmooth.models.families.encoder_decoder import WHISPER_ENCODER
-from unsmooth.models.family import AttentionRow, Family, Slot, eager_maps, hf, post_norm, pre_norm
+from unsmooth.models.family import AttentionRow, Family, Maps, Slot, eager_maps, hf, post_norm, pre_norm
 from unsmooth.models.taps import into, out
 
 GPT2 = Family(
@@ -144,3 +146,32 @@ _OLMO2 = LLAMA.like(
 )
 # one norm, without weights, for the embedding and for the end
 _NANOCHAT = LLAMA.like("hf-nanochat", hf("NanoChatModel"), embed=out("norm", 1, of=2), final_norm=out("norm", 2, of=2))
+
+# Before GPT-2.
+_OPENAI_GPT = GPT2.like(
+    "hf-openai-gpt",
+    hf("OpenAIGPTModel"),
+    placement="post",
+    points=post_norm("attn", "ln_1", "mlp", "ln_2"),
+    final_norm=(),
+    attention={"heads": "attn.n_head", "norm": (), "post_norm": "ln_1", "maps": Maps(into("attn.attn_dropout"))},
+)
+_CTRL = Family(
+    name="hf-ctrl",
+    classes=hf("CTRLModel"),
+    blocks="h",
+    embed=out("dropout"),
+    points=pre_norm("layernorm1", "dropout1", "layernorm2", "dropout2"),
+    final_norm=out("layernorm"),
+    attention=AttentionRow(
+        module="multi_head_attention",
+        value=Slot("multi_head_attention.Wv"),
+        proj=Slot("multi_head_attention.dense"),
+        heads="multi_head_attention.num_heads",
+        norm="layernorm1",
+        maps=replace(eager_maps("multi_head_attention"), call_with={"output_attentions": True}),
+    ),
+    causal=True,
+)
+# Two softmaxes are subtracted and the difference normalised: neither one matrix nor a sum of A X W_V W_proj. Measured.
+_DIFF_LLAMA = replace(LLAMA, name="hf-diffllama", classes=hf("DiffLlamaModel"), attention=None)
