@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from model_cases import TEXT, TOKENS, D, _encoder, hf
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from unsmooth.errors import ForwardError, PointError, WeightsError
+import unsmooth
+from unsmooth.errors import DataError, ForwardError, PointError, UnsmoothError, WeightsError
 from unsmooth.models.forward import call, padding_of, to_model
 
 
@@ -79,3 +83,29 @@ def test_a_model_on_the_meta_device_is_told_from_a_wrong_batch(family: str) -> N
             verb(model, [batch])
     with pytest.raises(WeightsError, match="its weights have shapes and no values. Load them first"):
         unsmooth.measure(model, [batch])
+
+
+def llama() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return transformers.LlamaModel(transformers.LlamaConfig(vocab_size=20, **sizes))
+
+
+@pytest.mark.parametrize(("batches", "error", "said"), [
+    ([{"input_ids": [[1, 2]], "attention_mask": [[1, 1]]}], DataError,
+     r"got input_ids \(list\), attention_mask \(list\).*return_tensors='pt'"),
+    ([["two", "texts"]], UnsmoothError, r"got str: give tokenizer\(texts"),
+    ([torch.tensor([[1, 25, 3]])], ForwardError, r"ids 0 to 19, and the batch holds 1 to 25: is the tokenizer"),
+    ([{"input_ids": torch.tensor([[1, -1, 3]])}], ForwardError, r"ids 0 to 19, and the batch holds -1 to 3"),
+    (TensorDataset(torch.ones(4, 3, dtype=torch.long)), DataError, r"got TensorDataset: give DataLoader\("),
+])  # fmt: skip
+def test_slips_with_texts_are_said_with_what_to_give(batches: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        unsmooth.measure(llama(), batches)
+
+
+def test_keyword_inputs_may_stand_before_labels_in_a_tuple() -> None:
+    model, inputs = llama(), {"input_ids": torch.tensor([[1, 2, 3]])}
+    cells = [unsmooth.measure(model, [batch]).cells for batch in (inputs, (inputs, torch.tensor([1])))]
+    assert {cell: found.mean for cell, found in cells[0].items()} == {c: found.mean for c, found in cells[1].items()}
+    assert unsmooth.explain(model, [(inputs, torch.tensor([1]))]).inputs == 1

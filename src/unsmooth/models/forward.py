@@ -53,7 +53,9 @@ def each_batch(batches: Iterable[Any]) -> Iterator[Any]:
     if isinstance(batches, str | bytes):
         raise DataError(f"expected a list (or loader) of batches, got text {batches[:40]!r}: tokenise it first")
     if not isinstance(batches, Iterable):
-        raise DataError(f"expected a list (or loader) of batches, got {type(batches).__name__}")
+        kind = type(batches).__name__
+        wrap = ": give DataLoader(dataset, batch_size=8)" if hasattr(batches, "__getitem__") else ""
+        raise DataError(f"expected a list (or loader) of batches, got {kind}{wrap}")
     yield from batches
 
 
@@ -182,14 +184,23 @@ def _moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
         return moved.clone() if moved is batch else moved
     if isinstance(batch, Mapping):
         kept = {name: value for name, value in batch.items() if isinstance(value, Tensor | bool | int | float)}
+        if not any(isinstance(value, Tensor) for value in kept.values()):
+            held = ", ".join(f"{name} ({type(value).__name__})" for name, value in batch.items())
+            raise DataError(
+                f"a batch of keyword inputs must hold tensors, got {held or 'nothing'}: ask the tokenizer or processor "
+                "for them (return_tensors='pt')"
+            )
         return {
             name: _moved(value, device, dtype) if isinstance(value, Tensor) else value for name, value in kept.items()
         }
     if isinstance(batch, tuple | list) and batch:
-        return (_moved(batch[0], device, dtype),)
+        first = _moved(batch[0], device, dtype)
+        return first if isinstance(first, dict) else (first,)
+    hint = ": give torch.from_numpy(x)" if isinstance(batch, np.ndarray) else ""
+    hint = ": give tokenizer(texts, return_tensors='pt', padding=True)" if isinstance(batch, str) else hint
     raise UnsmoothError(
         "a batch must be a tensor, a dict of keyword inputs, or a tuple that starts with the input; "
-        f"got {type(batch).__name__}" + (": give torch.from_numpy(x)" if isinstance(batch, np.ndarray) else "")
+        f"got {type(batch).__name__}{hint}"
     )
 
 
@@ -205,6 +216,8 @@ def _why(model: nn.Module, batch: Any, error: Exception) -> str:
         if isinstance(error, torch.OutOfMemoryError)
         else "a batch that is a dict gives a model several inputs by their names"
         if isinstance(error, TypeError) and "required positional argument" in first
+        else ids
+        if isinstance(error, IndexError) and (ids := _strange_ids(model, inputs))
         else "check the size and channels of images, the length of texts (max_length, --max-length"
         + (f"; this model has {positions} positions" if isinstance(positions, int) else "")
         + "), and the dtype"
@@ -212,6 +225,24 @@ def _why(model: nn.Module, batch: Any, error: Exception) -> str:
     )
     what = f"{type(model).__name__} cannot run on a batch of {shapes or 'no tensors'}"
     return f"{what} ({type(error).__name__}: {first}): {hint}"
+
+
+def _strange_ids(model: nn.Module, inputs: Mapping[str, Any]) -> str:
+    """What to say of token ids that the model has no embedding for, as another model's tokenizer gives them."""
+    try:
+        embedding = model.get_input_embeddings()  # type: ignore[operator]
+    except (AttributeError, NotImplementedError):
+        return ""
+    x = inputs.get("input_ids", inputs.get("input"))
+    if not isinstance(embedding, nn.Embedding) or not isinstance(x, Tensor) or x.is_floating_point() or not x.numel():
+        return ""
+    low, high = int(x.min()), int(x.max())
+    if low >= 0 and high < embedding.num_embeddings:
+        return ""
+    return (
+        f"it has embeddings for the ids 0 to {embedding.num_embeddings - 1}, and the batch holds {low} to {high}: is "
+        "the tokenizer this model's own?"
+    )
 
 
 def _also_takes(model: nn.Module, batch: Any) -> str:
