@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from page.courses import Known
 from page.person import Person
 
+import unsmooth
 from unsmooth.analysis import Subject, analyse
 from unsmooth.page import build_report
 from unsmooth.page.findings import findings
+from unsmooth.page.theory_words import eigenvalue_shares
 from unsmooth.sources import Data, LoadedModel
 
 
@@ -93,3 +97,24 @@ def test_where_no_eigenvalue_is_zero_there_is_no_entry(person: Person) -> None:
 
 def test_one_zero_of_centring_is_not_worth_a_word(subjects: list[Subject]) -> None:
     assert "zeros" not in " ".join(finding.html() for finding in findings(subjects))
+
+
+@pytest.mark.parametrize(("mode", "side"), [("sharpening", "negative"), ("smoothing", "positive")])
+def test_what_rounding_to_32_bits_leaves_of_a_zero_is_on_neither_side(mode: str, side: str) -> None:
+    """Half of Λ is clipped to 0, and what heads write beside V is read by no value, up to rounding."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 2, "vocab_size": 40}
+    model = transformers.LlamaModel(transformers.LlamaConfig(num_attention_heads=4, num_key_value_heads=2, **sizes))
+    unsmooth.reparametrize(model, mode, form="eigen")
+    subject = analyse(model, [torch.randint(40, (2, 9))], metrics="hfc_lfc", tokens="all")
+    assert subject.explanation is not None
+    shares = eigenvalue_shares(subject.explanation)
+    assert shares[0 if mode == "smoothing" else 1] == 0
+    assert f"All eigenvalues of H with normalisation folded in are {side}" in plain(
+        findings([subject])[0].html()
+    ).replace('<a class="term" href="#term-h">H</a>', "H")
+    falls, rises = (Known("m", {"all": {"hfc_lfc": c}}).subject() for c in ([3.0, 2.0, 1.0], [1.0, 2.0, 3.0]))
+    advice = [findings([replace(each, explanation=subject.explanation)])[-1].html() for each in (falls, rises)]
+    assert ["reparametrize" in each for each in advice] == [mode == "smoothing", mode == "sharpening"]
+    assert ("on the sharpening side already" in advice[0]) == (mode == "sharpening")

@@ -19,18 +19,19 @@ from unsmooth.analysis.pairing import pair
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.attribution_words import who_found
-from unsmooth.page.course import Curve, course, ends, leading_metrics
+from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
 from unsmooth.page.course_words import WHO, course_text, made_by, makers_text, others_text
 from unsmooth.page.data import shared_policies
 from unsmooth.page.finding import Finding, Link, Part
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
-from unsmooth.page.theory_words import theory_found
+from unsmooth.page.theory_words import eigenvalue_shares, theory_found
 from unsmooth.page.words import listed, named, number_text, samples_said
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
 
 FEW = 30  # samples
+HARDLY = 0.05  # of the eigenvalues that are not 0
 Subjects = Sequence["Subject"]
 
 
@@ -180,23 +181,22 @@ def _certainty(subjects: Subjects) -> str:
 def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str]) -> str:
     """What one could do about what was found; to change nothing is always one of the choices."""
     metric = metrics[0]
-    found = [
-        (subject.measurement, stretch)
-        for subject in subjects
-        for stretch in course(subject.measurement, metric, policies[0])
-    ]
-    smoothing = [(measurement, stretch) for measurement, stretch in found if stretch.way > 0 and not stretch.slight]
+    found = [(subject, each) for subject in subjects for each in course(subject.measurement, metric, policies[0])]
+    smoothing = [(subject, stretch) for subject, stretch in found if stretch.way > 0 and not stretch.slight]
     makers = {
         kind
-        for measurement, stretch in smoothing
-        for kind in made_by(measurement, metric, policies[0], stretch)[0] or ()
+        for subject, stretch in smoothing
+        for kind in made_by(subject.measurement, metric, policies[0], stretch)[0] or ()
     }
     base = next((policy for policy in policies if policy != WITHOUT), WITHOUT)
     if smoothing and (not makers or makers & {"Attention", TOGETHER}):
-        said = (
-            "What one could do: smoothing is no fault in itself; where tokens must stay apart, train with "
-            '<code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s eigenvalues from being '
-            "positive, or with a published remedy (<code>unsmooth.apply_fix</code>)"
+        said = "What one could do: smoothing is no fault in itself; where tokens must stay apart, "
+        said += (
+            "try a published remedy (<code>unsmooth.apply_fix</code>): H’s eigenvalues are on the sharpening side "
+            "already"
+            if _one_sided(smoothing, -1)
+            else 'train with <code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s eigenvalues '
+            "from being positive, or with a published remedy (<code>unsmooth.apply_fix</code>)"
         )
     elif smoothing:
         said = (
@@ -215,13 +215,19 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         )
     elif any(stretch.slight for _, stretch in found) and all(stretch.slight or not stretch.way for _, stretch in found):
         said = "What one could do: nothing has to be done, for the changes are small"
-    elif any(stretch.way < 0 for _, stretch in found):
-        said = (
-            "What one could do: nothing has to be done; where tokens should come closer together, train with "
-            '<code>unsmooth.reparametrize(model, "smoothing")</code>'
-        )
+    elif sharpening := [(subject, stretch) for subject, stretch in found if stretch.way < 0]:
+        said = "What one could do: nothing has to be done"
+        if not _one_sided(sharpening, 1):
+            said += "; where tokens should come closer together, train with "
+            said += '<code>unsmooth.reparametrize(model, "smoothing")</code>'
     else:
         said = "What one could do: measure more samples, which would show smaller changes"
     if any(carried(subject.measurement, base) for subject in subjects):
         said += "; and leave tokens of extreme norm out before averaging features"
     return f"{said}."
+
+
+def _one_sided(found: Sequence[tuple[Subject, Stretch]], side: int) -> bool:
+    """Whether hardly any eigenvalue of these models is on the other side: a control of them has little to do."""
+    shares = [eigenvalue_shares(s.explanation)[:2] if s.explanation is not None else (1.0, 1.0) for s, _ in found]
+    return all((right if side < 0 else left) <= HARDLY * (left + right) > 0 for left, right in shares)
