@@ -11,8 +11,8 @@ from reference import deviations_kept, mean_field, uniform
 from unsmooth.theory.directions import Directions
 from unsmooth.theory.folding import fold, values_of
 from unsmooth.theory.matrices import HeadMatrices
+from unsmooth.theory.mixing import mixing_of
 from unsmooth.theory.stochastic import attention_entropy
-from unsmooth.theory.sweep import sweep
 
 
 def log_ratio(x: torch.Tensor) -> float:
@@ -52,7 +52,7 @@ def test_a_mean_field_keeps_what_its_attention_keeps_and_uniform_attention_keeps
 
 
 @pytest.mark.parametrize("padding", [False, True])
-def test_a_sweep_needs_no_matrix_for_the_mean_field_and_the_mean_path(padding: bool) -> None:
+def test_the_mean_field_and_the_mean_path_need_no_matrix(padding: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     w_v, w_proj, x = (
         torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((3, 4, 2), (3, 2, 4), (2, 6, 4))
@@ -63,7 +63,7 @@ def test_a_sweep_needs_no_matrix_for_the_mean_field_and_the_mean_path(padding: b
         a = torch.where(mask[:, None, None] & mask[:, None, :, None], a, 0)
         a, x = a / torch.where(a.sum(-1, keepdim=True) > 0, a.sum(-1, keepdim=True), 1), x * mask[..., None]
     folded = fold(w_v, w_proj)
-    found = sweep(HeadMatrices.of(a), x, torch.ones(2, 6, dtype=torch.float64), folded, mask)
+    found = mixing_of(HeadMatrices.of(a), x, torch.ones(2, 6, dtype=torch.float64), folded, mask)
     alpha = deviations_kept(a, x, mask)
     torch.testing.assert_close(found.alpha, alpha)
     torch.testing.assert_close(found.mixed, a @ values_of(x, folded))

@@ -241,10 +241,10 @@ class Explainer(AttentionListener):
             by_policy = (token_mask(policy, x, tokens.kinds) for x in (seen.x, seen.after))
             chosen[policy] = counted(policy, [mask, *by_policy], pre, index)
         krylov = {"max_products": self.max_products, "accuracy": ACCURACY}
-        rows, swept, steps = layer_rows(facts, seen, chosen, self.folded, krylov)
+        rows, mixing, steps = layer_rows(facts, seen, chosen, self.folded, krylov)
         self._drafts[0].extend(rows)
-        wanted = self._wanted_spectra(pre.shape[1], swept.own is not None)
-        self._drafts[1].extend(head_rows(facts, seen.attention, swept, steps, max(wanted - self.inputs, 0)))
+        wanted = self._wanted_spectra(pre.shape[1], mixing.own is not None)
+        self._drafts[1].extend(head_rows(facts, seen.attention, mixing, steps, max(wanted - self.inputs, 0)))
 
     def _wanted_spectra(self, tokens: int, causal: bool) -> int:
         """Of how many inputs of this length; causal matrices have theirs on the diagonal."""

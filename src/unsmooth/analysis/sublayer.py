@@ -28,9 +28,9 @@ from unsmooth.theory.folding import (
 from unsmooth.theory.heads import head_verdicts
 from unsmooth.theory.high_frequency import SeenLayer
 from unsmooth.theory.matrices import HeadMatrices
+from unsmooth.theory.mixing import Mixing, mixing_of
 from unsmooth.theory.operator import high_frequency
 from unsmooth.theory.spectrum import AttentionSpectrum, spectrum_of_attention, spectrum_of_causal
-from unsmooth.theory.sweep import Swept, sweep
 
 Mask = Bool[Tensor, "batch token"] | None
 
@@ -79,7 +79,7 @@ def mean_token(x: Float[Tensor, "batch token dim"], mask: Mask) -> Float[Tensor,
 
 def layer_rows(
     facts: LayerFacts, seen: Pass, policies: Mapping[str, Mask], folded: bool, krylov: dict[str, Any]
-) -> tuple[list[dict[str, Any]], Swept, Float[Tensor, " batch"]]:
+) -> tuple[list[dict[str, Any]], Mixing, Float[Tensor, " batch"]]:
     """One row per token policy and input (γ and its relatives beside the measured gains), what the matrices were seen
     to do, and the step sizes.
 
@@ -89,10 +89,10 @@ def layer_rows(
     seen = seen.prepared(facts.folded.w_v.dtype)
     packed, x = facts.folded, seen.x
     d = statistics(packed.norm, x)
-    swept = sweep(seen.attention, x, d, packed, seen.mask)
-    d_out = output_statistics(swept.mixed, packed)
+    mixing = mixing_of(seen.attention, x, d, packed, seen.mask)
+    d_out = output_statistics(mixing.mixed, packed)
     steps = step_size(d, d_out, seen.mask) if folded else torch.ones_like(d[:, 0])
-    exact = frozen_sum(x, swept.mixed, packed, d_out)
+    exact = frozen_sum(x, mixing.mixed, packed, d_out)
     d_post = None if packed.post_norm is None else statistics(packed.post_norm, exact)
     flat = [None if each is None else mean_statistic(each, seen.mask)[:, None].expand_as(d) for each in (d_out, d_post)]
     states = {
@@ -100,12 +100,12 @@ def layer_rows(
         "after": seen.after,
         "attended": x + seen.added,
         "exact": exact if packed.post_norm is None else after_norm(packed.post_norm, exact),
-        "bare": frozen_step(x, swept.mixed, packed, d_out, d_post, constant=False),
-        "rounded": frozen_step(x, swept.flat * mean_statistic(d, seen.mask)[:, None, None, None], packed, *flat),
-        "field": frozen_step(x, swept.mean_field, packed, d_out),
-        "alone": frozen_step(x, swept.mean_path, packed, d_out),
+        "bare": frozen_step(x, mixing.mixed, packed, d_out, d_post, constant=False),
+        "rounded": frozen_step(x, mixing.flat * mean_statistic(d, seen.mask)[:, None, None, None], packed, *flat),
+        "field": frozen_step(x, mixing.mean_field, packed, d_out),
+        "alone": frozen_step(x, mixing.mean_path, packed, d_out),
     }
-    common = _exponents(facts, seen, swept, steps, d_post, krylov)
+    common = _exponents(facts, seen, mixing, steps, d_post, krylov)
     rows = []
     for policy, mask in policies.items():
         logs = dict(zip(states, log_parts(list(states.values()), mask), strict=True))
@@ -127,7 +127,7 @@ def layer_rows(
             "mean_step_hfc": high["rounded"],
             "mean_field": ratio["field"],
             "mean_path": ratio["alone"],
-            "direction_gain": _by_direction(facts, x, mask, steps, swept.alpha),
+            "direction_gain": _by_direction(facts, x, mask, steps, mixing.alpha),
             "alignment": torch.full((len(x),), math.nan)
             if facts.mean is None
             else alignment(x, facts.mean.leading, mask).cpu(),
@@ -138,16 +138,16 @@ def layer_rows(
             {"layer": facts.index, "input": i, "policy": policy, **{name: plain[name][i] for name in plain}}
             for i in range(len(x))
         ]
-    return rows, swept, steps.double().cpu()
+    return rows, mixing, steps.double().cpu()
 
 
 def _exponents(
-    facts: LayerFacts, seen: Pass, swept: Swept, steps: Tensor, d_post: Tensor | None, krylov: dict[str, Any]
+    facts: LayerFacts, seen: Pass, mixing: Mixing, steps: Tensor, d_post: Tensor | None, krylov: dict[str, Any]
 ) -> dict[str, Tensor]:
     """γ and what it is made of, the same for every policy."""
     steps, norm = steps.double().cpu(), facts.acting.post_norm
     fast, slow = both_exponents(
-        SeenLayer(seen.attention, swept.own, seen.mask), facts.acting.pair, steps,
+        SeenLayer(seen.attention, mixing.own, seen.mask), facts.acting.pair, steps,
         after=None if norm is None else lambda rows: linear_part(norm, rows),
         lfc_spectrum=None if facts.mean is None else facts.mean.values,
         small_spectrum=facts.effective.layer,
@@ -208,15 +208,15 @@ def _post_step(d_post: Tensor | None, mask: Mask) -> Float[Tensor, " batch"]:
 def head_rows(
     facts: LayerFacts,
     attention: HeadMatrices,
-    swept: Swept,
+    mixing: Mixing,
     steps: Float[Tensor, " batch"],
     spectra: int,
 ) -> list[dict[str, Any]]:
     """One row per input and head: entropy for all inputs; spectrum of A and verdicts for the first `spectra`."""
-    entropy, zeros, mask = swept.entropy.cpu(), facts.effective.structural_zeros > 0, swept.mask
-    tokens = [swept.values.shape[-2]] * len(entropy) if mask is None else mask.sum(-1).tolist()
+    entropy, zeros, mask = mixing.entropy.cpu(), facts.effective.structural_zeros > 0, mixing.mask
+    tokens = [mixing.values.shape[-2]] * len(entropy) if mask is None else mask.sum(-1).tolist()
     relative = (entropy / torch.tensor(tokens, dtype=torch.float64).log()[:, None]).tolist()
-    found = attention_spectra(attention, swept, min(spectra, len(entropy)))
+    found = attention_spectra(attention, mixing, min(spectra, len(entropy)))
     rows: list[dict[str, Any]] = []
     for i, of_input in enumerate(entropy.tolist()):
         columns: dict[str, Any] = {}
@@ -243,9 +243,9 @@ def head_rows(
     return rows
 
 
-def attention_spectra(matrices: HeadMatrices, swept: Swept, count: int) -> list[AttentionSpectrum]:
+def attention_spectra(matrices: HeadMatrices, mixing: Mixing, count: int) -> list[AttentionSpectrum]:
     """The eigenvalues of every head's A for the first inputs; kept tokens only."""
-    own, mask, heads = swept.own, swept.mask, matrices.shape[1]
+    own, mask, heads = mixing.own, mixing.mask, matrices.shape[1]
     if not count:
         return []
     if own is not None:

@@ -1,4 +1,4 @@
-"""One look at every attention matrix of a layer, after which none is needed but for a Krylov search."""
+"""How attention mixes the values of a layer: one look at every matrix, after which only a Krylov search needs any."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Heads = Float[Tensor, "batch head token key"]
 
 
 @dataclass(frozen=True)
-class Swept:
+class Mixing:
     """What the matrices do to this input's values, and what is known of them beside that."""
 
     values: Heads  # V_h = D X W_V^h
@@ -49,13 +49,13 @@ class Swept:
         return values if self.mask is None else torch.where(self.mask[:, None, :, None], values, 0)
 
 
-def sweep(
+def mixing_of(
     matrices: HeadMatrices,
     x: Float[Tensor, "batch token dim"],
     d: Float[Tensor, "batch token"],
     folded: Folded,
     mask: Mask = None,
-) -> Swept:
+) -> Mixing:
     """Every part of A once: x and A are 0 where the mask leaves a token out. WeightsError unless A·1 = 1."""
     batch, heads, token, _ = matrices.shape
     scaled = x * d[..., None]
@@ -81,4 +81,4 @@ def sweep(
     mixed, flat = mixed.chunk(2, -1)
     alpha = overlap / torch.where(size > 0, size, 1)[:, None]
     path = column / count[:, None, None]
-    return Swept(values, mixed, flat, alpha, path, own if causal else None, entropy / count[:, None], mask)
+    return Mixing(values, mixed, flat, alpha, path, own if causal else None, entropy / count[:, None], mask)
