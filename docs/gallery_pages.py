@@ -177,7 +177,7 @@ addEventListener("hashchange", openNamed); openNamed();
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """mkdocs: put the table and the pages into the gallery, and the changelog into its page."""
     if page.file.src_uri == "changelog.md":
-        return (RESULTS.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+        return (RESULTS.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
     return markdown.replace("<!-- pages -->", contents() + OPEN) if "<!-- pages -->" in markdown else markdown
 
 
