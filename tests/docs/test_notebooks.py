@@ -62,6 +62,5 @@ def test_a_notebook_begins_with_badge_and_install_line_has_outputs_and_leads_on(
     kept = [output for cell in code for output in cell["outputs"]]
     assert len(kept) >= 3
     assert not [output for output in kept if output["output_type"] == "error"]
-    if path.stem != "watch-a-training":
-        assert any("image/svg+xml" in output.get("data", {}) for output in kept)
+    assert any("image/svg+xml" in output.get("data", {}) for output in kept)
     assert path.stat().st_size < 400_000
