@@ -1,4 +1,4 @@
-"""Results that tests make up: what they do not care about is filled in."""
+"""Results that tests make up, or make of one batch: what they do not care about is filled in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from unsmooth.analysis.about import About
 from unsmooth.analysis.explanation import ExplainSettings
 from unsmooth.analysis.measurement import MeasureSettings
+from unsmooth.analysis.token_view import TokenView, TokenViewer
 
 _MODEL = {  # what a file says of one
     "class": "X", "family": "timm-vit", "placement": "pre", "layers": 2, "width": 24, "dtype": "float32",
@@ -29,3 +30,10 @@ def about_measured(**parts: Any) -> About[MeasureSettings]:
 def about_explained(**parts: Any) -> About[ExplainSettings]:
     """Of an explanation, from parts as they stand in its file."""
     return About.from_json(_about({**parts, "settings": {**_EXPLAIN, **parts.get("settings", {})}}), ExplainSettings)
+
+
+def view_tokens(model: Any, batch: Any, example: int = 0) -> TokenView:
+    """What the page shows of the tokens of one sample."""
+    with TokenViewer(model, example) as viewer:
+        viewer.update(batch)
+    return viewer.result()

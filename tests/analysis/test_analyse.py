@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from results import view_tokens
 from small_models import bert, images, vit, words
 
 import unsmooth
 from unsmooth.analysis import analyse
-from unsmooth.analysis.token_view import view_tokens
 from unsmooth.errors import FeatureError, ForwardError, WeightsError
 from unsmooth.page.findings import findings
 

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from results import view_tokens
 from small_models import bert, images, vit
 
 import unsmooth
 from unsmooth.analysis import Explanation, Measurement, TokenView, load, load_explanation, load_measurement
 from unsmooth.analysis.about import About, Origin
 from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.token_view import view_tokens
 from unsmooth.errors import CheckpointError, UnsmoothError
 from unsmooth.metrics.registry import METRICS
 

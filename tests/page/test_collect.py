@@ -13,10 +13,10 @@ import pytest
 import torch
 from page.conftest import tiny
 from page.person import Person
+from results import view_tokens
 
 from unsmooth.analysis import Subject, analyse, measure
 from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.token_view import view_tokens
 from unsmooth.errors import FeatureError, WeightsError
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page import build_report

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from page.conftest import tiny
+from results import view_tokens
 
 from unsmooth.analysis import load
 from unsmooth.analysis import token_view as tokens
-from unsmooth.analysis.token_view import TokenView, relative_distance, similarity, view_tokens
+from unsmooth.analysis.token_view import TokenView, relative_distance, similarity
 from unsmooth.errors import CheckpointError
 from unsmooth.metrics import cosine_similarity, hfc_lfc_ratio
 from unsmooth.models import hook_points, view

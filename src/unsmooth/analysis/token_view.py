@@ -210,13 +210,6 @@ class TokenViewer(Hooked):
         return tuple(self._tokenizer.decode([token]) for token in row.tolist())
 
 
-def view_tokens(model: nn.Module | LoadedModel, batch: Any, example: int = 0, *, tokenizer: Any = None) -> TokenView:
-    """Run one batch through the model and keep what the page shows of the tokens of one of its samples."""
-    with TokenViewer(model, example, tokenizer=tokenizer) as viewer:
-        viewer.update(batch)
-    return viewer.result()
-
-
 def similarity(x: Float[Tensor, "token dim"]) -> Float[Tensor, "token token"]:
     """Cosine of every pair of tokens; a zero token has cosine 0 with all others."""
     unit = torch.nn.functional.normalize(x, dim=-1)
