@@ -13,7 +13,7 @@ from small_models import images, vit
 from torch import Tensor, nn
 
 import unsmooth
-from unsmooth.analysis.extremes import farthest
+from unsmooth.analysis.extremes import Extremes, farthest, find_outliers
 from unsmooth.analysis.policies import TokenKinds, log_ratios, norms_of, outlying
 
 
@@ -91,3 +91,15 @@ def test_a_file_of_the_version_before_has_none(tmp_path: Path) -> None:
     del content["extremes"]
     path.write_text(json.dumps(content))
     assert unsmooth.load_measurement(path).extremes == {}
+
+
+def test_what_brings_a_short_token_to_an_ordinary_length_makes_no_outlier() -> None:
+    """The largest step of the first token is from 0.4 to 1.7 times the median, where it is none."""
+    norms = torch.ones(4, 9) + 0.01 * torch.arange(9)
+    seen = Extremes()
+    sizes = {"embed": 0.4, "blocks.0.mid": 1.7, "blocks.0.post": 1.5, "blocks.1.mid": 1.9, "blocks.1.post": 3.1}
+    seen.add({point: torch.cat([size * norms[:, 4:5], norms[:, 1:]], 1) for point, size in sizes.items()}, TokenKinds())
+    found = find_outliers(seen.result(), "pre", "blocks.1.post")
+    assert found is not None
+    assert (found.layer, found.maker, found.position) == (1, "MLP", 0)
+    assert found.ratio == pytest.approx(3.1, rel=0.02)

@@ -115,9 +115,9 @@ class Outliers:
     """The token of extreme norm that most samples share.
 
     `layer` and `maker` (a kind of layer) are what changed its norm most, against the median norm, on the way to the
-    point asked for; layer None for what is there before the first layer. `ratio` is that quotient after it: the
-    geometric mean over samples where all have an outlier, else of the sample where it is farthest out. `position` is
-    where the token stands in at least two thirds of the samples, else None.
+    point asked for, among those after which it is an outlier; layer None for what is there before the first layer.
+    `ratio` is that quotient after it: the geometric mean over samples where all have an outlier, else of the sample
+    where it is farthest out. `position` is where the token stands in at least two thirds of the samples, else None.
     """
 
     ratio: float
@@ -147,7 +147,9 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
         return None
     heading = math.copysign(1.0, sizes[peak])
     jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
-    made = max(range(len(jumps)), key=jumps.__getitem__)
+    # what brings a short token to an ordinary length makes no outlier yet
+    there = [k for k in range(peak + 1) if (stream[k].outliers.min if counts.min > 0 else stream[k].outliers.max) > 0]
+    made = max(there, key=jumps.__getitem__)
     layer, name = split_point(places[made])
     positions = stream[peak].positions
     position, count = positions.most_common(1)[0]
