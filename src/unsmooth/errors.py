@@ -73,12 +73,15 @@ class MissingExtraError(UnsmoothError, ImportError):
 
 
 def first_line(error: BaseException) -> str:
-    """Of what another library says, which may be pages or nothing.
+    """Of what another library says, which may be pages or nothing; with the next one where it ends in a colon.
 
     >>> first_line(RuntimeError("no such layer\\nTraceback …")), first_line(KeyError())
     ('no such layer', 'KeyError')
+    >>> first_line(ValueError("not valid:\\n  5 layers, 3 types"))
+    'not valid: 5 layers, 3 types'
     """
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def visible(text: str) -> str:
