@@ -81,7 +81,7 @@ def test_a_pass_that_ends_in_another_thread_takes_no_weights_away(monkeypatch: p
     expected = model.blocks[0].attn.proj.weight  # type: ignore[index, union-attr]
     control.fill(model, ())
     # The other pass ends while this one looks at its weights.
-    monkeypatch.setattr(control, "_outdated", lambda weights: control.clear(model, (), None))
+    monkeypatch.setattr(control, "_outdated", lambda layer, weights: control.clear(model, (), None))
     torch.testing.assert_close(model.blocks[0].attn.proj.weight, expected)  # type: ignore[index, union-attr]
 
 

@@ -46,7 +46,8 @@ class Around:
     def gain(self, dim: int, like: Tensor) -> Float[Tensor, " dim"]:
         """The norm's weight."""
         weight = getattr(self.norm, "weight", None)
-        return like.new_ones(dim) if weight is None else whole(weight).to(like.dtype) + self.offset
+        found = like.new_ones(dim) if weight is None else whole(weight).to(like.dtype)
+        return found + self.offset if weight is not None and self.offset else found
 
     def sources(self) -> Iterable[Tensor]:
         """Parameters that the update depends on."""
@@ -83,11 +84,9 @@ class Adapter(ComputedOnce):
         centres = torch.tensor([float(each.centres) for each in around], device=device, dtype=dtype)
         self.register_buffer("centres", centres[:, None, None], persistent=False)
 
-    def sources(self) -> Iterable[Tensor]:
-        """C, ψ, and the values, norms and LayerScales that they act in."""
-        yield from self.parameters()
-        for around in self._around:
-            yield from around.sources()
+    def sources(self, layer: int) -> Iterable[Tensor]:
+        """C, ψ, and the values, norm and LayerScale that they act in."""
+        return self.c, self.psi, *self._around[layer].sources()
 
     def eigenvalues(self) -> Float[Tensor, "layer head rank"]:
         """Those of every head's update that are not 0 by its rank."""

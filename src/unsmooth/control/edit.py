@@ -80,7 +80,8 @@ class Edit:
         size = "ΔW‖ up to {:.1%} of ‖W" if self.what.startswith("sink") else "ΔH‖ up to {:.1%} of ‖H"
         share = f", ‖{size.format(max(moved))}‖" if moved else ""
         said = [f"{name} {value:.4g} → {self.after[name]:.4g}" for name, value in self.before.items()]
-        what = "the weights of an MLP" if self.what.startswith("sink") else f"{len(self.rows)} matrices H"
+        many = f"{len(self.rows)} {'matrix' if len(self.rows) == 1 else 'matrices'} H"
+        what = "the weights of an MLP" if self.what.startswith("sink") else many
         return "; ".join([f"Edit of {what}: {self.what}{share}{' (undone)' if self.undone else ''}", *said])
 
 
@@ -184,9 +185,11 @@ def _action(
             real = block.diagonal().mean()
             return (real.clamp(least, most) - real) * torch.eye(len(block), dtype=block.dtype)
 
-        return (bound, 1.0), f"real parts into [{least:g}, {most:g}]"
+        said = [f"at {side} {value:g}" for side, value in (("least", low), ("most", high)) if value is not None]
+        return (bound, 1.0), f"real parts {' and '.join(said)}"
     if shift is not None:
-        return (lambda block: shift * torch.eye(len(block), dtype=block.dtype), 1.0), f"λ + {shift:g}"
+        said_shift = f"λ {'−' if shift < 0 else '+'} {abs(shift):g}"
+        return (lambda block: shift * torch.eye(len(block), dtype=block.dtype), 1.0), said_shift
     factor = -1.0 if flip else float(scale or 0.0)
     return (lambda block: (factor - 1) * block, 1.0), "−λ" if flip else f"{factor:g} λ"
 

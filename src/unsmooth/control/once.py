@@ -43,14 +43,14 @@ class ComputedOnce(nn.Module, ABC):
         #: Modules that may run blocks again in the backward pass; a tuple, so that they are not registered here.
         self.checkpointing: tuple[nn.Module, ...] = ()
         self._weights: tuple[Sequence[Tensor], ...] | None = None
-        self._made_from: tuple[tuple[int, int], ...] = ()
+        self._made_from: list[tuple[tuple[int, int], ...]] = []  # a layer each
 
     @abstractmethod
     def weights(self, layer: int | None = None) -> tuple[Tensor, ...]:
         """Every kind of weight, of all layers in one call (layer first), or of one layer."""
 
-    def sources(self) -> Iterable[Tensor]:
-        """The parameters that the weights are made of."""
+    def sources(self, layer: int) -> Iterable[Tensor]:
+        """The parameters that a layer's weights are made of."""
         return self.parameters()
 
     @abstractmethod
@@ -81,7 +81,7 @@ class ComputedOnce(nn.Module, ABC):
         # Unbound: the gradient of a weight picked by index would be a stack of zeros, for every layer.
         self._weights = tuple(weight.unbind() for weight in weights)
         if not torch.compiler.is_compiling():
-            self._made_from = self._state()
+            self._made_from = [self._state(layer) for layer in range(len(self.names))]
 
     def clear(self, block: nn.Module, args: Any, output: Any) -> None:
         """Hook after the last controlled block: forget them."""
@@ -90,20 +90,20 @@ class ComputedOnce(nn.Module, ABC):
     def read(self, layer: int, which: int) -> Tensor:
         """One kind of weight of one layer: this pass's, or computed now."""
         weights = self._weights  # once: another thread's pass may end meanwhile
-        if weights is None or self._outdated(weights):
+        if weights is None or self._outdated(layer, weights):
             return self.weights(layer)[which]
         return weights[which][layer]
 
-    def _outdated(self, weights: tuple[Sequence[Tensor], ...]) -> bool:
+    def _outdated(self, layer: int, weights: tuple[Sequence[Tensor], ...]) -> bool:
         """Left by a pass that ended early, or made without gradients (in a re-entrant checkpoint) but needed with."""
         if torch.compiler.is_compiling():
             return False
-        learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.sources())
-        return self._made_from != self._state() or (learns and not weights[-1][0].requires_grad)
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.sources(layer))
+        return self._made_from[layer] != self._state(layer) or (learns and not weights[-1][0].requires_grad)
 
-    def _state(self) -> tuple[tuple[int, int], ...]:
+    def _state(self, layer: int) -> tuple[tuple[int, int], ...]:
         """Changes with every in-place change of a source, and when other tensors take their place."""
-        return tuple((id(p), 0 if p.is_inference() else p._version) for p in self.sources())
+        return tuple((id(p), 0 if p.is_inference() else p._version) for p in self.sources(layer))
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without the weights of a pass that ended early."""
