@@ -17,7 +17,7 @@ from results import view_tokens
 
 from unsmooth.analysis import Subject, analyse, measure
 from unsmooth.analysis.cells import Cell
-from unsmooth.errors import FeatureError, WeightsError
+from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page import build_report
 from unsmooth.sources import Data, LoadedModel
@@ -64,13 +64,19 @@ def test_images_are_measured_by_every_definition_of_the_page() -> None:
     assert subject.explanation.inputs == 8
 
 
-@pytest.mark.parametrize(("example", "shown"), [(0, 0), (2, 2), (9, 3)])
-def test_the_tokens_are_those_of_a_sample_of_the_first_batch(example: int, shown: int) -> None:
+@pytest.mark.parametrize("example", [0, 2])
+def test_the_tokens_are_those_of_a_sample_of_the_first_batch(example: int) -> None:
     loaded = tiny(0)
     found = analyse(loaded, images(6), explain_inputs=0, example=example, metrics="hfc_lfc", tokens="all").tokens
     assert found is not None
-    expected = view_tokens(loaded, next(iter(images(6))), shown)
+    expected = view_tokens(loaded, next(iter(images(6))), example)
     np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-5)
+
+
+@pytest.mark.parametrize("example", [-1, 4])
+def test_an_example_that_the_first_batch_does_not_have_is_refused(example: int) -> None:
+    with pytest.raises(OptionError, match=f"example {example}: the first batch has samples 0 to 3"):
+        analyse(tiny(0), images(6), explain_inputs=0, example=example, metrics="hfc_lfc", tokens="all")
 
 
 def test_features_without_a_value_are_refused_unless_they_are_to_be_kept() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
 from unsmooth.analysis.walk import Hooked
-from unsmooth.errors import CheckpointError, FeatureError
+from unsmooth.errors import CheckpointError, FeatureError, OptionError
 from unsmooth.models import hook_points, view
 from unsmooth.models.forward import main_input, padding_of
 from unsmooth.sources.files import write_result
@@ -147,7 +147,7 @@ class TokenViewer(Hooked):
         self.require_hooks()
         self._listening = True
         padding = padding_of(inputs, self.view.prefix_tokens, self.view.model)
-        self._kept = None if padding is None else ~padding[min(self.example, len(padding) - 1)]
+        self._kept = None if padding is None else ~padding[self._checked(len(padding))]
 
     def abandon(self) -> None:
         """Forget what a forward pass left that did not come to its end."""
@@ -188,9 +188,17 @@ class TokenViewer(Hooked):
     def _on_point(self, point: str, x: Float[Tensor, "batch token dim"]) -> None:
         if not self._listening:
             return
-        one = x[min(self.example, len(x) - 1)].detach().double().cpu()
+        one = x[self._checked(len(x))].detach().double().cpu()
         # of text with pictures behind it, the mask is shorter: those tokens stay
         self._states[point] = one if self._kept is None or len(self._kept) != len(one) else one[self._kept.cpu()]
+
+    def _checked(self, samples: int) -> int:
+        if not 0 <= self.example < samples:
+            raise OptionError(
+                f"example {self.example}: the first batch has samples 0 to {samples - 1}; choose one of them, or take "
+                "larger batches"
+            )
+        return self.example
 
     def _describe(self, batch: Any, tokens: int) -> dict[str, Any]:
         """Where the tokens lie in a picture, or what they say."""
@@ -198,14 +206,14 @@ class TokenViewer(Hooked):
         if isinstance(batch, Mapping) or not (batch.dim() == 4 and batch.is_floating_point()):
             ids = batch.get("input_ids") if isinstance(batch, Mapping) else batch
             return {"labels": self._labels(ids) if isinstance(ids, Tensor) else None}
-        one = batch[min(self.example, len(batch) - 1)]
+        one = batch[self.example]
         grid = _grid(tokens - self.view.prefix_tokens - self.view.suffix_tokens)
         return {"grid": grid, "picture": _picture(self.model, one)}
 
     def _labels(self, ids: Tensor) -> tuple[str, ...] | None:
         if self._tokenizer is None or ids.dim() != 2 or ids.is_floating_point():
             return None
-        row = ids[min(self.example, len(ids) - 1)].cpu()
+        row = ids[self.example].cpu()
         row = row if self._kept is None or len(self._kept) != len(row) else row[self._kept.cpu()]
         return tuple(self._tokenizer.decode([token]) for token in row.tolist())
 

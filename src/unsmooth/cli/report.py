@@ -87,7 +87,7 @@ def command(
             team.check(sum(1 for _ in islice(own, 1)))
         for name, loaded, given, own, stop in zip(called, opened, batches, shares, stops, strict=True):
             subject = analyse(
-                loaded, own, name, metrics=metrics, tokens=tokens, example=example,
+                loaded, own, name, metrics=metrics, tokens=tokens, example=example if team.first else 0,
                 explain_inputs=explain_inputs if team.first else 0, degenerate=degenerate, rank_budget=rank_budget,
                 origin=Origin.of(loaded, given, options.command_line()), track=stop.track,
             )  # fmt: skip
