@@ -185,3 +185,9 @@ def test_batches_outside_the_with_are_refused_not_left_out(make: Any) -> None:
 def test_layers_that_are_no_numbers_are_refused(layers: Any) -> None:
     with pytest.raises(UnsmoothError, match="layers must be"):
         unsmooth.explain(vit(), images(), layers=layers)
+
+
+@pytest.mark.parametrize(("samples", "said"), [(1, "in 1 sample:"), (2, "in 2 samples:")])
+def test_one_sample_is_not_said_in_the_plural(samples: int, said: str) -> None:
+    with pytest.raises(FeatureError, match=rf"{said} no metric is defined on them"):
+        unsmooth.measure(vit(), [torch.full((samples, 3, 16, 16), torch.inf)])

@@ -30,7 +30,7 @@ def x() -> torch.Tensor:
 def test_a_zero_token_matters_to_cosines_only(x: torch.Tensor, metrics: str, touched: bool) -> None:
     x[1, 2] = 0
     assert [note.split(";")[0] for note in said(x, metrics)] == touched * [
-        "here: a token is zero everywhere in 1 samples: it has no direction and counts with cosine 0"
+        "here: a token is zero everywhere in 1 sample: it has no direction and counts with cosine 0"
     ]
     if touched:
         with pytest.raises(
@@ -52,18 +52,18 @@ def test_a_zero_mean_matters_to_the_ratio_only(x: torch.Tensor, metrics: str, to
 def test_features_that_are_all_zero_are_told_once_without_what_follows_from_it(x: torch.Tensor) -> None:
     x[0] = 0
     (note,) = said(x, "paper")
-    assert "all features are zero in 1 samples" in note
+    assert "all features are zero in 1 sample" in note
     assert len(said(x, "rankme")) == 1
 
 
 def test_nan_is_an_error_whatever_the_rule(x: torch.Tensor) -> None:
     x[0, 1, 2], x[1] = torch.nan, 0
     for rule in ("keep", "error"):
-        with pytest.raises(FeatureError, match=r"here: NaN or infinity in 1 samples.*use a wider dtype"):
+        with pytest.raises(FeatureError, match=r"here: NaN or infinity in 1 sample.*use a wider dtype"):
             said(x, "paper", rule)
     data = images()
     data[0][0, 0, 0, 0] = torch.inf
-    with pytest.raises(FeatureError, match=r"embed, all tokens: NaN or infinity in 1 samples"):
+    with pytest.raises(FeatureError, match=r"embed, all tokens: NaN or infinity in 1 sample"):
         unsmooth.measure(vit(), data, degenerate="keep")
 
 

@@ -14,10 +14,10 @@ from unsmooth.metrics.registry import Metric
 
 RULES = ("error", "keep")
 MEANING = {
-    "nonfinite": "NaN or infinity in {} samples: no metric is defined on them",
-    "all_zero": "all features are zero in {} samples: HFC/LFC and the ranks are 0/0 (nan), cosine similarity is 0",
-    "zero_mean": "the mean token is zero in {} samples: LFC = 0, so that HFC/LFC is infinite",
-    "zero_token": "a token is zero everywhere in {} samples: it has no direction and counts with cosine 0",
+    "nonfinite": "NaN or infinity in {}: no metric is defined on them",
+    "all_zero": "all features are zero in {}: HFC/LFC and the ranks are 0/0 (nan), cosine similarity is 0",
+    "zero_mean": "the mean token is zero in {}: LFC = 0, so that HFC/LFC is infinite",
+    "zero_token": "a token is zero everywhere in {}: it has no direction and counts with cosine 0",
 }
 
 
@@ -54,12 +54,13 @@ def degeneracies(flags: Flags, metrics: Sequence[Metric], rule: str, where: str)
     if "all_zero" in found:
         found = [name for name in found if name in always]  # it says more than its consequences
     for name in found:
-        said = f"{where}: {MEANING[name].format(int(getattr(flags, name).sum()))}"
+        count = int(getattr(flags, name).sum())
+        said = f"{where}: {MEANING[name].format('1 sample' if count == 1 else f'{count} samples')}"
         if name == "nonfinite":
             raise FeatureError(f"{said}; look at the weights and inputs, or use a wider dtype")
         if rule == "error":
             raise FeatureError(
                 f"{said}; leave the point out, choose other tokens (content and no-outliers leave padding out), or "
-                "keep it (degenerate='keep')"
+                "keep it (degenerate='keep', --degenerate keep)"
             )
         yield said
