@@ -10,7 +10,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unsmooth.metrics.sign_flips import MOST_FLIPS, flips, joint_p
+from unsmooth.metrics.sign_flips import LEAST_FLIPS, MOST_FLIPS, flips, joint_p
 
 DEPTHS, CURVES, DOUBT = 9, 120, 0.04
 FIRST, SECOND = np.triu_indices(DEPTHS, 1)
@@ -64,4 +64,5 @@ def test_tests_that_are_one_do_not_pay_for_each_other() -> None:
 def test_no_change_at_all_and_many_samples() -> None:
     assert joint_p(np.ones((3, 7)), np.array([0, 1]), np.array([1, 2])).tolist() == [1.0, 1.0]
     assert flips(13).shape == flips(900)[:, :13].shape == (MOST_FLIPS, 13)
+    assert flips(20_000).shape == (LEAST_FLIPS, 20_000)
     assert joint_p(np.arange(2.0)[:, None].repeat(900, 1), np.array([0]), np.array([1])).tolist() == [1 / MOST_FLIPS]

@@ -16,19 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
-MOST_FLIPS, AT_ONCE = 4096, 2_000_000  # all flips of 13 samples; |t| that are held at a time
+MOST_FLIPS, LEAST_FLIPS, SIGNS = 4096, 1000, 8_000_000  # all flips of 13 samples; fewer where samples are many
+AT_ONCE = 2_000_000  # numbers that are held at a time
 TIE = 1e-9  # relative: the same |t| from sums in another order
 
 
-def flips(samples: int) -> Values:
-    """Signs (flips × samples), the samples as they are first: all that differ, or so many of them at random.
+def flips(samples: int) -> npt.NDArray[np.int8]:
+    """Signs (flips × samples), the samples as they are first: all that differ, or some thousands of them at random.
 
-    >>> flips(3).astype(int).tolist()  # the opposite of each gives the same |t|
+    >>> flips(3).tolist()  # the opposite of each gives the same |t|
     [[1, 1, 1], [1, 1, -1], [1, -1, 1], [1, -1, -1]]
     """
     if 2 ** (samples - 1) <= MOST_FLIPS:
-        return np.array([(1.0, *signs) for signs in product((1.0, -1.0), repeat=samples - 1)])
-    drawn = np.random.default_rng(0).choice([1.0, -1.0], size=(MOST_FLIPS, samples))
+        return np.array([(1, *signs) for signs in product((1, -1), repeat=samples - 1)], dtype=np.int8)
+    count = max(LEAST_FLIPS, min(MOST_FLIPS, SIGNS // samples))
+    drawn = 2 * np.random.default_rng(0).integers(0, 2, size=(count, samples), dtype=np.int8) - 1
     drawn[0] = 1
     return drawn
 
@@ -44,12 +46,15 @@ def joint_p(curves: Values, first: npt.NDArray[np.intp], second: npt.NDArray[np.
     """
     curves = curves - curves[:1]  # nearer to zero, so that sums lose less
     signs = flips(curves.shape[1])
-    lengths = np.linalg.norm(curves[second] - curves[first], axis=1)
+    lengths = np.array([np.linalg.norm(curves[j] - curves[i]) for i, j in zip(first, second, strict=True)])
     lengths[lengths == 0] = np.inf
-    sums = signs @ curves.T
-    step = max(1, AT_ONCE // len(first))
-    # |sum| over length is the cosine of the changes with the signs, times √samples: it grows with |t|
-    parts = [np.abs(s[:, second] - s[:, first]) / lengths for s in np.split(sums, range(step, len(sums), step))]
-    largest = np.sort(np.concatenate([part.max(1) for part in parts]))
-    below = np.searchsorted(largest, parts[0][0] * (1 - TIE))
+    step = max(1, AT_ONCE // max(len(first), curves.shape[1]))
+    largest, own = [], np.zeros(0)
+    for part in np.split(signs, range(step, len(signs), step)):
+        sums = part.astype(np.float64) @ curves.T
+        # over the length, the cosine of the changes with the signs times √samples: it grows with |t|
+        sizes = np.abs(sums[:, second] - sums[:, first]) / lengths
+        largest.append(sizes.max(1))
+        own = own if len(own) else sizes[0]
+    below = np.searchsorted(np.sort(np.concatenate(largest)), own * (1 - TIE))
     return 1 - below / len(signs)
