@@ -201,3 +201,10 @@ def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.At
     plain = json.loads(json.dumps(found.to_json())) | {"carriers": {"layers": 3, "heads": [], "account": None}}
     with pytest.raises(CheckpointError, match="carriers are damaged"):
         unsmooth.Attribution.from_json(plain)
+
+
+def test_no_definition_of_a_column_hides_that_of_a_part() -> None:
+    from unsmooth.analysis.attribution import DEFINITIONS as PARTS
+    from unsmooth.analysis.carriers import DEFINITIONS as COLUMNS
+
+    assert not PARTS.keys() & COLUMNS.keys()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SINK = 0.3  # of a head's attention on these tokens: it is a sink (Gu et al. 2024)
 DEFINITIONS = {
-    "norm": "median norm of the tokens; times: how many times that the token farthest from it has (geometric mean)",
+    "norm, times": "median norm of the tokens, and how many times that the token farthest from it has (geometric mean)",
     "outliers": "how many tokens an input has that the policy no-outliers leaves out at this point",
     "kurtosis": "of a token's features, E (x − μ)⁴ / σ⁴ over its dimensions (3 for a normal distribution), mean over "
     "the tokens that are no outliers; kurtosis_token: of the token farthest out",
