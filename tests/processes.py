@@ -67,12 +67,14 @@ def joined(rank: int, folder: str, processes: int = 2) -> Iterator[None]:
     """This process in a group of all that `run_twice` started."""
     import torch.distributed as dist
 
+    from unsmooth.analysis.processes import let_go
+
     meet = f"file://{folder}/meet-{os.environ[ATTEMPT]}"  # the file of a group that has met cannot be used again
     dist.init_process_group("gloo", meet, timedelta(minutes=2), processes, rank)  # one who waits for ever ends
     try:
         yield
         dist.barrier()
-        time.sleep(0.1)  # as `launch` does, and why stands there
+        let_go()
     finally:
         dist.destroy_process_group()
 

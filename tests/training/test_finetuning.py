@@ -6,6 +6,7 @@ import json
 import math
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -68,14 +69,17 @@ def test_a_penalty_is_exact_where_it_looked_and_of_first_order_nearby() -> None:
     weight = model.blocks[0].attn.proj.weight  # type: ignore[index, union-attr]
     expected = torch.autograd.grad(spectral_penalty(model, "sharpening"), weight)[0]
     assert torch.equal(torch.autograd.grad(near(), weight)[0], expected)
-    errors = []
-    for size in (1e-3, 1e-4):
-        with torch.no_grad():
-            weight += size
-        errors.append(abs(near().item() - spectral_penalty(model, "sharpening").item()))
-        with torch.no_grad():
-            weight -= size
-    assert errors[1] < 0.05 * errors[0]  # of second order: a hundredth
+    ratios = []
+    for _ in range(7):
+        direction, errors = torch.randn_like(weight), []
+        for size in (1e-3, 1e-4):
+            with torch.no_grad():
+                weight += size * direction
+            errors.append(abs(near().item() - spectral_penalty(model, "sharpening").item()))
+            with torch.no_grad():
+                weight -= size * direction
+        ratios.append(errors[1] / errors[0])
+    assert median(ratios) < 0.05  # of second order: a hundredth, unless an eigenvalue comes to its bound on the way
     assert Arm().penalty_near(model) is None
 
 

@@ -7,6 +7,7 @@ environment. Batch by batch the data are dealt out; numbers are merged by their 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -138,4 +139,15 @@ def launched() -> Iterator[Team]:
     try:
         yield Team(dist.get_rank(), dist.get_world_size())
     finally:
+        let_go()
         dist.destroy_process_group()
+
+
+def let_go() -> None:
+    """Give the group's threads time to free the last collective's tensors, before the group is ended.
+
+    They need Python's lock for that. Before torch 2.8 the group's end holds it while it waits for them (pytorch's pull
+    request 154976), so both may wait for ever.
+    """
+    if torch.__version__ < "2.8":  # versions, not text: "2.15" is newer
+        time.sleep(0.5)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import torch
 
+from unsmooth.analysis.processes import let_go
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.training.engine.loop import Progress, train
 from unsmooth.training.engine.record import TrainingRecord
@@ -65,9 +65,7 @@ def launch(
     )
     # Only after success: a process that failed must not wait for others, which wait for its gradients.
     accelerator.wait_for_everyone()
-    # Gloo's thread needs Python's lock to free the barrier's tensors; torch 2.6 ends the group with that lock held and
-    # waits for the thread, for ever. While we sleep it gets it.
-    time.sleep(0.2)
+    let_go()
     accelerator.end_training()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
