@@ -158,7 +158,11 @@ def to_model(batch: Any, model: nn.Module) -> Any:
 
     Of a dict, tensors and options (`is_causal=True`); texts and lists that come beside them are left out.
     """
-    return _moved(batch, *home(model))
+    moved = _moved(batch, *home(model))
+    if isinstance(moved, tuple) and isinstance(moved[0], dict):  # by name where the model has such names, else whole
+        takes = inspect.signature(model.forward).parameters
+        return moved[0] if any(name in moved[0] and name in takes for name in _INPUTS) else moved
+    return moved
 
 
 def sequence_shape(inputs: Any) -> tuple[int, int]:
@@ -194,8 +198,7 @@ def _moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
             name: _moved(value, device, dtype) if isinstance(value, Tensor) else value for name, value in kept.items()
         }
     if isinstance(batch, tuple | list) and batch:
-        first = _moved(batch[0], device, dtype)
-        return first if isinstance(first, dict) else (first,)
+        return (_moved(batch[0], device, dtype),)
     hint = ": give torch.from_numpy(x)" if isinstance(batch, np.ndarray) else ""
     hint = ": give tokenizer(texts, return_tensors='pt', padding=True)" if isinstance(batch, str) else hint
     raise UnsmoothError(
