@@ -142,6 +142,19 @@ def test_a_model_that_cannot_run_without_a_part_keeps_its_shares() -> None:
     assert any("no total effect" in note for note in found.notes)
 
 
+@every_case([case for case in CASES if case.name == "albert"])
+def test_where_heads_cannot_be_taken_out_mlps_take_their_places(case: Case) -> None:
+    model, batch = case.model(torch.float64), case.inputs(torch.float64)
+    every = unsmooth.attribute(model, [batch], total=99)
+    assert any("shows its attention matrices after" in note for note in every.notes)
+    mlps = [row["layer"] for row in every.totals if row["position"] is None]
+    assert len(mlps) == len(every.by_layer())
+    for count in range(1, len(mlps) + 1):
+        found = unsmooth.attribute(model, [batch], total=count)
+        assert {row["kind"] for row in found.totals} == {"mlp"}
+        assert [row["layer"] for row in found.totals if row["position"] is None] == mlps[:count]
+
+
 def test_where_all_tokens_depend_on_features_a_note_says_why_there_is_no_total() -> None:
     found = unsmooth.attribute(vit().eval(), images(1), tokens="no-outliers")
     assert found.totals == []

@@ -44,7 +44,8 @@ def total_effects(
 
     One forward pass a part and batch (`affordable` says how many batches), and one a batch for the end as it is. A
     normalisation of the stream cannot be taken out: it is passed over, as are heads where a model shows its matrices
-    too late (a note says so). Where other processes have other batches, `merged` adds what they found.
+    too late (a note says so, and the next MLPs take their places). Where other processes have other batches, `merged`
+    adds what they found.
     """
     if mode not in MODES:
         raise OptionError.unknown("way to remove a part", mode, MODES)
@@ -53,16 +54,22 @@ def total_effects(
         found.notes.append("no total effects: which tokens are outliers changes without a part; take `all` tokens too")
         return []
     frame = found.strongest(None, policy)
-    rows = frame[~frame["kind"].isin(["norm1", "norm2"])].head(count).to_dict("records")
+    frame = frame[~frame["kind"].isin(["norm1", "norm2"])]
+    rows = frame.head(count).to_dict("records")
     asked = [asked for part, row in zip(parts_of(rows), rows, strict=True)
              for asked in ((part, float(row["mean"]), None), *_at_one_token(found, part, policy))]  # fmt: skip
+    first, spare = len(asked), frame[count:].query("kind == 'mlp'").head(count).to_dict("records")
+    asked += [(part, float(row["mean"]), None) for part, row in zip(parts_of(spare), spare, strict=True)]
     effects = [Moments() for _ in asked]
     refused: list[str] = []
     most, attributor.most = attributor.most, None  # every input of these batches counts
     for batch in batches:
         whole = end_ratio(attributor, batch, policy)
         padded = attributor.tokens_of(to_model(batch, attributor.view.model)).mask is not None
-        for (part, _, place), moments in zip(asked, effects, strict=True):
+        late = 0  # heads that cannot be taken out: the next MLPs take their places
+        for index, ((part, _, place), moments) in enumerate(zip(asked, effects, strict=True)):
+            if index >= first + late:
+                break
             if place is not None and padded:
                 continue  # positions count tokens, not padding
             try:
@@ -70,6 +77,7 @@ def total_effects(
                     lost = whole - end_ratio(attributor, batch, policy)
             except (FeatureError, ForwardError, WeightsError) as error:  # which costs a total, not the shares
                 refused.append(str(error))
+                late += isinstance(error, WeightsError)
             else:
                 moments.update(lost[lost.isfinite()])
     attributor.most = most
