@@ -80,14 +80,25 @@ def open_data(
         stream = itertools.islice(made(), None if samples is None else min(samples, sys.maxsize))
         first = next(stream, None)
         if first is None:
-            window = f"a window of {max_length} tokens (or whole_records)" if total is None else "one record"
-            raise DataError(f"no sample could be made from {path}: expected {kind} for {window}, and samples above 0")
+            why = _why_none(kind, samples, max_length, whole_records)
+            raise DataError(f"no sample could be made from {path}: {why}")
         yield from collate(itertools.chain([first], stream), batch_size, loaded)
 
     if kind == "text" and not whole_records:
         total = None  # windows, not records
     known = min((n for n in (total, samples) if n is not None), default=None)
     return Data(reference=name, kind=kind, make=make, samples=known)
+
+
+def _why_none(kind: str, samples: int | None, max_length: int, whole_records: bool) -> str:
+    if samples is not None and samples < 1:
+        return f"samples must be above 0, got {samples}"
+    if kind != "text" or whole_records:
+        return f"it holds no {kind}"
+    return (
+        f"its text is shorter than one window of {max_length} tokens; give more text or a smaller max_length "
+        "(--max-length), or keep every record as a sample of its own with whole_records (--whole-records)"
+    )
 
 
 def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterator[Any]]:
