@@ -234,7 +234,7 @@ def plain_training(
 
 def divisia_shares(model: Any, batch: Any) -> dict[Any, float]:
     """Every part's mean share of the change of ln HFC/LFC, from parts formed as (token, dim) matrices."""
-    from unsmooth.analysis.shares import Part
+    from unsmooth.analysis.attributing.shares import Part
     from unsmooth.models import capture_attention, hook_points, view
     from unsmooth.models.forward import call
 

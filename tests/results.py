@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from unsmooth.analysis.about import About
-from unsmooth.analysis.explanation import ExplainSettings
-from unsmooth.analysis.measurement import MeasureSettings
+from unsmooth.analysis.explaining.explanation import ExplainSettings
+from unsmooth.analysis.measuring.measurement import MeasureSettings
 from unsmooth.analysis.token_view import TokenView, TokenViewer
 
 _MODEL = {  # what a file says of one

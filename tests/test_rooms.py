@@ -55,10 +55,10 @@ SURFACE = RESULTS | {
 
 # Imports against the arrows that stay, with the reason; one that is gone must go from here too.
 DOORS = {
-    ("analysis/attribution.py", "unsmooth.figures.Drawing"): "what a.plot() returns",
-    ("analysis/attribution.py", "unsmooth.figures.parts"): "a.plot()",
-    ("analysis/measurement.py", "unsmooth.figures.Drawing"): "what m.plot() returns",
-    ("analysis/measurement.py", "unsmooth.figures.depth"): "m.plot(): a result draws itself in a notebook",
+    ("analysis/attributing/attribution.py", "unsmooth.figures.Drawing"): "what a.plot() returns",
+    ("analysis/attributing/attribution.py", "unsmooth.figures.parts"): "a.plot()",
+    ("analysis/measuring/measurement.py", "unsmooth.figures.Drawing"): "what m.plot() returns",
+    ("analysis/measuring/measurement.py", "unsmooth.figures.depth"): "m.plot(): a result draws itself in a notebook",
     ("analysis/sweep.py", "unsmooth.figures.Drawing"): "what s.plot() returns",
     ("analysis/sweep.py", "unsmooth.figures.prices"): "s.plot()",
 }

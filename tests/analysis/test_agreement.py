@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference import ranks_with_ties
 from scipy import stats
 
-from unsmooth.analysis.agreement import (
+from unsmooth.analysis.explaining.agreement import (
     agreement,
     average_ranks,
     bootstrap_interval,

@@ -129,7 +129,7 @@ def test_weights_that_only_the_attribution_refuses_are_told(monkeypatch: pytest.
     def refuse(*_: Any) -> None:
         raise WeightsError("no weights for that")
 
-    monkeypatch.setattr("unsmooth.analysis.attributor.Attributor.weights", refuse)
+    monkeypatch.setattr("unsmooth.analysis.attributing.attributor.Attributor.weights", refuse)
     subject = analyse(vit(), images(1), metrics="hfc_lfc", tokens="all")
     assert subject.explanation is not None
     assert subject.attribution is None

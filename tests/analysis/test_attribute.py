@@ -14,7 +14,7 @@ from small_models import bert, images, vit, words
 from torch import nn
 
 import unsmooth
-from unsmooth.analysis.shares import parts_of
+from unsmooth.analysis.attributing.shares import parts_of
 from unsmooth.errors import CheckpointError, FeatureError, OptionError, WeightsError
 from unsmooth.models import capture_attention, hook_points, view
 from unsmooth.theory.divisia import State, Step, logarithmic_mean, spectral_side

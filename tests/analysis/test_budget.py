@@ -13,9 +13,9 @@ import torch
 from small_models import bert
 
 import unsmooth
-from unsmooth.analysis import budget
-from unsmooth.analysis.budget import RankBudget
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring import budget
+from unsmooth.analysis.measuring.budget import RankBudget
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.models import hook_points, view
 

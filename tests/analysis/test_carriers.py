@@ -13,7 +13,7 @@ from small_models import bert, images, vit, words
 from torch import Tensor, nn
 
 import unsmooth
-from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT
+from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT
 from unsmooth.errors import CheckpointError
 
 LONG = 40.0
@@ -204,7 +204,7 @@ def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.At
 
 
 def test_no_definition_of_a_column_hides_that_of_a_part() -> None:
-    from unsmooth.analysis.attribution import DEFINITIONS as PARTS
-    from unsmooth.analysis.carriers import DEFINITIONS as COLUMNS
+    from unsmooth.analysis.attributing.attribution import DEFINITIONS as PARTS
+    from unsmooth.analysis.attributing.carriers import DEFINITIONS as COLUMNS
 
     assert not PARTS.keys() & COLUMNS.keys()

@@ -14,9 +14,9 @@ from scipy import stats
 from small_models import images, vit
 
 import unsmooth
-from unsmooth.analysis import pairing
-from unsmooth.analysis.comparison import paired, welch
-from unsmooth.analysis.pairing import match, pair
+from unsmooth.analysis.measuring import pairing
+from unsmooth.analysis.measuring.comparison import paired, welch
+from unsmooth.analysis.measuring.pairing import match, pair
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.moments import Moments
 

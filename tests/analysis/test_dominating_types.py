@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unsmooth.analysis import explain
-from unsmooth.analysis.dominating_types import dominating_types
-from unsmooth.analysis.tables import type_shares
+from unsmooth.analysis.explaining.dominating_types import dominating_types
+from unsmooth.analysis.explaining.tables import type_shares
 
 
 def test_the_quick_count_equals_the_explanations_count() -> None:

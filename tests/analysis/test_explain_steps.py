@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from unsmooth.analysis import Explanation, explain, measure
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.facts import layer_facts
+from unsmooth.analysis.explaining.facts import layer_facts
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.models import capture_attention, hook_points, view
 from unsmooth.theory.exponent import layer_exponent

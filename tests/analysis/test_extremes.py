@@ -13,7 +13,7 @@ from small_models import images, vit
 from torch import Tensor, nn
 
 import unsmooth
-from unsmooth.analysis.extremes import Extremes, farthest, find_outliers
+from unsmooth.analysis.measuring.extremes import Extremes, farthest, find_outliers
 from unsmooth.analysis.policies import TokenKinds, log_ratios, norms_of, outlying
 
 

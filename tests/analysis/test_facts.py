@@ -11,7 +11,7 @@ from small_models import vit
 from torch import Tensor, nn
 
 from unsmooth.analysis import explain
-from unsmooth.analysis.facts import WHOLE, alignment, eigenvalue_shares, layer_facts
+from unsmooth.analysis.explaining.facts import WHOLE, alignment, eigenvalue_shares, layer_facts
 from unsmooth.errors import WeightsError
 from unsmooth.models import view
 from unsmooth.theory.lemma2 import corollary3

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from small_models import bert, words
 
 import unsmooth
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import DataError, OptionError
 from unsmooth.models import hook_points, view
 from unsmooth.sources.features import point_named

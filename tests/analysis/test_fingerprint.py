@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsmooth.analysis import fingerprint
-from unsmooth.analysis.fingerprint import in_chunks, sample_keys
+from unsmooth.analysis.measuring import fingerprint
+from unsmooth.analysis.measuring.fingerprint import in_chunks, sample_keys
 from unsmooth.models.forward import to_model
 
 

@@ -159,8 +159,8 @@ def test_spectra_of_long_matrices_are_left_out_and_said_unless_asked_for(monkeyp
     for make, tokens, asked, expected in (
         (bert, 11, None, 3), (bert, 9, None, 1), (bert, 5, None, 0), (bert, 5, 2, 2), (llama, 5, None, 3)
     ):  # fmt: skip
-        monkeypatch.setattr("unsmooth.analysis.explainer.SPECTRA_TOKENS", tokens)
-        monkeypatch.setattr("unsmooth.analysis.explainer.SPECTRA", 3)
+        monkeypatch.setattr("unsmooth.analysis.explaining.explainer.SPECTRA_TOKENS", tokens)
+        monkeypatch.setattr("unsmooth.analysis.explaining.explainer.SPECTRA", 3)
         model, batch = make(False)
         found = explain(model, [batch], layers=[0], spectra=asked)
         known = found.head_frame().groupby("input")["gap"].count() if expected else []

@@ -11,7 +11,7 @@ from small_models import bert, images, vit
 from torch import nn
 
 import unsmooth
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import FeatureError, ForwardError
 from unsmooth.models.forward import padding_of
 

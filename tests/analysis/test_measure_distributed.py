@@ -10,8 +10,8 @@ import torch
 from processes import joined, run_twice
 
 import unsmooth
-from unsmooth.analysis import per_sample
-from unsmooth.analysis.pairing import pair
+from unsmooth.analysis.measuring import per_sample
+from unsmooth.analysis.measuring.pairing import pair
 
 timm = pytest.importorskip("timm")
 RANK = ["dataset_rank", "hfc_lfc"]

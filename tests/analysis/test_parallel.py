@@ -11,7 +11,7 @@ from rich.console import Console
 
 import unsmooth
 from unsmooth.analysis import Measurement
-from unsmooth.analysis.changes import READINGS, TOGETHER
+from unsmooth.analysis.measuring.changes import READINGS, TOGETHER
 from unsmooth.cli.tables.measured import by_kind, by_layer
 
 NORMS = {

@@ -13,8 +13,8 @@ import torch
 from small_models import bert, images, vit, words
 
 import unsmooth
-from unsmooth.analysis import per_sample
-from unsmooth.analysis.per_sample import MOST_VALUES, PerSample, Recorder
+from unsmooth.analysis.measuring import per_sample
+from unsmooth.analysis.measuring.per_sample import MOST_VALUES, PerSample, Recorder
 from unsmooth.errors import CheckpointError
 
 

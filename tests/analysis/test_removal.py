@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Attributor
-from unsmooth.analysis.removal import end_ratio, removed
-from unsmooth.analysis.shares import Part
+from unsmooth.analysis.attributing.removal import end_ratio, removed
+from unsmooth.analysis.attributing.shares import Part
 from unsmooth.errors import OptionError
 from unsmooth.models import hook_points
 from unsmooth.models.forward import call

@@ -17,7 +17,7 @@ from small_models import bert, images, vit
 import unsmooth
 from unsmooth.analysis import Explanation, Measurement, TokenView, load, load_explanation, load_measurement
 from unsmooth.analysis.about import About, Origin
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import CheckpointError, UnsmoothError
 from unsmooth.metrics.registry import METRICS
 

@@ -11,8 +11,8 @@ from small_models import bert, transformers
 from torch import nn
 
 import unsmooth
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.errors import OptionError
 from unsmooth.sources import LoadedModel

@@ -9,7 +9,7 @@ from small_models import images, vit
 from torch import nn
 
 from unsmooth.analysis import Explanation, explain
-from unsmooth.analysis.tables import ABOUT_CONSTANTS, COMPARED
+from unsmooth.analysis.explaining.tables import ABOUT_CONSTANTS, COMPARED
 from unsmooth.theory.normality import condition_number
 
 

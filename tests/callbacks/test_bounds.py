@@ -7,8 +7,8 @@ import math
 import pytest
 from results import about_measured
 
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.callbacks import Bound, crossings
 from unsmooth.errors import OptionError, PointError
 from unsmooth.metrics.moments import Moments

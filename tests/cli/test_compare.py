@@ -56,7 +56,7 @@ def test_it_says_how_many_differences_survive_the_correction(cli: Callable[..., 
 def test_the_interval_is_welchs_for_few_and_unequal_samples() -> None:
     from scipy import stats
 
-    from unsmooth.analysis.comparison import welch_half_width
+    from unsmooth.analysis.measuring.comparison import welch_half_width
     from unsmooth.metrics.moments import Moments
 
     values = torch.randn(12, dtype=torch.float64), 3 * torch.randn(4, dtype=torch.float64) + 1

@@ -13,8 +13,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from unsmooth.analysis import Measurement
-from unsmooth.analysis.cells import Cell, Change
-from unsmooth.analysis.changes import READINGS
+from unsmooth.analysis.measuring.cells import Cell, Change
+from unsmooth.analysis.measuring.changes import READINGS
 from unsmooth.cli.tables import measured as tables
 from unsmooth.cli.tables.layout import written
 from unsmooth.cli.tables.measured import by_kind, by_layer, definitions

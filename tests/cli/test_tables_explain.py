@@ -11,7 +11,7 @@ from rich.console import Console
 from small_models import images, vit
 
 from unsmooth.analysis import Explanation, explain
-from unsmooth.analysis.tables import eigenvalue_table
+from unsmooth.analysis.explaining.tables import eigenvalue_table
 from unsmooth.cli.tables import explained as tables
 from unsmooth.cli.tables.layout import written
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from small_models import images, vit
 
 from unsmooth.analysis import Subject, compare, measure
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.cli.tables.measured import by_layer
 from unsmooth.errors import OptionError
 from unsmooth.metrics.features import Features

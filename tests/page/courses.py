@@ -20,10 +20,10 @@ import torch
 from results import about_measured
 
 from unsmooth.analysis import Measurement, Subject
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.changes import READINGS
-from unsmooth.analysis.extremes import Extreme
-from unsmooth.analysis.per_sample import PerSample
+from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.changes import READINGS
+from unsmooth.analysis.measuring.extremes import Extreme
+from unsmooth.analysis.measuring.per_sample import PerSample
 from unsmooth.metrics.moments import Moments
 
 Array = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from page.person import Person
 from results import view_tokens
 
 from unsmooth.analysis import Subject, analyse, measure
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page import build_report

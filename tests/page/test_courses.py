@@ -10,7 +10,7 @@ import scipy.stats
 from page.course_cases import CASES, FALL, RISE, line, only, said, sharp
 from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, numbers, plain
 
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.page import build_report
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Subject
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.comparison import welch_half_width
+from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.comparison import welch_half_width
 from unsmooth.page.data import shared_policies
 from unsmooth.page.findings import findings, margin
 from unsmooth.page.glossary import glossary, linked

@@ -12,8 +12,8 @@ import pytest
 from results import about_measured
 
 from unsmooth.analysis import Subject
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.measurement import SCHEMA
+from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.measurement import SCHEMA
 from unsmooth.errors import OptionError
 from unsmooth.page import build_report
 from unsmooth.page.build import SCRIPTS, STYLES, asset

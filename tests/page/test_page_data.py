@@ -7,8 +7,8 @@ import torch
 from results import about_measured
 
 from unsmooth.analysis import Measurement, Subject
-from unsmooth.analysis.cells import Cell, Change
-from unsmooth.analysis.changes import BLOCK_STEPS
+from unsmooth.analysis.measuring.cells import Cell, Change
+from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.metrics.features import Features
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import METRICS, by_panel

@@ -9,7 +9,7 @@ from model_cases import CASES
 from page.person import Person
 
 from unsmooth.analysis import Subject, analyse
-from unsmooth.analysis.changes import TOGETHER
+from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.page import build_report
 from unsmooth.page.course import course
 from unsmooth.page.findings import findings

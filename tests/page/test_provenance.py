@@ -10,7 +10,7 @@ import torch
 from results import about_explained, about_measured
 
 from unsmooth.analysis import Explanation, Measurement, Subject
-from unsmooth.analysis.cells import Cell
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.metrics.moments import Moments
 from unsmooth.page.provenance import analysed, provenance
 

@@ -11,7 +11,7 @@ import scipy.stats
 from page.courses import Known, moments
 
 from unsmooth.analysis import Measurement, Subject
-from unsmooth.analysis.cells import Change
+from unsmooth.analysis.measuring.cells import Change
 from unsmooth.page.course import Curve, course, ways
 from unsmooth.page.measured import _kinds_table
 

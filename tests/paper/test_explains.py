@@ -10,7 +10,7 @@ import torch
 from small_models import bert, images, vit, words
 
 import unsmooth
-from unsmooth.analysis.tables import CANDIDATES, FORECAST
+from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST
 from unsmooth.errors import OptionError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.explains import Explained, in_words, rows_of

@@ -29,8 +29,8 @@ def little_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_shares_are_those_of_explain_beside_the_published_column_of_the_variant() -> None:
-    from unsmooth.analysis.dominating_types import dominating_types
-    from unsmooth.analysis.tables import type_shares
+    from unsmooth.analysis.explaining.dominating_types import dominating_types
+    from unsmooth.analysis.explaining.tables import type_shares
     from unsmooth.sources import load_model, open_data
 
     result = find_item("poster-table1").run(Context(samples=2))

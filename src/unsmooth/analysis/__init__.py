@@ -2,14 +2,14 @@
 
 from unsmooth.analysis.about import About, Origin
 from unsmooth.analysis.analyse import analyse
-from unsmooth.analysis.attribution import Attribution
-from unsmooth.analysis.attributor import Attributor, attribute
-from unsmooth.analysis.comparison import compare
-from unsmooth.analysis.explainer import Explainer, explain
-from unsmooth.analysis.explanation import Explanation
-from unsmooth.analysis.features import measure_features
-from unsmooth.analysis.measurement import Measurement
-from unsmooth.analysis.measurer import Measurer, measure
+from unsmooth.analysis.attributing.attribution import Attribution
+from unsmooth.analysis.attributing.attributor import Attributor, attribute
+from unsmooth.analysis.explaining.explainer import Explainer, explain
+from unsmooth.analysis.explaining.explanation import Explanation
+from unsmooth.analysis.measuring.comparison import compare
+from unsmooth.analysis.measuring.features import measure_features
+from unsmooth.analysis.measuring.measurement import Measurement
+from unsmooth.analysis.measuring.measurer import Measurer, measure
 from unsmooth.analysis.results import load, load_explanation, load_measurement
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.sweep import Sweep

@@ -13,12 +13,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import Origin, module_of
-from unsmooth.analysis.account import take_account
-from unsmooth.analysis.attribution import STRONGEST, Attribution, affordable
-from unsmooth.analysis.attributor import Attributor
-from unsmooth.analysis.explainer import Explainer
-from unsmooth.analysis.measurer import Measurer
-from unsmooth.analysis.removal import total_effects
+from unsmooth.analysis.attributing.account import take_account
+from unsmooth.analysis.attributing.attribution import STRONGEST, Attribution, affordable
+from unsmooth.analysis.attributing.attributor import Attributor
+from unsmooth.analysis.attributing.removal import total_effects
+from unsmooth.analysis.explaining.explainer import Explainer
+from unsmooth.analysis.measuring.measurer import Measurer
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import TokenViewer

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from unsmooth.analysis.attributor import Attributor
-from unsmooth.analysis.explanation import Explanation
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.attributing.attributor import Attributor
+from unsmooth.analysis.explaining.explanation import Explanation
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.errors import OptionError
 from unsmooth.metrics.moments import Moments
 

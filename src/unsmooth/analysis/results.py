@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from unsmooth.analysis import attribution, explanation, measurement, sweep, token_view
-from unsmooth.analysis.attribution import Attribution
-from unsmooth.analysis.explanation import Explanation
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis import sweep, token_view
+from unsmooth.analysis.attributing import attribution
+from unsmooth.analysis.attributing.attribution import Attribution
+from unsmooth.analysis.explaining import explanation
+from unsmooth.analysis.explaining.explanation import Explanation
+from unsmooth.analysis.measuring import measurement
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.analysis.sweep import Sweep
 from unsmooth.analysis.token_view import TokenView
 from unsmooth.errors import CheckpointError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from unsmooth.analysis.agreement import Agreement
-from unsmooth.analysis.attribution import Attribution
-from unsmooth.analysis.explanation import Explanation
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.attributing.attribution import Attribution
+from unsmooth.analysis.explaining.agreement import Agreement
+from unsmooth.analysis.explaining.explanation import Explanation
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.analysis.sweep import Sweep
 from unsmooth.analysis.token_view import TokenView
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unsmooth.analysis.facts import eigenvalue_shares, layer_facts
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.explaining.facts import eigenvalue_shares, layer_facts
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.analysis.processes import Team
 from unsmooth.analysis.results import load_measurement
 from unsmooth.errors import CheckpointError, DataError, WeightsError

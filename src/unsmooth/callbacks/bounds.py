@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
-from unsmooth.analysis.cells import Cell, kind_of
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.measuring.cells import Cell, kind_of
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.errors import OptionError, PointError
 from unsmooth.metrics.registry import METRICS, resolve
 

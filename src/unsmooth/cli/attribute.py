@@ -57,9 +57,9 @@ def command(
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Split the change of ln HFC/LFC, first block to last, into heads, mean paths, MLPs and norms without remainder."""
+    from unsmooth.analysis.attributing.removal import MODES
     from unsmooth.analysis.policies import resolve_policies
     from unsmooth.analysis.processes import launched
-    from unsmooth.analysis.removal import MODES
     from unsmooth.cli.tables.attributed import show
     from unsmooth.errors import OptionError
 
@@ -92,9 +92,9 @@ def run(
     `without`: of how many parts the total effect is found, with how many passes, and how they are taken out.
     """
     from unsmooth.analysis import Attributor, Origin
-    from unsmooth.analysis.account import take_account
-    from unsmooth.analysis.attribution import affordable
-    from unsmooth.analysis.removal import total_effects
+    from unsmooth.analysis.attributing.account import take_account
+    from unsmooth.analysis.attributing.attribution import affordable
+    from unsmooth.analysis.attributing.removal import total_effects
 
     total, passes, remove = without
 

@@ -113,7 +113,7 @@ def _chosen(frame: pd.DataFrame, points: str) -> list[str]:
 
 
 def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str], console: Console) -> None:
-    from unsmooth.analysis.pairing import pair
+    from unsmooth.analysis.measuring.pairing import pair
     from unsmooth.metrics.differences import LEVEL, holm
     from unsmooth.metrics.registry import metric_named
     from unsmooth.page.comparison import finding, left_out
@@ -197,7 +197,7 @@ def _notes(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:
 
 
 def _plain(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str, str]) -> dict[str, Any]:
-    from unsmooth.analysis.pairing import pair
+    from unsmooth.analysis.measuring.pairing import pair
     from unsmooth.page.comparison import left_out
 
     pairing = pair(a, b, names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT, Account, Carriers
+from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, Account, Carriers
 from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.by_head import colour_bar, heads_panel
 from unsmooth.figures.drawing import Drawing, grid

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from unsmooth.analysis.changes import BLOCK_STEPS
+from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.figures.axes import panel, span
 from unsmooth.figures.by_depth import depth_of
 from unsmooth.figures.drawing import Drawing

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from unsmooth.analysis import Explanation
-    from unsmooth.analysis.agreement import Agreement
+    from unsmooth.analysis.explaining.agreement import Agreement
 
 
 class Series(NamedTuple):

@@ -7,7 +7,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.analysis.shares import NAMES
+from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_part import parts
 from unsmooth.figures.text import counted, signed_text

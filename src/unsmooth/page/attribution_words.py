@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unsmooth.analysis.shares import KINDS, NAMES, NEARLY_ALL, parts_of
+from unsmooth.analysis.attributing.shares import KINDS, NAMES, NEARLY_ALL, parts_of
 from unsmooth.figures.by_part import part_table
 from unsmooth.page.carrier_words import sinks_found
 from unsmooth.page.encode import numbers

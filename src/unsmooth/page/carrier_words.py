@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT, SINK, Account, Carriers
+from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, SINK, Account, Carriers
 from unsmooth.figures.text import counted, number_text, percent_text, signed_text
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.analysis.comparison import compare
-from unsmooth.analysis.pairing import Pairing, pair
+from unsmooth.analysis.measuring.comparison import compare
+from unsmooth.analysis.measuring.pairing import Pairing, pair
 from unsmooth.figures import difference
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import page_head

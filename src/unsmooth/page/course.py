@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.changes import BLOCK_STEPS
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.changes import BLOCK_STEPS
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.metrics.differences import Difference, paired_difference
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import DIRECTION, DISTANCE, METRICS, by_panel

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from unsmooth.analysis.changes import TOGETHER
+from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, contributions, course, ways
 from unsmooth.page.words import SHAPES, does, listed, number_text, shape
 
 if TYPE_CHECKING:
-    from unsmooth.analysis.measurement import Measurement
+    from unsmooth.analysis.measuring.measurement import Measurement
 
 MOST_NUMBERS = 3  # in a paragraph
 _CREDIT = 0.25  # of what all kinds of layer do in a stretch's direction: what is worth a name

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.analysis import Measurement
-from unsmooth.analysis.cells import Cell
-from unsmooth.analysis.changes import BLOCK_STEPS, READINGS
+from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.changes import BLOCK_STEPS, READINGS
 from unsmooth.analysis.policies import COUNT_PADDING, PADDED
 from unsmooth.figures.by_head import head_tables
 from unsmooth.figures.palette import DIVERGING

@@ -8,7 +8,7 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.analysis.tables import CANDIDATES, FORECAST, candidates
+from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates
 from unsmooth.figures import by_head, eigenvalues, prediction
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import model_colour

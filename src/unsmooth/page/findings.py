@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unsmooth.analysis.changes import TOGETHER
-from unsmooth.analysis.comparison import welch_half_width
-from unsmooth.analysis.pairing import pair
+from unsmooth.analysis.measuring.changes import TOGETHER
+from unsmooth.analysis.measuring.comparison import welch_half_width
+from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.attribution_words import who_found

@@ -9,7 +9,7 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING
 
-from unsmooth.analysis.cells import Change
+from unsmooth.analysis.measuring.cells import Change
 from unsmooth.figures import by_depth, by_step
 from unsmooth.figures.palette import direction
 from unsmooth.figures.text import number_text, signed_text
@@ -20,7 +20,7 @@ from unsmooth.page.data import shared_metrics
 from unsmooth.page.parts import Subjects, caption, colour_key, drawn, in_row, metric_choices, policy_choices, swatch
 
 if TYPE_CHECKING:
-    from unsmooth.analysis.measurement import Measurement
+    from unsmooth.analysis.measuring.measurement import Measurement
     from unsmooth.analysis.subject import Subject
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from unsmooth.analysis.extremes import Outliers, find_outliers
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.measuring.extremes import Outliers, find_outliers
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
 
 WITHOUT = "no-outliers"

@@ -9,7 +9,7 @@ from unsmooth.metrics.tolerance import is_zero
 from unsmooth.page.words import how_many
 
 if TYPE_CHECKING:
-    from unsmooth.analysis.explanation import Explanation
+    from unsmooth.analysis.explaining.explanation import Explanation
     from unsmooth.analysis.subject import Subject
 
 MANY_ZEROS = 0.05  # of H's eigenvalues: centring makes one of a layer 0, value heads that are shared make many

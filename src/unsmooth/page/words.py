@@ -10,7 +10,7 @@ from unsmooth.figures.text import counted, listed, number_text, percent_text, si
 from unsmooth.metrics.registry import metric_named
 
 if TYPE_CHECKING:
-    from unsmooth.analysis.measurement import Measurement
+    from unsmooth.analysis.measuring.measurement import Measurement
 
 __all__ = [
     "DOES",

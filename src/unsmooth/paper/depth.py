@@ -49,7 +49,7 @@ def random_model(context: Context, metrics: str = "paper") -> Measurement:
 
 def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
     """Each metric at the input, halfway and at the end of the residual stream."""
-    from unsmooth.analysis.cells import Cell
+    from unsmooth.analysis.measuring.cells import Cell
     from unsmooth.metrics.registry import METRICS
 
     rows: list[list[Value]] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypedDict
 
-from unsmooth.analysis.tables import CANDIDATES, FORECAST, candidates
+from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates
 from unsmooth.errors import OptionError
 from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value

@@ -62,8 +62,8 @@ def run(context: Context) -> Result:
 def _shares(reference: str, data: str, context: Context, limit: int, random_init: bool) -> pd.DataFrame:
     import torch
 
-    from unsmooth.analysis.dominating_types import dominating_types
-    from unsmooth.analysis.tables import type_shares
+    from unsmooth.analysis.explaining.dominating_types import dominating_types
+    from unsmooth.analysis.explaining.tables import type_shares
     from unsmooth.sources import load_model, open_data
 
     torch.manual_seed(context.seed)

@@ -199,7 +199,7 @@ def test_smoothing_by_depth_is_what_measure_says_of_the_blocks_outputs(
     tiny_data: Path, tiny_recipe: ImageRecipe
 ) -> None:
     from unsmooth.analysis import measure
-    from unsmooth.analysis.cells import Cell
+    from unsmooth.analysis.measuring.cells import Cell
 
     model, pixels = build_model(tiny_recipe, 0), load_images(tiny_data, "test").pixels[:6]
     batch = normalise(pixels, Colours.of(tiny_recipe, "cpu"))

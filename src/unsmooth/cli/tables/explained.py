@@ -95,7 +95,7 @@ def by_layer(explanation: Explanation, wanted: Columns, title: str, policy: str 
 
 def eigenvalues(explanation: Explanation) -> Table:
     """Where the eigenvalues of Σ_h H_h lie (by real part), before and after folding."""
-    from unsmooth.analysis.tables import eigenvalue_table
+    from unsmooth.analysis.explaining.tables import eigenvalue_table
 
     frame = eigenvalue_table(explanation)
     table = narrow_table("Eigenvalues of H = Σ_h H_h by real part", _EIGENVALUES, left=("weights",))

@@ -18,7 +18,7 @@ SHORT = {"LayerNorm": "norm", "Attention": "attn", "MLP": "mlp"}
 
 def show(measurement: Measurement, console: Console) -> None:
     """Print everything a person wants to see of a measurement."""
-    from unsmooth.analysis.changes import READINGS
+    from unsmooth.analysis.measuring.changes import READINGS
 
     for policy in measurement.about.settings.tokens:
         console.print(by_layer(measurement, policy, steps=console.width >= WIDE))
@@ -33,8 +33,8 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
     When the residual stream was not measured as a whole: one row per point.
     """
-    from unsmooth.analysis.cells import Cell
-    from unsmooth.analysis.changes import BLOCK_STEPS
+    from unsmooth.analysis.measuring.cells import Cell
+    from unsmooth.analysis.measuring.changes import BLOCK_STEPS
     from unsmooth.metrics.registry import metric_named
 
     metrics = measurement.about.settings.metrics
@@ -68,8 +68,8 @@ def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table
 
 def by_kind(measurement: Measurement, reading: str) -> Table:
     """The paper's Tables 1–3: one row per kind of layer."""
-    from unsmooth.analysis.cells import Change
-    from unsmooth.analysis.changes import KINDS
+    from unsmooth.analysis.measuring.cells import Change
+    from unsmooth.analysis.measuring.changes import KINDS
     from unsmooth.metrics.registry import metric_named
 
     settings = measurement.about.settings

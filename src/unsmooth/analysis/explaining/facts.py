@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from unsmooth.analysis.folding import cast_weights, fold_weights
+from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
 from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.models import HeadWeights, LayerView

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from unsmooth.analysis import extremes
 from unsmooth.analysis.about import About
-from unsmooth.analysis.measurement import Measurement, MeasureSettings
-from unsmooth.analysis.over_data import over_data
-from unsmooth.analysis.per_sample import all_gather
+from unsmooth.analysis.measuring import extremes
+from unsmooth.analysis.measuring.measurement import Measurement, MeasureSettings
+from unsmooth.analysis.measuring.over_data import over_data
+from unsmooth.analysis.measuring.per_sample import all_gather
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics import moments
 from unsmooth.metrics.moments import Moments, rendezvous, same_everywhere

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unsmooth.analysis.about import About
-from unsmooth.analysis.cells import KINDS_OF_POINTS, Cell, Change, kind_of, layer_of
-from unsmooth.analysis.changes import KINDS, READINGS, missing
-from unsmooth.analysis.extremes import Extreme
-from unsmooth.analysis.per_sample import PerSample
+from unsmooth.analysis.measuring.cells import KINDS_OF_POINTS, Cell, Change, kind_of, layer_of
+from unsmooth.analysis.measuring.changes import KINDS, READINGS, missing
+from unsmooth.analysis.measuring.extremes import Extreme
+from unsmooth.analysis.measuring.per_sample import PerSample
 from unsmooth.errors import CheckpointError
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import METRICS
@@ -169,7 +169,7 @@ class Measurement:
 
     def merge(self, other: Measurement) -> Measurement:
         """The measurement of both sets of samples together; both must measure the same things."""
-        from unsmooth.analysis.joining import merge
+        from unsmooth.analysis.measuring.joining import merge
 
         return merge(self, other)
 
@@ -178,13 +178,13 @@ class Measurement:
 
         Numbers are matched by point, metric and tokens; processes that measured other ones are refused on all of them.
         """
-        from unsmooth.analysis.joining import all_reduce
+        from unsmooth.analysis.measuring.joining import all_reduce
 
         return all_reduce(self)
 
     def compare(self, other: Measurement) -> pd.DataFrame:
         """Where two measurements differ; see `unsmooth.compare`."""
-        from unsmooth.analysis.comparison import compare
+        from unsmooth.analysis.measuring.comparison import compare
 
         return compare(self, other)
 

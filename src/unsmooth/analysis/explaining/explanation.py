@@ -19,7 +19,7 @@ from unsmooth.sources.files import write_result
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unsmooth.analysis.agreement import Agreement
+    from unsmooth.analysis.explaining.agreement import Agreement
 
 SCHEMA = "unsmooth.explanation/2"
 
@@ -131,13 +131,13 @@ class Explanation:
 
     def type_shares(self, kind: str = "paper_kind") -> pd.DataFrame:
         """The poster's Table 1: shares of type (1), type (2) and ties over layers, heads and inputs."""
-        from unsmooth.analysis.tables import type_shares
+        from unsmooth.analysis.explaining.tables import type_shares
 
         return type_shares(self.head_frame(), kind)
 
     def by_layer(self, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
         """Means over inputs, one row per layer; `full` gives every column, more than a terminal is wide."""
-        from unsmooth.analysis.tables import by_layer
+        from unsmooth.analysis.explaining.tables import by_layer
 
         return by_layer(self, tokens, full)
 
@@ -145,25 +145,25 @@ class Explanation:
         self, predicted: str = "exponent", measured: str = "measured_ratio", tokens: str | None = None
     ) -> Agreement:
         """How well one column predicts another over layers and inputs."""
-        from unsmooth.analysis.tables import compare_columns
+        from unsmooth.analysis.explaining.tables import compare_columns
 
         return compare_columns(self, predicted, measured, tokens)
 
     def overshooting(self) -> dict[int, float]:
         """Layers with s·Re λ < −2 along the mean token's fastest growing direction: repeated, it turns and grows."""
-        from unsmooth.analysis.overshoot import overshooting
+        from unsmooth.analysis.explaining.overshoot import overshooting
 
         return overshooting(self)
 
     def unpromised(self) -> dict[int, float]:
         """Layers with an s·Re λ below −1, and the lowest: whether they sharpen when repeated depends on A."""
-        from unsmooth.analysis.overshoot import unpromised
+        from unsmooth.analysis.explaining.overshoot import unpromised
 
         return unpromised(self)
 
     def predictions(self, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
         """Every predictor beside what it predicts; `full`: confusion counts and the correlation's interval too."""
-        from unsmooth.analysis.tables import prediction_table
+        from unsmooth.analysis.explaining.tables import prediction_table
 
         return prediction_table(self, tokens, full)
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from unsmooth.analysis.facts import LayerFacts, alignment
+from unsmooth.analysis.explaining.facts import LayerFacts, alignment
 from unsmooth.metrics.features import Features
 from unsmooth.theory.constant import exponent_with_constant
 from unsmooth.theory.exponent import both_exponents

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unsmooth.analysis.agreement import Agreement, agreement, share_interval
+from unsmooth.analysis.explaining.agreement import Agreement, agreement, share_interval
 from unsmooth.errors import FeatureError, OptionError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unsmooth.analysis.explanation import Explanation
+    from unsmooth.analysis.explaining.explanation import Explanation
 
 KINDS = {"smoothing": "type (1)", "sharpening": "type (2)", "mixed": "both tie"}
 # (predictor, what it predicts)

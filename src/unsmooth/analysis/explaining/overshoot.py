@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from unsmooth.analysis.explanation import Explanation
+    from unsmooth.analysis.explaining.explanation import Explanation
 
 PROMISED = -1.0  # Corollary 3 with step s: sλ in [−1, 0)
 GROWS = -2.0  # |1 + sλ| > 1 below it

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, Origin, is_compiled
 from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens, counted
-from unsmooth.analysis.explanation import DEFINITIONS, ExplainSettings, Explanation
-from unsmooth.analysis.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts, rounding_note
+from unsmooth.analysis.explaining.explanation import DEFINITIONS, ExplainSettings, Explanation
+from unsmooth.analysis.explaining.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts, rounding_note
+from unsmooth.analysis.explaining.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.analysis.policies import token_mask
-from unsmooth.analysis.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.metrics.workers import small_problems, spread
 from unsmooth.models import hook_points

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from unsmooth.analysis.about import ModelFacts, Origin
-from unsmooth.analysis.cells import layer_of
-from unsmooth.analysis.fingerprint import sample_keys
-from unsmooth.analysis.measurement import Measurement
-from unsmooth.analysis.measurer import Measurer
+from unsmooth.analysis.measuring.cells import layer_of
+from unsmooth.analysis.measuring.fingerprint import sample_keys
+from unsmooth.analysis.measuring.measurement import Measurement
+from unsmooth.analysis.measuring.measurer import Measurer
+from unsmooth.analysis.measuring.running import Shape
 from unsmooth.analysis.policies import TokenKinds
-from unsmooth.analysis.running import Shape
 from unsmooth.errors import DataError, OptionError
 from unsmooth.sources.features import by_point, read_features
 

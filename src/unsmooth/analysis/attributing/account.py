@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unsmooth.analysis.attributor import Attributor
-from unsmooth.analysis.carriers import AS_IT_IS, LEFT_OUT, Account, CarrierPass
-from unsmooth.analysis.removal import removed
-from unsmooth.analysis.shares import Part
+from unsmooth.analysis.attributing.attributor import Attributor
+from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, Account, CarrierPass
+from unsmooth.analysis.attributing.removal import removed
+from unsmooth.analysis.attributing.shares import Part
 from unsmooth.metrics.moments import Moments
 from unsmooth.models import hook_points
 from unsmooth.models.forward import call, evaluating, to_model

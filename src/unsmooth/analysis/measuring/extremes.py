@@ -17,7 +17,7 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.analysis.changes import BLOCK_STEPS
+from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
 from unsmooth.metrics.moments import Moments, MomentsTable, rendezvous
 from unsmooth.models import split_point

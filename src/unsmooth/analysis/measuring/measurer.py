@@ -26,12 +26,13 @@ from unsmooth.analysis.about import (
     is_compiled,
     module_of,
 )
-from unsmooth.analysis.budget import RankBudget
-from unsmooth.analysis.changes import READINGS
-from unsmooth.analysis.extremes import STREAM, Extremes
-from unsmooth.analysis.fingerprint import sample_keys
-from unsmooth.analysis.measurement import Measurement, MeasureSettings
-from unsmooth.analysis.over_data import over_data
+from unsmooth.analysis.measuring.budget import RankBudget
+from unsmooth.analysis.measuring.changes import READINGS
+from unsmooth.analysis.measuring.extremes import STREAM, Extremes
+from unsmooth.analysis.measuring.fingerprint import sample_keys
+from unsmooth.analysis.measuring.measurement import Measurement, MeasureSettings
+from unsmooth.analysis.measuring.over_data import over_data
+from unsmooth.analysis.measuring.running import RunningTables, Shape
 from unsmooth.analysis.policies import (
     COUNT_PADDING,
     PADDED,
@@ -41,7 +42,6 @@ from unsmooth.analysis.policies import (
     norms_of,
     resolve_policies,
 )
-from unsmooth.analysis.running import RunningTables, Shape
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import Hooked, Seen
 from unsmooth.errors import FeatureError

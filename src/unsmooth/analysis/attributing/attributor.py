@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import Origin
 from unsmooth.analysis.attention_listener import AttentionListener
-from unsmooth.analysis.attribution import (
+from unsmooth.analysis.attributing.attribution import (
     DEFINITIONS,
     PASSES,
     STRONGEST,
@@ -20,13 +20,13 @@ from unsmooth.analysis.attribution import (
     Attribution,
     affordable,
 )
-from unsmooth.analysis.carriers import DEFINITIONS as CARRIER_DEFINITIONS
-from unsmooth.analysis.carriers import CarrierPass, CarrierSums
-from unsmooth.analysis.facts import check_finite, rounding_note
-from unsmooth.analysis.folding import cast_weights, fold_weights
+from unsmooth.analysis.attributing.carriers import DEFINITIONS as CARRIER_DEFINITIONS
+from unsmooth.analysis.attributing.carriers import CarrierPass, CarrierSums
+from unsmooth.analysis.attributing.share_pass import STAGES, LayerWeights, SharePass
+from unsmooth.analysis.attributing.shares import AttributedSums, Part
+from unsmooth.analysis.explaining.facts import check_finite, rounding_note
+from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
 from unsmooth.analysis.policies import TokenKinds, token_mask
-from unsmooth.analysis.share_pass import STAGES, LayerWeights, SharePass
-from unsmooth.analysis.shares import AttributedSums, Part
 from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError
 from unsmooth.models import hook_points, split_point
@@ -85,12 +85,12 @@ def attribute(
             if len(first) < affordable(total, passes):
                 first.append(batch)
     if carriers:
-        from unsmooth.analysis.account import take_account
+        from unsmooth.analysis.attributing.account import take_account
 
         take_account(attributor, given)
     found = attributor.result()
     if total:
-        from unsmooth.analysis.removal import total_effects
+        from unsmooth.analysis.attributing.removal import total_effects
 
         found.totals = total_effects(attributor, found, first, total, remove)
     return found

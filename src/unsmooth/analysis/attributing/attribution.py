@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.analysis.about import About
-from unsmooth.analysis.carriers import Carriers
-from unsmooth.analysis.shares import KINDS, NAMES, Shares
+from unsmooth.analysis.attributing.carriers import Carriers
+from unsmooth.analysis.attributing.shares import KINDS, NAMES, Shares
 from unsmooth.analysis.token_view import pack, unpack
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.sources.files import write_result

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from unsmooth.analysis.per_sample import MOST_VALUES
+from unsmooth.analysis.measuring.per_sample import MOST_VALUES
 
 if TYPE_CHECKING:
-    from unsmooth.analysis.cells import Cell
-    from unsmooth.analysis.measurement import Measurement
+    from unsmooth.analysis.measuring.cells import Cell
+    from unsmooth.analysis.measuring.measurement import Measurement
 
 Indices = npt.NDArray[np.intp]
 
@@ -47,7 +47,7 @@ class Pairing:
 def pair(a: Measurement, b: Measurement, names: tuple[str, str] = ("A", "B")) -> Pairing:
     """Pair the samples of two measurements if those of one are all among those of the other, in whatever order.
 
-    A sample is known by the key of its input (`unsmooth.analysis.fingerprint`), never by its number alone.
+    A sample is known by the key of its input (`unsmooth.analysis.measuring.fingerprint`), never by its number alone.
     """
     here, there = a.per_sample, b.per_sample
     if here is None or there is None:

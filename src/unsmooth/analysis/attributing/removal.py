@@ -16,10 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.analysis.attention_listener import counted, head_matrices
-from unsmooth.analysis.attribution import Attribution
-from unsmooth.analysis.attributor import Attributor
+from unsmooth.analysis.attributing.attribution import Attribution
+from unsmooth.analysis.attributing.attributor import Attributor
+from unsmooth.analysis.attributing.shares import KINDS, NEARLY_ALL, Part, parts_of
 from unsmooth.analysis.policies import token_mask
-from unsmooth.analysis.shares import KINDS, NEARLY_ALL, Part, parts_of
 from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.metrics.moments import Moments
 from unsmooth.models import capture_attention, hook_points, replace_points

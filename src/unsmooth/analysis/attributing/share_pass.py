@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.analysis.attention_listener import BatchTokens, counted
+from unsmooth.analysis.attributing.shares import KINDS, Part
 from unsmooth.analysis.policies import token_mask
-from unsmooth.analysis.shares import KINDS, Part
 from unsmooth.analysis.walk import Seen
 from unsmooth.errors import FeatureError
 from unsmooth.models.family import Placement

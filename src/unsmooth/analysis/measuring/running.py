@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from unsmooth.analysis.cells import Cell, Change
-from unsmooth.analysis.changes import READINGS, measured_pairs, steps
-from unsmooth.analysis.per_sample import PerSample, Recorder
+from unsmooth.analysis.measuring.cells import Cell, Change
+from unsmooth.analysis.measuring.changes import READINGS, measured_pairs, steps
+from unsmooth.analysis.measuring.per_sample import PerSample, Recorder
 from unsmooth.metrics.moments import Moments, MomentsTable
 
 

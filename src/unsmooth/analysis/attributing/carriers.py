@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unsmooth.analysis.attention_listener import BatchTokens
-from unsmooth.analysis.extremes import Extremes, Outliers, find_outliers
+from unsmooth.analysis.measuring.extremes import Extremes, Outliers, find_outliers
 from unsmooth.analysis.policies import mask_by_norms, norms_of
 from unsmooth.errors import CheckpointError
 from unsmooth.models import split_point

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from unsmooth.analysis.cells import kind_of, layer_of
-from unsmooth.analysis.measurement import Measurement
-from unsmooth.analysis.pairing import pair
+from unsmooth.analysis.measuring.cells import kind_of, layer_of
+from unsmooth.analysis.measuring.measurement import Measurement
+from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.differences import holm, paired_difference, welch_interval
 from unsmooth.metrics.moments import Moments

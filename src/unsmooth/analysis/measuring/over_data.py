@@ -9,9 +9,9 @@ from itertools import product
 
 import torch
 
-from unsmooth.analysis.cells import Cell, Change
-from unsmooth.analysis.changes import READINGS, change, steps
-from unsmooth.analysis.measurement import Measurement
+from unsmooth.analysis.measuring.cells import Cell, Change
+from unsmooth.analysis.measuring.changes import READINGS, change, steps
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import METRICS
 from unsmooth.metrics.second_moment import SecondMoment
