@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import unsmooth
 import unsmooth.paper
 from unsmooth.cli.app import app
-from unsmooth.control import PEERS, apply_fix, bake, reparametrize
+from unsmooth.control import FIXES, apply_fix, bake, reparametrize
 from unsmooth.control.forms import FORMS
 from unsmooth.metrics.registry import METRICS
 from unsmooth.models import hook_points, view
@@ -43,7 +43,7 @@ def run(heading: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _registries_as_before() -> Iterator[None]:
-    kept = [(registry, dict(registry)) for registry in (METRICS, FORMS, PEERS)]
+    kept = [(registry, dict(registry)) for registry in (METRICS, FORMS, FIXES)]
     yield
     for registry, content in kept:
         registry.clear()  # type: ignore[attr-defined]
@@ -87,8 +87,8 @@ def test_a_form(mode: str, sign: int) -> None:
 
 
 def test_a_published_fix() -> None:
-    fix = run("A published fix")["PEER"]
-    PEERS[fix.name] = fix  # type: ignore[index]
+    fix = run("A published fix")["FIX"]
+    FIXES[fix.name] = fix  # type: ignore[index]
     x = images()
     plain, fixed = (m.eval() for m in (vit(), apply_fix(vit(), "doubled")))
     added = []

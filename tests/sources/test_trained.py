@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import unsmooth
-from unsmooth.control import PEERS, Variant
+from unsmooth.control import FIXES, Variant
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.sources import load_model
 from unsmooth.sources.trained import load_trained, save_trained, trained_folder
@@ -133,7 +133,7 @@ def test_a_flipped_bit_is_noticed(folder: Path) -> None:
     load_model(folder)
 
 
-@pytest.mark.parametrize("variant", [*PEERS, "attnscale@:1"])
+@pytest.mark.parametrize("variant", [*FIXES, "attnscale@:1"])
 def test_a_model_with_a_published_fix_loads_and_is_measured(variant: str, tmp_path: Path) -> None:
     model, x = build(variant), torch.randn(2, 3, 32, 32)
     save_trained(model, tmp_path, {**CONFIG, "variant": variant, "fix": variant}, half=False)

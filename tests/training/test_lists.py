@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unsmooth.cli.app import app
-from unsmooth.control import PEERS
+from unsmooth.control import FIXES
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.paper import Context
 from unsmooth.paper.columns import changes_table, kept_groups
@@ -29,7 +29,7 @@ from unsmooth.training.tasks.images.recipe import ImageRecipe
         ("half", [f"cifar100-50pct-{variant}-seed0" for variant in ("plain", "sharpening", "smoothing")]),
         ("initialisation", [f"cifar100-10pct-sharpening-eigen-std{s}-seed0" for s in ("0.01", "0.1", "0.3", "1")]),
         ("ratio", [f"cifar100-10pct-sharpening@{p}-seed0" for p in ("first-half", "second-half", "alternate")]),
-        ("peers", [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]),
+        ("peers", [f"cifar100-10pct-{fix}-seed0" for fix in FIXES]),
     ],
 )
 def test_a_list_holds_its_runs_in_order(name: str, expected: list[str]) -> None:
@@ -48,7 +48,7 @@ def test_every_seed_of_the_tables_is_run() -> None:
 
 def test_the_study_holds_its_runs_once_and_in_order() -> None:
     names = [run.name for run in lists.find_list("study")]
-    assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 6 + 24 + 3 * len(PEERS) + 18
+    assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 6 + 24 + 3 * len(FIXES) + 18
     assert names[:6] == [f"cifar100-10pct-smoothing-seed{seed}" for seed in range(3, 9)]
     assert names[6:10] == [
         *(f"cifar100-10pct-subset1-plain-seed{seed}" for seed in range(3)),
@@ -62,7 +62,7 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
         "cifar100-10pct-sharpening@first-half+smoothing@second-half-seed0",
         "cifar100-10pct-smoothing@first-half+sharpening@second-half-seed0",
     ]
-    assert names[74:-24:3] == [f"cifar100-10pct-{peer}-seed0" for peer in PEERS]
+    assert names[74:-24:3] == [f"cifar100-10pct-{fix}-seed0" for fix in FIXES]
     assert names[-24:-18:3] == [f"cifar100-10pct-sharpening-{bound}-seed0" for bound in ("bounded", "bounded2")]
     assert names[-18] == "cifar100-depth6-10pct-plain-seed0"
     assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"

@@ -5,15 +5,15 @@ from unsmooth.control.apply import control_of, reparametrize
 from unsmooth.control.baking import bake
 from unsmooth.control.edit import Edit, edit
 from unsmooth.control.fit import Fit
+from unsmooth.control.fixes import FIXES, apply_fix
 from unsmooth.control.monitor import ControlMonitor, ControlReading
 from unsmooth.control.optimiser_groups import parameter_groups
-from unsmooth.control.peers import PEERS, apply_fix
 from unsmooth.control.penalty import spectral_penalty
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.control.variant import Variant
 
 __all__ = [
-    "PEERS",
+    "FIXES",
     "Adapter",
     "ControlMonitor",
     "ControlReading",

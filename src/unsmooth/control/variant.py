@@ -18,8 +18,8 @@ from torch import nn
 
 from unsmooth.control.apply import reparametrize
 from unsmooth.control.baking import bake
+from unsmooth.control.fixes import FIXES, apply_fix
 from unsmooth.control.layers import attention_layers
-from unsmooth.control.peers import PEERS, apply_fix
 from unsmooth.control.select import select_layers
 from unsmooth.errors import OptionError
 
@@ -58,13 +58,13 @@ class Variant:
             return cls(mode, form or "symmetric", layers if at else "all", name=text)
         if mode == "sharpening" and form in REACH:
             return cls(mode, layers=layers if at else "all", reach=REACH[form], name=text)
-        if name in PEERS:
+        if name in FIXES:
             return cls(fix=name, layers=layers if at else "all", name=text)
         if text == PLAIN:
             return cls()
         forms = [f"{m}-{f}" for f in STANDARD_DEVIATION for m in MODES]
         forms += [f"sharpening-{form}" for form in REACH]
-        raise OptionError.unknown("variant", text, [PLAIN, *MODES, *forms, *PEERS])
+        raise OptionError.unknown("variant", text, [PLAIN, *MODES, *forms, *FIXES])
 
     @classmethod
     def _mixed(cls, text: str, first: Variant, second: Variant) -> Variant:

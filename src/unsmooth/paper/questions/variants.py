@@ -37,9 +37,9 @@ def layers(e: Evidence) -> Answer | None:
 @question("Do the fixes of other papers change what their papers say they change?", "ours", "variants", SEEDS)
 def fixes(e: Evidence) -> Answer | None:
     """Accuracy and HFC/LFC with each published fix."""
-    from unsmooth.control.peers import PEERS
+    from unsmooth.control.fixes import FIXES
 
-    return _compared(e, e.against_plain(PEERS), ratios=True)
+    return _compared(e, e.against_plain(FIXES), ratios=True)
 
 
 @question("Does a bound on λ (−1/s or −2/s) keep the guarantee, and what does it cost?", "ours", "variants", SEEDS)

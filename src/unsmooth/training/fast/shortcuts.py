@@ -25,7 +25,8 @@ class Shortcuts(AbstractContextManager[None]):
     """Inside, the model trains by short cuts where it is a timm VisionTransformer of the plain kind.
 
     Hooks of blocks still run, which is where `control` acts; attention with hooks of its own, and a last block whose
-    tokens a hook looks at (peer fixes), are left alone. Entering again brings the same functions: compiled code stays.
+    tokens a hook looks at (published fixes), are left alone. Entering again brings the same functions: compiled code
+    stays.
     """
 
     def __init__(self, model: Any, *, class_token: bool = False, tiled: bool = False, fused: bool = False) -> None:

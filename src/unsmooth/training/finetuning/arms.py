@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unsmooth.control import PEERS, adapt, apply_fix
+from unsmooth.control import FIXES, adapt, apply_fix
 from unsmooth.control.bounds import SIGNS
 from unsmooth.control.once import ComputedOnce
 from unsmooth.control.penalty import penalty_near
@@ -39,7 +39,7 @@ class OutOfTimeError(Exception):
 def arm_names() -> list[str]:
     """Every arm there is."""
     ours = [f"{kind}-{mode}" for kind in ("adapter", "penalty") for mode in SIGNS]
-    return [PLAIN, *ours, *(name + STRONG for name in ours), *PEERS]
+    return [PLAIN, *ours, *(name + STRONG for name in ours), *FIXES]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Arm:
         if self.name.startswith("adapter-"):
             rng = torch.Generator().manual_seed(seed + 1)
             adapt(encoder, self.mode or "", rank=self.rank, bound=self.bound, generator=rng)
-        elif self.name in PEERS:
+        elif self.name in FIXES:
             apply_fix(encoder, self.name)
 
     def penalty_near(self, encoder: nn.Module) -> Callable[[], Tensor] | None:

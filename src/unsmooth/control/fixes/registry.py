@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from unsmooth.control.fixes import attnscale, centered, contranorm, featscale, gfsa, neutreno
+from unsmooth.control.fixes.base import AttentionFix, Fix, LayerShape
+from unsmooth.control.fixes.explicit_attention import open_attention, refuse_closed
 from unsmooth.control.layers import attention_layers
-from unsmooth.control.peers import attnscale, centered, contranorm, featscale, gfsa, neutreno
-from unsmooth.control.peers.base import AttentionFix, LayerShape, Peer
-from unsmooth.control.peers.explicit import open_attention, refuse_closed
 from unsmooth.control.select import Layers, select_layers
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, ModelView, view
@@ -19,8 +19,8 @@ from unsmooth.models.taps import Spot, Tap, find_spot
 
 M = TypeVar("M", bound=nn.Module)
 
-PEERS: dict[str, Peer] = {
-    module.PEER.name: module.PEER for module in (attnscale, featscale, contranorm, neutreno, gfsa, centered)
+FIXES: dict[str, Fix] = {
+    module.FIX.name: module.FIX for module in (attnscale, featscale, contranorm, neutreno, gfsa, centered)
 }
 
 
@@ -31,56 +31,56 @@ def apply_fix(model: M, name: str, *, layers: Layers = "all", **options: Any) ->
     `gfsa`); `contranorm`, `neutreno` and `centered` change it at once. Options: `order` (gfsa), `strength`
     (neutreno), `scale` and `temperature` (contranorm).
     """
-    if name not in PEERS:
-        raise OptionError.unknown("fix", name, PEERS)
-    peer, v = PEERS[name], view(model)
+    if name not in FIXES:
+        raise OptionError.unknown("fix", name, FIXES)
+    fix, v = FIXES[name], view(model)
     found = attention_layers(model)
     chosen = select_layers(layers, list(found))
     picked = [list(found.values())[index] for index in chosen]
-    _refuse(v, peer, picked, shared=len(found) != len(v.layers))
+    _refuse(v, fix, picked, shared=len(found) != len(v.layers))
     shapes = [LayerShape(index, len(found), v.width, layer.heads) for index, layer in zip(chosen, picked, strict=True)]
-    for layer, fix in zip(picked, _built(peer, shapes, options), strict=True):
-        _attach(v, layer, peer, fix.to(*home(layer.attention, model)))
+    for layer, module in zip(picked, _built(fix, shapes, options), strict=True):
+        _attach(v, layer, fix, module.to(*home(layer.attention, model)))
     return model
 
 
-def _refuse(v: ModelView, peer: Peer, layers: list[LayerView], shared: bool) -> None:
+def _refuse(v: ModelView, fix: Fix, layers: list[LayerView], shared: bool) -> None:
     """Errors before anything is changed."""
     if not layers:
-        raise OptionError(f"`layers` leaves no layer for {peer.name}")
-    if peer.name == "neutreno" and shared:
+        raise OptionError(f"`layers` leaves no layer for {fix.name}")
+    if fix.name == "neutreno" and shared:
         raise WeightsError("neutreno compares layers, but this model's layers share their weights")
-    if v.causal and peer.place != "attention":
+    if v.causal and fix.place != "attention":
         raise WeightsError(
-            f"{peer.name} mixes all tokens, so in a causal model each would see the ones after it: use a fix of the "
+            f"{fix.name} mixes all tokens, so in a causal model each would see the ones after it: use a fix of the "
             "attention matrix, such as attnscale"
         )
     for layer in layers:
         if hasattr(layer.attention, "fix"):
             there = type(layer.attention.fix).__name__
             raise OptionError(f"{layer.name} already has the fix {there}: apply one per model")
-        if peer.place == "attention":
+        if fix.place == "attention":
             refuse_closed(v, layer)
-        elif peer.place == "norm":
+        elif fix.place == "norm":
             _norms(v, layer)
 
 
-def _built(peer: Peer, shapes: list[LayerShape], options: dict[str, Any]) -> list[nn.Module]:
+def _built(fix: Fix, shapes: list[LayerShape], options: dict[str, Any]) -> list[nn.Module]:
     try:
-        return peer.build(shapes, **options)
+        return fix.build(shapes, **options)
     except TypeError as error:
-        taken = inspect.signature(type(peer.build(shapes)[0])).parameters
+        taken = inspect.signature(type(fix.build(shapes)[0])).parameters
         valid = [option for option in ("order", "strength", "scale", "temperature") if option in taken]
-        raise OptionError(f"{peer.name} takes {', '.join(valid) or 'no options'}, got {', '.join(options)}") from error
+        raise OptionError(f"{fix.name} takes {', '.join(valid) or 'no options'}, got {', '.join(options)}") from error
 
 
-def _attach(v: ModelView, layer: LayerView, peer: Peer, fix: nn.Module) -> None:
-    if isinstance(fix, AttentionFix):
-        open_attention(v, layer.attention, fix)
+def _attach(v: ModelView, layer: LayerView, fix: Fix, module: nn.Module) -> None:
+    if isinstance(module, AttentionFix):
+        open_attention(v, layer.attention, module)
         return
-    layer.attention.add_module("fix", fix)
-    acting = _Acting(fix, v.batch_first)
-    if peer.place == "output":
+    layer.attention.add_module("fix", module)
+    acting = _Acting(module, v.batch_first)
+    if fix.place == "output":
         row = layer.attention_row
         spot = find_spot(layer.block, row.result) if row.result else Spot(layer.attention, Tap("", "out"))
         assert spot is not None, layer.name

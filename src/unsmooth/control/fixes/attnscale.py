@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, each
+from unsmooth.control.fixes.base import AttentionFix, Fix, LayerShape, Maps, each
 
 
 class AttnScale(AttentionFix):
@@ -20,4 +20,4 @@ class AttnScale(AttentionFix):
         return uniform + (1 + self.omega) * (a - uniform)
 
 
-PEER = Peer("attnscale", "Wang et al. 2022", "attention", each(AttnScale))
+FIX = Fix("attnscale", "Wang et al. 2022", "attention", each(AttnScale))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, each
+from unsmooth.control.fixes.base import AttentionFix, Fix, LayerShape, Maps, each
 
 
 class Centered(AttentionFix):
@@ -16,4 +16,4 @@ class Centered(AttentionFix):
         return a - uniform
 
 
-PEER = Peer("centered", "Ali et al. 2023", "attention", each(Centered))
+FIX = Fix("centered", "Ali et al. 2023", "attention", each(Centered))

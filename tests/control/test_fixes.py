@@ -12,10 +12,10 @@ from control.cases import images, outputs, vit
 from model_cases import Case
 from torch import Tensor, nn
 
-from unsmooth.control import PEERS, apply_fix, bake, reparametrize
-from unsmooth.control.peers.base import AttentionFix, LayerShape
-from unsmooth.control.peers.contranorm import ContraNorm
-from unsmooth.control.peers.explicit import softmax_of
+from unsmooth.control import FIXES, apply_fix, bake, reparametrize
+from unsmooth.control.fixes.base import AttentionFix, LayerShape
+from unsmooth.control.fixes.contranorm import ContraNorm
+from unsmooth.control.fixes.explicit_attention import softmax_of
 from unsmooth.errors import OptionError, WeightsError
 
 SHAPE = LayerShape(0, 1, 24, 3)
@@ -34,21 +34,21 @@ def parts(fix: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_attnscale_scales_the_high_pass_part_of_each_head_and_keeps_row_sums() -> None:
-    fix = PEERS["attnscale"].build([SHAPE])[0]
+    fix = FIXES["attnscale"].build([SHAPE])[0]
     a, uniform, fixed = parts(fix)
     torch.testing.assert_close(fixed.sum(-1), torch.ones_like(fixed.sum(-1)))
     torch.testing.assert_close(fixed - uniform, (1 + fix.get_parameter("omega")) * (a - uniform))
 
 
 def test_centered_attention_annihilates_constant_tokens() -> None:
-    _, _, fixed = parts(PEERS["centered"].build([SHAPE])[0])
+    _, _, fixed = parts(FIXES["centered"].build([SHAPE])[0])
     constant = torch.ones(7, 1, dtype=torch.float64) @ torch.randn(1, 4, dtype=torch.float64)
     assert (fixed @ constant).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("order", [2, 3, 9])
 def test_gfsa_is_the_polynomial_of_its_paper(order: int) -> None:
-    fix = PEERS["gfsa"].build([SHAPE], order=order)[0]
+    fix = FIXES["gfsa"].build([SHAPE], order=order)[0]
     a, _, fixed = parts(fix)
     w0, w1, wk = (fix.get_parameter(name) for name in ("w0", "w1", "wk"))
     values, vectors = torch.linalg.eig(a)
@@ -60,7 +60,7 @@ def test_gfsa_is_the_polynomial_of_its_paper(order: int) -> None:
 
 
 def test_featscale_rescales_each_band_by_exactly_its_weights() -> None:
-    fix = PEERS["featscale"].build([SHAPE])[0].double()
+    fix = FIXES["featscale"].build([SHAPE])[0].double()
     s, t = (nn.init.normal_(fix.get_parameter(name)) for name in "st")
     x = torch.randn(2, 9, 24, dtype=torch.float64)
     low, new = x.mean(1, keepdim=True), fix(x)
@@ -82,7 +82,7 @@ def test_contranorm_lowers_the_similarity_of_tokens_and_scale_zero_does_nothing(
 
 
 def test_neutreno_adds_the_first_layers_values_and_takes_its_own_away() -> None:
-    first, second = PEERS["neutreno"].build([SHAPE, SHAPE], strength=0.5)
+    first, second = FIXES["neutreno"].build([SHAPE, SHAPE], strength=0.5)
     a = torch.randn(2, 3, 7, 7).softmax(-1)
     v0, v1 = torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8)
     assert isinstance(first, AttentionFix)
@@ -97,7 +97,7 @@ def test_neutreno_adds_the_first_layers_values_and_takes_its_own_away() -> None:
 )
 def test_a_fix_without_options_is_the_usual_one(name: str, usual: dict[str, float]) -> None:
     x, results = torch.randn(2, 3, 7, 7), []
-    for fixes in (PEERS[name].build([SHAPE, SHAPE]), PEERS[name].build([SHAPE, SHAPE], **usual)):
+    for fixes in (FIXES[name].build([SHAPE, SHAPE]), FIXES[name].build([SHAPE, SHAPE], **usual)):
         for parameter in fixes[-1].parameters():
             nn.init.constant_(parameter, 0.5)
         if isinstance(fixes[0], AttentionFix) and isinstance(fixes[1], AttentionFix):
@@ -169,7 +169,7 @@ def test_a_centred_model_with_equal_tokens_adds_nothing_but_the_bias_of_the_proj
     torch.testing.assert_close(attention(x), attention.proj.bias.expand(2, 5, 24), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", FIXES)
 def test_fixes_compile_copy_and_compose_with_control(name: str) -> None:
     model = reparametrize(apply_fix(vit(depth=1), name), form="symmetric", std=0.3)
     expected = model(images())

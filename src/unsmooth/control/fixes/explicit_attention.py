@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unsmooth.control.peers.base import AttentionFix, Maps
+from unsmooth.control.fixes.base import AttentionFix, Maps
 from unsmooth.errors import WeightsError
 from unsmooth.models import LayerView, ModelView
 from unsmooth.models.attention import EXPLICIT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, Values
+from unsmooth.control.fixes.base import AttentionFix, Fix, LayerShape, Maps, Values
 from unsmooth.errors import WeightsError
 
 
@@ -36,4 +36,4 @@ def _build(shapes: list[LayerShape], strength: float = 0.6) -> list[nn.Module]:
     return [NeuTRENO(strength, first, position, position == len(shapes) - 1) for position in range(len(shapes))]
 
 
-PEER = Peer("neutreno", "Nguyen et al. 2023", "attention", _build)
+FIX = Fix("neutreno", "Nguyen et al. 2023", "attention", _build)

@@ -1,4 +1,4 @@
-"""What a peer fix is: a small module per layer, and the place in the layer where it acts."""
+"""What a published fix is: a small module per layer, and the place in the layer where it acts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LayerShape:
 
 
 @dataclass(frozen=True)
-class Peer:
+class Fix:
     """A published fix. `build(shapes, **options)` gives one module per layer, for all selected layers together."""
 
     name: str

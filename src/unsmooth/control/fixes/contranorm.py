@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.functional import normalize
 
-from unsmooth.control.peers.base import Features, LayerShape, Peer, each
+from unsmooth.control.fixes.base import Features, Fix, LayerShape, each
 from unsmooth.errors import OptionError
 
 
@@ -24,4 +24,4 @@ class ContraNorm(nn.Module):
         return x - self.scale * ((unit @ unit.mT) / self.temperature).softmax(-1) @ x
 
 
-PEER = Peer("contranorm", "Guo et al. 2023", "norm", each(ContraNorm))
+FIX = Fix("contranorm", "Guo et al. 2023", "norm", each(ContraNorm))

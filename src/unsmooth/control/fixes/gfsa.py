@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from unsmooth.control.peers.base import AttentionFix, LayerShape, Maps, Peer, each
+from unsmooth.control.fixes.base import AttentionFix, Fix, LayerShape, Maps, each
 from unsmooth.errors import OptionError, WeightsError
 
 
@@ -33,4 +33,4 @@ class GFSA(AttentionFix):
         return self.w0 * eye + self.w1 * a + self.wk * power
 
 
-PEER = Peer("gfsa", "Choi et al. 2024", "attention", each(GFSA))
+FIX = Fix("gfsa", "Choi et al. 2024", "attention", each(GFSA))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from unsmooth.control.peers.base import Features, LayerShape, Peer, each
+from unsmooth.control.fixes.base import Features, Fix, LayerShape, each
 
 
 class FeatScale(nn.Module):
@@ -22,4 +22,4 @@ class FeatScale(nn.Module):
         return x + low * self.s + (x - low) * self.t
 
 
-PEER = Peer("featscale", "Wang et al. 2022", "output", each(FeatScale))
+FIX = Fix("featscale", "Wang et al. 2022", "output", each(FeatScale))
