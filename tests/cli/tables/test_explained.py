@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from cli.test_tables import rows, text
+from cli.tables.test_measured import rows, text
 from rich.console import Console
 from small_models import images, vit
 
