@@ -95,7 +95,7 @@ def test_a_figure_that_cannot_be_written_is_refused_before_the_simulation(
     app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.delattr("unsmooth.theory.section5.section5_table")  # an ImportError, were it looked for
+    monkeypatch.delattr("unsmooth.theory.norm_impact.norm_impact_table")  # an ImportError, were it looked for
     with pytest.raises((OptionError, OutputError), match="names no figure|cannot be written"):
         invoke(app, "simulate", "--figure", tmp_path / name)
 

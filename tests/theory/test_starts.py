@@ -11,9 +11,9 @@ import torch
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.sources.patches import image_patches, patches_of
 from unsmooth.theory import dominance
+from unsmooth.theory.norm_impact import TableCell, norm_impact_table
 from unsmooth.theory.phase import phase_grid
 from unsmooth.theory.scenario import Scenario, curve, log10_curves, random_attention, random_h, scenarios
-from unsmooth.theory.section5 import TableCell, section5_table
 
 
 def test_the_grid_holds_the_mean_exponent_of_one_head_over_seeds() -> None:
@@ -128,11 +128,11 @@ def test_a_cell_of_two_heaps_is_met_by_the_share_of_seeds_and_says_where_each_he
 def test_cells_hold_mean_deviation_and_share_of_their_seeds() -> None:
     for start in (None, torch.randn(6, 5)):
         values = log10_curves([0, 1], 4, start, tokens=8, dim=4)
-        for cell in section5_table([0, 1], 4, start, tokens=8, dim=4):
+        for cell in norm_impact_table([0, 1], 4, start, tokens=8, dim=4):
             mine = values[cell.scenario][:, -1]
             assert (cell.mean, cell.std) == (pytest.approx(float(mine.mean())), pytest.approx(float(mine.std())))
             assert cell.smoothed == sum(v < 0 for v in mine.tolist()) / 2
-    assert {cell.std for cell in section5_table([0], 2, tokens=8, dim=4)} == {0.0}
+    assert {cell.std for cell in norm_impact_table([0], 2, tokens=8, dim=4)} == {0.0}
 
 
 def test_unknown_forms_and_modes_are_listed() -> None:

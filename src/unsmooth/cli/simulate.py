@@ -17,7 +17,7 @@ from unsmooth.cli import options
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unsmooth.theory.section5 import TableCell
+    from unsmooth.theory.norm_impact import TableCell
 
 Seeds = Annotated[int, typer.Option(min=1, help="Random layers to average over.")]
 Layers = Annotated[int, typer.Option(min=1, help="Iterations of the layer.")]
@@ -66,12 +66,12 @@ def command(
         found = _one(form, norm or "none", mode or "sharpening", sign or 1, seeds, layers, tokens, dim, start)
         shown = _curve_table(found)
     else:
-        from unsmooth.theory.section5 import section5_table
+        from unsmooth.theory.norm_impact import norm_impact_table
 
         def tracked(all_seeds: Iterable[int]) -> Iterable[int]:
             return track(all_seeds, "simulating seeds", seeds)
 
-        cells = section5_table(range(seeds), layers, start, tokens, dim, track=tracked)
+        cells = norm_impact_table(range(seeds), layers, start, tokens, dim, track=tracked)
         found = {"layers": layers, "seeds": seeds, "cells": [_cell(cell) for cell in cells]}
         shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
     text = json.dumps({"schema": "unsmooth.simulation/1", **found}, indent=1)

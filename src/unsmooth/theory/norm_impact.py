@@ -1,4 +1,7 @@
-"""Section 5's table of docs/theory.md beside what is simulated now, and how often γ had the sign of the outcome."""
+"""What a LayerNorm does to oversmoothing: HFC/LFC after many simulated iterations, and whether γ had its sign.
+
+Each cell stands beside what docs/theory.md, section 5, documents of it.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ class TableCell:
         return same and (self.documented < _COLLAPSED or abs(self.mean - self.documented) <= 0.6)
 
 
-def section5_table(
+def norm_impact_table(
     seeds: Iterable[int] = range(20),
     layers: int = 128,
     x: Tensor | None = None,

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from unsmooth.theory.norm_impact import norm_impact_table
 from unsmooth.theory.scenario import Scenario, draw
-from unsmooth.theory.section5 import section5_table
 
 
 def test_every_documented_cell_of_section_5_is_met() -> None:
-    cells = {(c.scenario.form, c.scenario.norm, c.scenario.mode, c.scenario.sign): c for c in section5_table(range(20))}
+    table = norm_impact_table(range(20))
+    cells = {(c.scenario.form, c.scenario.norm, c.scenario.mode, c.scenario.sign): c for c in table}
     assert [key for key, cell in cells.items() if not cell.agrees] == []
     for sign in (1, -1):  # negating H and the norm's weights together changes nothing under Pre-LN
         ours, mirror = cells["general", "pre", "sharpening", sign], cells["general", "pre", "smoothing", -sign]
