@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from benchmarks.clock import header, take_turns
 from unsmooth.analysis.explaining.explainer import ACCURACY
-from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
+from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 from unsmooth.models import ModelView, capture_attention, hook_points, view
 from unsmooth.theory import layer_exponent, spectrum_of_h
 from unsmooth.theory.folding import Folded, statistics, step_size

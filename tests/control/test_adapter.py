@@ -38,7 +38,7 @@ SIGNS = {"sharpening": -1.0, "smoothing": 1.0}
 
 def acting(model: nn.Module) -> list[Tensor]:
     """Every layer's folded H_h, (head, dim, dim), in float64."""
-    from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
+    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 
     folded = [fold_weights(cast_weights(layer.weights(), torch.float64)) for layer in view(model).layers]
     return [(f.w_v @ f.w_proj).mT.detach() for f in folded]

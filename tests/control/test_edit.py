@@ -17,7 +17,7 @@ CHOSEN = ("timm-vit", "timm-deit3", "bert", "gpt2", "llama", "torch-post", "falc
 
 def spectra(model: nn.Module) -> torch.Tensor:
     """Eigenvalues of every head's folded H, sorted."""
-    from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
+    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 
     folded = [fold_weights(cast_weights(layer.weights(), torch.float64)) for layer in view(model).layers]
     return torch.stack([torch.linalg.eigvals(f.w_proj @ f.w_v) for f in folded])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
+from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 from unsmooth.errors import WeightsError
 from unsmooth.models import HeadWeights, Norm
 from unsmooth.theory.folding import Folded, frozen_step, output_statistics, statistics, step_size, values_of

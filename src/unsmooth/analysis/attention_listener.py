@@ -13,11 +13,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, Settings, module_of
+from unsmooth.analysis.layer_weights import check_finite
 from unsmooth.analysis.policies import NO_PADDING, TokenKinds, resolve_policies
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, WeightsError
-from unsmooth.models import ModelView, capture_attention, check_attention, view
+from unsmooth.models import HeadWeights, ModelView, capture_attention, check_attention, view
 from unsmooth.models.forward import lengthened, padding_of, pictures_follow, sequence_shape, to_model
 from unsmooth.models.sdpa import SdpaMatrices
 from unsmooth.models.taps import candidates
@@ -97,6 +98,7 @@ class AttentionListener(Hooked):
         self.inputs = self.batches = 0
         self.checked = False  # whether weights and matrices reproduce the attention's own output
         self._special = SpecialTokens.find(model, special_ids, tokenizer)
+        self._rounding = 0.0  # the most by which what a layer gives differs from its inputs times the weights read
         self._shown = ExitStack()  # attention matrices, while a forward pass is listened to
         _check_rows_sum(self.view)
 
@@ -130,6 +132,23 @@ class AttentionListener(Hooked):
         batch, tokens = sequence_shape(inputs)
         return 4 * batch * tokens**2 * max(self.view.layers[i].heads for i in self.chosen) > HELD_BYTES
 
+    def read_weights(self, index: int) -> HeadWeights:
+        """A layer's weights; WeightsError where they hold NaN or infinity."""
+        layer = self.view.layers[index]
+        found = layer.weights()
+        check_finite(layer.name, found)
+        self._rounding = max(self._rounding, found.rounding)
+        return found
+
+    def rounding_note(self) -> list[str]:
+        """What to say of layers whose weights are known exactly and whose inputs are not used as they come."""
+        if not self._rounding:
+            return []
+        return [
+            "the model is quantised and its layers round their inputs too: the weights are those that they multiply "
+            f"by, and what they give differs from inputs times weights by up to {self._rounding:.1%}"
+        ]
+
     @abstractmethod
     def attended(self, index: int, a: HeadMatrices) -> None:
         """The matrices of a layer, of the inputs that are wanted."""
@@ -159,11 +178,7 @@ class AttentionListener(Hooked):
     def tokens_of(self, inputs: Any) -> BatchTokens:
         """What is known about the positions of the inputs that are wanted."""
         v = self.view
-        kinds = TokenKinds.of_batch(
-            inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures
-        )
-        if "content" in self.policies and kinds.text:
-            self._special.check(kinds, v.causal)
+        kinds = self._special.kinds(inputs, v, self.policies)
         padding = padding_of(inputs, v.prefix_tokens, v.model)
         mask = None if padding is None or not bool(padding.any()) else ~padding[: self.left()]
         return BatchTokens(kinds.first(self.left()), mask, v.family.pictures is not None and pictures_follow(inputs))

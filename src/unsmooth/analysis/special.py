@@ -11,6 +11,7 @@ from torch import nn
 
 from unsmooth.analysis.policies import TokenKinds
 from unsmooth.errors import OptionError
+from unsmooth.models import ModelView
 from unsmooth.models.taps import find
 from unsmooth.sources.loaded import LoadedModel
 
@@ -43,6 +44,13 @@ class SpecialTokens:
         config = getattr(module, "config", None)
         around = _ids(config, _AROUND)
         return cls(around | _ids(config, _ALSO) if around else None, told=False)
+
+    def kinds(self, inputs: Any, v: ModelView, policies: Iterable[str]) -> TokenKinds:
+        """What is known about the tokens of a batch; OptionError where `content` asks for more than that."""
+        found = TokenKinds.of_batch(inputs, v.prefix_tokens, self.ids, v.model, v.suffix_tokens, v.family.pictures)
+        if "content" in policies and found.text:
+            self.check(found, v.causal)
+        return found
 
     def check(self, kinds: TokenKinds, causal: bool) -> None:
         """OptionError unless it is known which tokens of a batch are special.

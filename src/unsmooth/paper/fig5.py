@@ -183,7 +183,7 @@ def _explained(path: str) -> Spectra:
 
 def _eigenvalues(layer: LayerView) -> tuple[Tensor, Tensor]:
     """Of the bare and of the folded Σ_h H_h."""
-    from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
+    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 
     weights = cast_weights(layer.weights(), torch.float64)
     bare, whole = (torch.linalg.eigvals((w_v @ w_proj).sum(0).mT.cpu())

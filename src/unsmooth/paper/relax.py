@@ -40,7 +40,7 @@ def _trained(context: Context) -> Iterator[Draw]:
 
 def blocks(model: torch.nn.Module, batch: Tensor, mode: Mode, context: Context) -> Iterator[Draw]:
     """Each block of a pre-norm vision model on one input: its own weights, matrices, constants and MLP."""
-    from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
+    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
     from unsmooth.models import capture_attention, hook_points, view
     from unsmooth.theory.folding import statistics
 

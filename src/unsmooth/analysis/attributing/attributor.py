@@ -24,8 +24,7 @@ from unsmooth.analysis.attributing.carriers import DEFINITIONS as CARRIER_DEFINI
 from unsmooth.analysis.attributing.carriers import CarrierPass, CarrierSums
 from unsmooth.analysis.attributing.share_pass import STAGES, LayerWeights, SharePass
 from unsmooth.analysis.attributing.shares import AttributedSums, Part
-from unsmooth.analysis.explaining.facts import check_finite, rounding_note
-from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
+from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 from unsmooth.analysis.policies import TokenKinds, token_mask
 from unsmooth.analysis.walk import walk
 from unsmooth.errors import FeatureError
@@ -122,7 +121,6 @@ class Attributor(AttentionListener):
         names = dict.fromkeys(name for stage in stages for name in stage[:2])
         self._points = (*names, *(("mlp",) if parallel else ()))
         self._weights: dict[int, LayerWeights] = {}
-        self._rounding = 0.0
         self._tokenizer = model.tokenizer if tokenizer is None and isinstance(model, LoadedModel) else tokenizer
         self.sums = {policy: AttributedSums() for policy in self.policies}
         self._now: SharePass | None = None  # the forward pass that is listened to
@@ -157,10 +155,7 @@ class Attributor(AttentionListener):
     def weights(self, index: int) -> LayerWeights:
         """A layer's folded weights, read when they are first needed."""
         if index not in self._weights:
-            layer = self.view.layers[index]
-            own = layer.weights()
-            check_finite(layer.name, own)
-            self._rounding = max(self._rounding, own.rounding)
+            own = self.read_weights(index)
             folded = fold_weights(cast_weights(own))
             side = spectral_side(*fold_weights(cast_weights(own, torch.float64)).pair) if self.spectrum else None
             self._weights[index] = LayerWeights(folded, None if side is None else side.to(folded.w_v))
@@ -217,7 +212,7 @@ class Attributor(AttentionListener):
         return DEFINITIONS if self.carriers is None else {**DEFINITIONS, **CARRIER_DEFINITIONS}
 
     def _notes(self) -> list[str]:
-        notes = rounding_note(self._rounding)
+        notes = self.rounding_note()
         if self.spectrum:
             sizes = torch.stack([torch.linalg.matrix_norm(w.negative.double(), 2).amax()  # type: ignore[union-attr]
                                  for w in self._weights.values()])  # fmt: skip

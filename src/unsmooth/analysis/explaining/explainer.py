@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, Origin, is_compiled
 from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens, counted
 from unsmooth.analysis.explaining.explanation import DEFINITIONS, ExplainSettings, Explanation
-from unsmooth.analysis.explaining.facts import DENSE_UP_TO, LayerFacts, check_finite, layer_facts, rounding_note
+from unsmooth.analysis.explaining.facts import DENSE_UP_TO, LayerFacts, layer_facts
 from unsmooth.analysis.explaining.sublayer import Mask, Pass, head_rows, layer_rows
 from unsmooth.analysis.policies import token_mask
 from unsmooth.errors import FeatureError, OptionError
@@ -101,12 +101,8 @@ class Explainer(AttentionListener):
         self._fewer_spectra = False
         self.whole = self.view.width <= DENSE_UP_TO if layer_spectrum is None else layer_spectrum
         self.chosen = _check_layers(layers, len(self.view.layers))
-        self._rounding = 0.0
-        for index in self.chosen:
-            layer = self.view.layers[index]
-            weights = layer.weights()
-            check_finite(layer.name, weights)
-            self._rounding = max(self._rounding, weights.rounding)
+        for index in self.chosen:  # weights without a spectrum are refused before any forward pass
+            self.read_weights(index)
         # the norm after the sum is part of a post-norm sub-layer, and γ is of both
         self._points = ("pre", "attn", "mid") if self.view.family.placement == "post" else ("pre", "attn")
         self.layer_rows: list[dict[str, Any]] = []
@@ -178,7 +174,7 @@ class Explainer(AttentionListener):
         ]
         notes = sorted({note for f in facts for note in f.folded.approximations}) if self.folded else []
         notes += [THROUGH_THE_ORIGINAL] if self._compiled else []
-        notes += rounding_note(self._rounding)
+        notes += self.rounding_note()
         if any(f.mean is None for f in facts):
             notes.append(
                 f"the eigenvalues of the sum of heads were not all found (width {self.view.width}): shares of them, "

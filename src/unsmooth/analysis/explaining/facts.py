@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from unsmooth.analysis.explaining.folding import cast_weights, fold_weights
-from unsmooth.errors import WeightsError
+from unsmooth.analysis.layer_weights import cast_weights, check_finite, fold_weights
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.models import HeadWeights, LayerView
 from unsmooth.theory.constant import FixedPoint, resting
@@ -105,30 +104,6 @@ def _heads_only(index: int, folded: bool, wide: HeadWeights, exact: HeadWeights,
     packed = fold_weights(wide)
     used = packed if folded else fold(wide.w_v, wide.w_proj)
     return LayerFacts(index, packed, used, spectra[False], spectra[folded], None, None, rows)
-
-
-def check_finite(layer: str, w: HeadWeights) -> None:
-    """Weights that hold NaN or infinity have no spectrum: say which layer's and which."""
-    parts = {"W_V": w.w_v, "W_proj": w.w_proj, "b_V": w.b_v, "b_proj": w.b_proj, "LayerScale": w.out_scale}
-    for name, norm in (("norm", w.norm), ("output norm", w.out_norm), ("norm after the sum", w.post_norm)):
-        if norm is not None:
-            parts |= {f"weight of the {name}": norm.weight, f"bias of the {name}": norm.bias}
-    bad = [name for name, value in parts.items() if value is not None and not bool(torch.isfinite(value).all())]
-    if bad:
-        raise WeightsError(
-            f"{layer}: {' and '.join(bad)} hold NaN or infinity, so H has no spectrum: check the weights that "
-            "were loaded (a diverged training, a damaged file)"
-        )
-
-
-def rounding_note(share: float) -> list[str]:
-    """What to say of layers whose weights are known exactly and whose inputs are not used as they come."""
-    if not share:
-        return []
-    return [
-        "the model is quantised and its layers round their inputs too: the weights are those that they multiply by, "
-        f"and what they give differs from inputs times weights by up to {share:.1%}"
-    ]
 
 
 def _mean_token(total: Tensor, acting: Folded, values: Tensor, vectors: Tensor) -> MeanToken:

@@ -162,13 +162,8 @@ class Measurer(Hooked):
     def before(self, inputs: Any) -> None:
         """Look at the inputs of the forward pass that comes now."""
         self.require_hooks()
-        v = self.view
-        self._kinds = TokenKinds.of_batch(
-            inputs, v.prefix_tokens, self._special.ids, v.model, v.suffix_tokens, v.family.pictures
-        )
+        self._kinds = self._special.kinds(inputs, self.view, self.policies)
         self._note_padding()
-        if "content" in self.policies and self._kinds.text:
-            self._special.check(self._kinds, v.causal)
         self._try_out(inputs)
         self._begin()
 

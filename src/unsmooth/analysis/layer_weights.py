@@ -1,10 +1,11 @@
-"""A layer's weights as its model keeps them, folded: the reading behind `unsmooth.theory.folding`."""
+"""A layer's weights, for explaining and attributing: checked, cast, and folded by `unsmooth.theory.folding`."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from unsmooth.errors import WeightsError
 from unsmooth.models import HeadWeights, Norm
 from unsmooth.theory.folding import Folded, fold
 
@@ -33,3 +34,17 @@ def cast_weights(weights: HeadWeights, dtype: torch.dtype | None = None) -> Head
         w.w_v.detach().to(dtype), w.w_proj.detach().to(dtype), tensor(w.b_v), tensor(w.b_proj), norm(w.norm),
         norm(w.out_norm), tensor(w.out_scale), norm(w.post_norm),
     )  # fmt: skip
+
+
+def check_finite(layer: str, w: HeadWeights) -> None:
+    """Weights that hold NaN or infinity have no spectrum: say which layer's and which."""
+    parts = {"W_V": w.w_v, "W_proj": w.w_proj, "b_V": w.b_v, "b_proj": w.b_proj, "LayerScale": w.out_scale}
+    for name, norm in (("norm", w.norm), ("output norm", w.out_norm), ("norm after the sum", w.post_norm)):
+        if norm is not None:
+            parts |= {f"weight of the {name}": norm.weight, f"bias of the {name}": norm.bias}
+    bad = [name for name, value in parts.items() if value is not None and not bool(torch.isfinite(value).all())]
+    if bad:
+        raise WeightsError(
+            f"{layer}: {' and '.join(bad)} hold NaN or infinity, so H has no spectrum: check the weights that "
+            "were loaded (a diverged training, a damaged file)"
+        )
