@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.by_depth import depth_of, depth_panel, stream
@@ -24,9 +24,14 @@ MOST_LAYERS = 5  # curves in a panel
 WIDE = 1072.0
 
 
+class _Section(NamedTuple):
+    title: str
+    said: str
+    content: str
+
+
 def track_page(checkpoints: Sequence[Checkpoint], title: str, command: str | None = None) -> str:
     """HTML that needs no other file; checkpoints are in the order of their steps."""
-    settings = checkpoints[0].measurement.about.settings
     script = f"(() => {{\n'use strict';\n{asset('track.js')}\n}})();"
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     first, last = checkpoints[0], checkpoints[-1]
@@ -35,44 +40,70 @@ def track_page(checkpoints: Sequence[Checkpoint], title: str, command: str | Non
         f"{len(checkpoints)} checkpoints, steps {first.step} to {last.step}, {samples_said(first.measurement)} of "
         f"{data}. Smoothing is described here, not judged."
     )
+    sections = [_over_training(checkpoints), _along_depth(checkpoints)]
+    if all(checkpoint.negative for checkpoint in checkpoints):
+        sections.append(_eigenvalues(checkpoints))
+    body = "".join(
+        f'<section><h2><span class="number">{number}</span>{escape(name)}</h2><p class="lede">{escape(said)}</p>'
+        f'<div class="figure">{content}</div></section>'
+        for number, (name, said, content) in enumerate(sections, 1)
+    )
+    return (
+        f"{page_head(title, allowed)}"
+        f'<header class="masthead"><div class="brand"><b>unsmooth</b> track</div><h1>{escape(title)}</h1>'
+        f'<p class="subject">{escape(about)}</p></header><main>{body}{_provenance(checkpoints, command)}'
+        f"</main><footer>Made with unsmooth. This page holds its data and makes no request.</footer>"
+        f"<script>{script}</script></body></html>\n"
+    )
+
+
+def _over_training(checkpoints: Sequence[Checkpoint]) -> _Section:
+    settings = checkpoints[0].measurement.about.settings
     menus = _menu("metric", [(m, metric_named(m).title) for m in settings.metrics]) + _menu(
         "tokens", [(policy, policy) for policy in settings.tokens]
     )
-    over, depth = [], []
-    for metric in settings.metrics:
-        for policy in settings.tokens:
-            where = f'data-metric="{escape(metric)}" data-tokens="{escape(policy)}"'
-            over.append(f"<div {where}>{over_steps(_by_layer(checkpoints, metric, policy), metric).html()}</div>")
-            for number, checkpoint in enumerate(checkpoints):
-                curves = [stream(c.measurement, metric, policy) for c in (first, checkpoint)]
-                drawing = depth_panel(curves, [depth_of(first.measurement)] * 2, wide=WIDE, tall=300)
-                depth.append(f'<div {where} data-step="{number}">{drawing.html()}</div>')
+    curves = "".join(
+        f"<div {where}>{over_steps(_by_layer(checkpoints, metric, policy), metric).html()}</div>"
+        for metric, policy, where in _choices(checkpoints)
+    )
+    said = "Each curve is the output of one layer; the x-axis is the training step."
+    return _Section("Over training", said, f'<div class="toolbar">{menus}</div>{curves}')
+
+
+def _along_depth(checkpoints: Sequence[Checkpoint]) -> _Section:
+    first, last = checkpoints[0], checkpoints[-1]
+    panels = []
+    for metric, policy, where in _choices(checkpoints):
+        for number, checkpoint in enumerate(checkpoints):
+            curves = [stream(c.measurement, metric, policy) for c in (first, checkpoint)]
+            drawing = depth_panel(curves, [depth_of(first.measurement)] * 2, wide=WIDE, tall=300)
+            panels.append(f'<div {where} data-step="{number}">{drawing.html()}</div>')
     steps = "|".join(str(checkpoint.step) for checkpoint in checkpoints)
     slider = (
         f'<div class="toolbar"><div class="field slider"><label for="step">Step</label><input id="step" type="range" '
         f'min="0" max="{len(checkpoints) - 1}" value="{len(checkpoints) - 1}" data-said="{steps}">'
         f'<output for="step">{last.step}</output></div></div>'
     )
-    sections = [
-        ("Over training", "Each curve is the output of one layer; the x-axis is the training step.",
-         f'<div class="toolbar">{menus}</div>{"".join(over)}'),
-        ("Along the depth", f"The metric chosen above. Solid: the first checkpoint, step {first.step}. Dashed: the one "
-         "of the slider. Bands: ± 1 standard deviation over samples.",
-         slider + "".join(depth)),
-    ]  # fmt: skip
-    if all(checkpoint.negative for checkpoint in checkpoints):
-        shares = {
-            f"layer {layer}": [(float(c.step), c.negative[layer]) for c in checkpoints]
-            for layer in _chosen(list(first.negative))
-        }
-        sections.append(("Eigenvalues on the sharpening side",
-                         "The share of a layer's head eigenvalues, normalisation folded in, whose real part lies in "
-                         "[−1, 0), over training steps.", steps_panel(shares, "share").html()))  # fmt: skip
-    body = "".join(
-        f'<section><h2><span class="number">{number}</span>{escape(name)}</h2><p class="lede">{escape(said)}</p>'
-        f'<div class="figure">{content}</div></section>'
-        for number, (name, said, content) in enumerate(sections, 1)
+    said = (
+        f"The metric chosen above. Solid: the first checkpoint, step {first.step}. Dashed: the one of the slider. "
+        "Bands: ± 1 standard deviation over samples."
     )
+    return _Section("Along the depth", said, slider + "".join(panels))
+
+
+def _eigenvalues(checkpoints: Sequence[Checkpoint]) -> _Section:
+    shares = {
+        f"layer {layer}": [(float(c.step), c.negative[layer]) for c in checkpoints]
+        for layer in _chosen(list(checkpoints[0].negative))
+    }
+    said = (
+        "The share of a layer's head eigenvalues, normalisation folded in, whose real part lies in [−1, 0), over "
+        "training steps."
+    )
+    return _Section("Eigenvalues on the sharpening side", said, steps_panel(shares, "share").html())
+
+
+def _provenance(checkpoints: Sequence[Checkpoint], command: str | None) -> str:
     rows = "".join(
         f"<tr><td>{c.step}</td><td>{escape(c.reference)}</td>"
         f"<td>{escape((c.measurement.about.model.weights or 'not known')[:12])}</td></tr>"
@@ -80,13 +111,19 @@ def track_page(checkpoints: Sequence[Checkpoint], title: str, command: str | Non
     )
     made = f"<p>Made by <code>{escape(command)}</code></p>" if command else ""
     return (
-        f"{page_head(title, allowed)}"
-        f'<header class="masthead"><div class="brand"><b>unsmooth</b> track</div><h1>{escape(title)}</h1>'
-        f'<p class="subject">{escape(about)}</p></header><main>{body}<section><h2>Provenance</h2>{made}<table><thead>'
+        f"<section><h2>Provenance</h2>{made}<table><thead>"
         f"<tr><th>step</th><th>checkpoint</th><th>weights</th></tr></thead><tbody>{rows}</tbody></table></section>"
-        f"</main><footer>Made with unsmooth. This page holds its data and makes no request.</footer>"
-        f"<script>{script}</script></body></html>\n"
     )
+
+
+def _choices(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str, str]]:
+    """Every metric and token policy, and the attributes by which the menus find what is drawn of them."""
+    settings = checkpoints[0].measurement.about.settings
+    return [
+        (metric, policy, f'data-metric="{escape(metric)}" data-tokens="{escape(policy)}"')
+        for metric in settings.metrics
+        for policy in settings.tokens
+    ]
 
 
 def over_steps(curves: Mapping[str, Sequence[tuple[float, float]]], metric: str) -> Drawing:
