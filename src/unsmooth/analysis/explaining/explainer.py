@@ -13,7 +13,8 @@ from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, Origin, is_compiled
 from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens, counted
 from unsmooth.analysis.explaining.explanation import DEFINITIONS, ExplainSettings, Explanation
 from unsmooth.analysis.explaining.facts import DENSE_UP_TO, LayerFacts, layer_facts
-from unsmooth.analysis.explaining.sublayer import Mask, Pass, head_rows, layer_rows
+from unsmooth.analysis.explaining.heads import head_rows
+from unsmooth.analysis.explaining.sublayer import Mask, Pass, layer_rows
 from unsmooth.analysis.policies import token_mask
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.metrics.workers import small_problems, spread

@@ -25,12 +25,10 @@ from unsmooth.theory.folding import (
     statistics,
     step_size,
 )
-from unsmooth.theory.heads import head_verdicts
 from unsmooth.theory.high_frequency import SeenLayer
 from unsmooth.theory.matrices import HeadMatrices
 from unsmooth.theory.mixing import Mixing, mixing_of
 from unsmooth.theory.operator import high_frequency
-from unsmooth.theory.spectrum import AttentionSpectrum, spectrum_of_attention, spectrum_of_causal
 
 Mask = Bool[Tensor, "batch token"] | None
 
@@ -108,25 +106,10 @@ def layer_rows(
     common = _exponents(facts, seen, mixing, steps, d_post, krylov)
     rows = []
     for policy, mask in policies.items():
-        logs = dict(zip(states, log_parts(list(states.values()), mask), strict=True))
-        # part by part, so that a sub-layer that adds nothing changes the ratio by exactly 0
-        high = {name: parts[0] - logs["before"][0] for name, parts in logs.items()}
-        ratio = {name: high[name] - (parts[1] - logs["before"][1]) for name, parts in logs.items()}
-        norm = logs["after"] - logs["attended"]
         columns = {
             **common,
             **_constant(facts, seen, steps, d_out, d_post, mask),
-            "hfc_lfc": (logs["before"][0] - logs["before"][1]).exp(),
-            "measured_hfc": high["after"],
-            "measured_ratio": ratio["after"],
-            "attention_ratio": ratio["attended"],
-            "norm_ratio": norm[0] - norm[1],
-            "frozen_hfc": high["exact"],
-            "frozen_ratio": ratio["exact"],
-            "without_constant": ratio["bare"],
-            "mean_step_hfc": high["rounded"],
-            "mean_field": ratio["field"],
-            "mean_path": ratio["alone"],
+            **_changes(states, mask),
             "direction_gain": _by_direction(facts, x, mask, steps, mixing.alpha),
             "alignment": torch.full((len(x),), math.nan)
             if facts.mean is None
@@ -139,6 +122,28 @@ def layer_rows(
             for i in range(len(x))
         ]
     return rows, mixing, steps.double().cpu()
+
+
+def _changes(states: Mapping[str, Tensor], mask: Mask) -> dict[str, Tensor]:
+    """HFC/LFC before the sub-layer, and how the logarithms of HFC and HFC/LFC change to each state after it."""
+    logs = dict(zip(states, log_parts(list(states.values()), mask), strict=True))
+    # part by part, so that a sub-layer that adds nothing changes the ratio by exactly 0
+    high = {name: parts[0] - logs["before"][0] for name, parts in logs.items()}
+    ratio = {name: high[name] - (parts[1] - logs["before"][1]) for name, parts in logs.items()}
+    norm = logs["after"] - logs["attended"]
+    return {
+        "hfc_lfc": (logs["before"][0] - logs["before"][1]).exp(),
+        "measured_hfc": high["after"],
+        "measured_ratio": ratio["after"],
+        "attention_ratio": ratio["attended"],
+        "norm_ratio": norm[0] - norm[1],
+        "frozen_hfc": high["exact"],
+        "frozen_ratio": ratio["exact"],
+        "without_constant": ratio["bare"],
+        "mean_step_hfc": high["rounded"],
+        "mean_field": ratio["field"],
+        "mean_path": ratio["alone"],
+    }
 
 
 def _exponents(
@@ -203,62 +208,3 @@ def _by_direction(facts: LayerFacts, x: Tensor, mask: Mask, steps: Tensor, alpha
 def _post_step(d_post: Tensor | None, mask: Mask) -> Float[Tensor, " batch"]:
     assert d_post is not None
     return mean_statistic(d_post, mask).double().cpu()
-
-
-def head_rows(
-    facts: LayerFacts,
-    attention: HeadMatrices,
-    mixing: Mixing,
-    steps: Float[Tensor, " batch"],
-    spectra: int,
-) -> list[dict[str, Any]]:
-    """One row per input and head: entropy for all inputs; spectrum of A and verdicts for the first `spectra`."""
-    entropy, zeros, mask = mixing.entropy.cpu(), facts.effective.structural_zeros > 0, mixing.mask
-    tokens = [mixing.values.shape[-2]] * len(entropy) if mask is None else mask.sum(-1).tolist()
-    relative = (entropy / torch.tensor(tokens, dtype=torch.float64).log()[:, None]).tolist()
-    found = attention_spectra(attention, mixing, min(spectra, len(entropy)))
-    rows: list[dict[str, Any]] = []
-    for i, of_input in enumerate(entropy.tolist()):
-        columns: dict[str, Any] = {}
-        if i < len(found):
-            a = found[i]
-            acting = head_verdicts(facts.effective.heads * steps[i], a, zeros, attention.dtype)
-            paper = head_verdicts(facts.raw.heads, a, False, attention.dtype)
-            columns = {
-                "gap": a.gap.tolist(),
-                "smallest_real": a.others.real.amin(-1).tolist(),
-                "complex": a.complex_share.tolist(),
-                "exponent": acting.exponent.tolist(),
-                "small_step": acting.small_step.tolist(),
-                "kind": acting.kinds,
-                "endpoint": acting.endpoints,
-                "paper_exponent": paper.exponent.tolist(),
-                "paper_kind": paper.kinds,
-                "paper_endpoint": paper.endpoints,
-            }
-        for h, value in enumerate(of_input):
-            own = {name: values[h] for name, values in columns.items()}
-            row = {"layer": facts.index, "head": h, "input": i, "entropy": value}
-            rows.append({**row, "relative_entropy": relative[i][h], **own})
-    return rows
-
-
-def attention_spectra(matrices: HeadMatrices, mixing: Mixing, count: int) -> list[AttentionSpectrum]:
-    """The eigenvalues of every head's A for the first inputs; kept tokens only."""
-    own, mask, heads = mixing.own, mixing.mask, matrices.shape[1]
-    if not count:
-        return []
-    if own is not None:
-        return [spectrum_of_causal(own[i] if mask is None else own[i][:, mask[i]]) for i in range(count)]
-    if matrices.held is not None and mask is None:  # all inputs together: every core has work to the end
-        return [AttentionSpectrum(values) for values in spectrum_of_attention(matrices.held[:count]).eigenvalues]
-    found = []
-    for i in range(count):
-        each = (
-            [matrices.held]
-            if matrices.held is not None
-            else (matrices.form(slice(h, h + 1), slice(None)) for h in range(heads))
-        )
-        kept = (a[i] if mask is None else a[i][:, mask[i]][:, :, mask[i]] for a in each)
-        found.append(AttentionSpectrum(torch.cat([spectrum_of_attention(a).eigenvalues for a in kept])))
-    return found
