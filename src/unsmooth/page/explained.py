@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from html import escape
 from itertools import product
@@ -33,60 +33,72 @@ _FOLDINGS: list[Choice] = [
 ]
 
 
-def spectra_section(subjects: Subjects) -> str:
-    """The complex plane, one layer at a time, all models in one frame."""
-    found = {i: (s, eigenvalues.spectra_by_layer(explanation)) for i, s, explanation in _explained(subjects)}
-    deepest = max(len(layers) for _, layers in found.values())
-    numbers = [list(layers) for _, layers in found.values()]
-    now = {"layer": "0", "of": "layer", "frame": "layer"}
-    everything = {
-        of: [v for _, layers in found.values() for v in _clouds(layers.values(), of)] for of in ("layer", "heads")
-    }
-    sizes = {(of, "all"): eigenvalues.plane_size(everything[of]) for of in everything}
-    for at, of in product(range(deepest), everything):
-        here = [list(layers.values())[at] for _, layers in found.values() if at < len(layers)]
-        sizes[of, str(at)] = eigenvalues.plane_size(_clouds(here, of))
-    panels: list[str] = []
-    sides: dict[tuple[str, str], set[str]] = {}
-    for index, (subject, layers) in found.items():
-        variants = []
-        for at, of, frame in product(range(len(layers)), everything, ("layer", "all")):
-            layer = list(layers)[at]
-            most = sizes[of, "all" if frame == "all" else str(at)]
-            spectrum = layers[layer]
+class _Planes:
+    """The eigenvalues of every model, layer by layer, and how large a frame must be to hold them."""
+
+    OF = ("layer", "heads")
+
+    def __init__(self, subjects: Subjects) -> None:
+        self.found = {i: (s, eigenvalues.spectra_by_layer(explanation)) for i, s, explanation in _explained(subjects)}
+        by_layer = [list(layers.values()) for _, layers in self.found.values()]
+        self.deepest = max(map(len, by_layer))
+        self.sizes: dict[tuple[str, str], float] = {}  # by what is shown, and the layer or "all"
+        for of in self.OF:
+            self.sizes[of, "all"] = eigenvalues.plane_size([v for layers in by_layer for v in _clouds(layers, of)])
+            for at in range(self.deepest):
+                here = [layers[at] for layers in by_layer if at < len(layers)]
+                self.sizes[of, str(at)] = eigenvalues.plane_size(_clouds(here, of))
+        self.sides: dict[tuple[str, str], set[str]] = {}  # that were drawn, by layer and what is shown
+
+    def variants(self, index: int, now: dict[str, str]) -> Iterator[str]:
+        """One model's drawing for every state of the controls."""
+        subject, layers = self.found[index]
+        for at, of, frame in product(range(len(layers)), self.OF, ("layer", "all")):
+            layer, spectrum = list(layers.items())[at]
+            most = self.sizes[of, "all" if frame == "all" else str(at)]
             clouds = {name: getattr(each, of) for name, each in spectrum.items()}
             label = f"Eigenvalues of H, layer {layer} of {subject.name}"
-            seen = sides.setdefault((str(at), of), set())
+            seen = self.sides.setdefault((str(at), of), set())
 
             def draw(wide: float, c: Any = clouds, m: float = most, said: str = label, seen: Any = seen) -> Drawing:
                 drawing, there = eigenvalues.plane_panel(c, m, label=said, wide=wide)
                 seen.update(there)
                 return drawing
 
-            body = heading(index, f"{subject.name}, layer {layer}") + drawn(len(found), draw, chart="spectra")
+            body = heading(index, f"{subject.name}, layer {layer}") + drawn(len(self.found), draw, chart="spectra")
             body += caption(eigenvalues.spectrum_note(spectrum, of, most))
-            variants.append(shown_when(now, body, layer=str(at), of=of, frame=frame))
-        if len(layers) < deepest:
+            yield shown_when(now, body, layer=str(at), of=of, frame=frame)
+        if len(layers) < self.deepest:
             absent = f'{heading(index, subject.name)}<p class="absent">has {len(layers)} layers only</p>'
-            variants.append(shown_when(now, absent, layer="|".join(map(str, range(len(layers), deepest)))))
-        panels.append(f'<div class="panel" data-model="{index}">{"".join(variants)}</div>')
-    colours = eigenvalues.SIDES
-    keys = "".join(
-        shown_when(now, colour_key((f"background:var(--{colours[side]})", side) for side in colours if side in there),
-                   layer=at, of=of)
-        for (at, of), there in sides.items()
-    )  # fmt: skip
-    folds = any("folded" in each for _, layers in found.values() for each in layers.values())
+            yield shown_when(now, absent, layer="|".join(map(str, range(len(layers), self.deepest))))
+
+    def keys(self, now: dict[str, str]) -> str:
+        """The colours of the sides that the drawings made so far show."""
+        colours = {side: f"background:var(--{colour})" for side, colour in eigenvalues.SIDES.items()}
+        return "".join(
+            shown_when(now, colour_key((colours[side], side) for side in colours if side in there), layer=at, of=of)
+            for (at, of), there in self.sides.items()
+        )
+
+
+def spectra_section(subjects: Subjects) -> str:
+    """The complex plane, one layer at a time, all models in one frame."""
+    planes = _Planes(subjects)
+    now = {"layer": "0", "of": "layer", "frame": "layer"}
+    panels = [f'<div class="panel" data-model="{index}">{"".join(planes.variants(index, now))}</div>'
+              for index in planes.found]  # fmt: skip
+    spectra = [layers for _, layers in planes.found.values()]
+    folds = any("folded" in each for layers in spectra for each in layers.values())
     foldings = [*_FOLDINGS, ("both", "both", "")] if folds else []
     return (
         toolbar(
-            slider("Layer", "layer", [str(v) for v in max(numbers, key=len)], 0, "spectra-layer"),
+            slider("Layer", "layer", [str(layer) for layer in max(spectra, key=len)], 0, "spectra-layer"),
             segmented("Folding", "folding", foldings, "both", "spectra-folding"),
             segmented("Eigenvalues of", "of", _OF, "layer", "spectra-of"),
             segmented("Frame", "frame", _FRAMES, "layer", "spectra-frame"),
         )
-        + in_row(len(found), "spectra-charts", panels)
-        + keys
+        + in_row(len(planes.found), "spectra-charts", panels)
+        + planes.keys(now)
     )  # fmt: skip
 
 
