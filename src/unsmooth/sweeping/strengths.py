@@ -64,9 +64,7 @@ def sweep(
     >>> [round(point.strength, 6) for point in found.edits[0].points]
     [0.0, 1.0]
     """
-    steps = sorted({0.0, *map(float, strengths)})
-    if not 0 <= steps[0] <= steps[-1] <= 1 or len(steps) < 2:
-        raise OptionError(f"strengths {list(strengths)}: expected numbers from 0 to 1, and one above 0")
+    steps = _checked(strengths)
     if not edits:
         raise OptionError("no edit to sweep: give some, such as [{'high': 0.0}]")
     plain, policies = module_of(model), resolve_policies(tokens)
@@ -93,9 +91,7 @@ def sweep(
     start = SweepPoint(0.0, 0.0, smoothness, float(before.mean()))
     swept: list[SweptEdit] = []
     for options in edits:
-        name = ", ".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-                         for key, value in options.items())  # fmt: skip
-        points = [start]
+        name, points = _name(options), [start]
         sink = {"drop_sink": given} if options.get("drop_sink") is True else {}
         done = edit(plain, **{"layers": layers, **options, **sink})
         try:
@@ -111,6 +107,20 @@ def sweep(
     about = About.of(v, settings, Definitions(columns=DEFINITIONS), DataFacts(0, counted[0]), origin)
     facts = TaskFacts(asked.name, asked.unit, asked.better, asked.definition, len(before))
     return Sweep(tuple(swept), facts, about)
+
+
+def _checked(strengths: Sequence[float]) -> list[float]:
+    """In order, from 0."""
+    steps = sorted({0.0, *map(float, strengths)})
+    if not 0 <= steps[0] <= steps[-1] <= 1 or len(steps) < 2:
+        raise OptionError(f"strengths {list(strengths)}: expected numbers from 0 to 1, and one above 0")
+    return steps
+
+
+def _name(options: Mapping[str, Any]) -> str:
+    """An edit by its arguments: `high=0, of=layer`."""
+    return ", ".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+                     for key, value in options.items())  # fmt: skip
 
 
 def _values(task: Task, model: nn.Module) -> np.ndarray:
