@@ -69,15 +69,8 @@ def train(
     """
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or default_device())
-    run.recipe.check(run, world)
-    if world > 1 and run.control.reach is not None:
-        raise OptionError(f"{run.variant} follows the norms of its own batches: expected one process, got {world}")
-    with _first_alone(rank, world):  # it may fill a cache that the others then read
-        task = run.recipe.open(run, data, device, rank, world)
-    if sharded and not task.shardable:
-        raise OptionError(f"the model of {run.recipe.name} cannot be sharded in training: leave --use_fsdp out")
-    fresh = kept is None or find_checkpoint(folder) is not None
-    trainer = None if fresh else _kept_trainer(run, task, kept or {})
+    task = _open_task(run, data, device, rank, world, sharded)
+    trainer = None if kept is None or find_checkpoint(folder) is not None else _kept_trainer(run, task, kept)
     if trainer is None:
         trainer = Trainer(task, speed, world, sharded)
         if kept is not None:
@@ -112,6 +105,18 @@ def train(
             if progress is not None:
                 progress(row[task.unit], length.units, row)
         return _finish(run, folder, trainer, log, state["data_hash"], length.total, clock.minutes(), kept is not None)
+
+
+def _open_task(run: Run, data: str | Path, device: torch.device, rank: int, world: int, sharded: bool) -> Task:
+    """The run's task on its data; OptionError where these processes cannot train it."""
+    run.recipe.check(run, world)
+    if world > 1 and run.control.reach is not None:
+        raise OptionError(f"{run.variant} follows the norms of its own batches: expected one process, got {world}")
+    with _first_alone(rank, world):  # it may fill a cache that the others then read
+        task = run.recipe.open(run, data, device, rank, world)
+    if sharded and not task.shardable:
+        raise OptionError(f"the model of {run.recipe.name} cannot be sharded in training: leave --use_fsdp out")
+    return task
 
 
 def _kept_trainer(run: Run, task: Task, kept: Kept) -> Trainer | None:
