@@ -138,29 +138,26 @@ class Parts:
             with torch.no_grad():
                 self.say("ours with rotary, forward", lambda: rotary_attention(packed, *half, heads), 0)
 
-    def rest(self) -> None:
-        """Norms, gate, loss, embedding, update."""
+    def norms(self) -> None:
+        """The sum and the norm that follows it."""
         shape = (self.rows, self.length, self.width)
-        stream, branch, gamma = (
-            self.random(*shape, half=False),
-            self.random(*shape),
-            self.random(self.width, half=False),
-        )
-        size = (self.width,)
+        inputs = [self.random(*shape, half=False), self.random(*shape), self.random(self.width, half=False)]
 
         def add_norm(a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
             out = a + b
-            return out, F.layer_norm(out, size, g, None, 1e-12).to(b.dtype)
+            return out, F.layer_norm(out, (self.width,), g, None, 1e-12).to(b.dtype)
 
-        norm_inputs = [stream, branch, gamma]
-        self.say("sum + norm, compiled", both(compiled(add_norm, self.device), norm_inputs), 2 * LAYERS)
+        self.say("sum + norm, compiled", both(compiled(add_norm, self.device), inputs), 2 * LAYERS)
         if self.device.type == "cuda":
             from unsmooth.training.fast.add_norm import Pending
             from unsmooth.training.fast.add_norm import add_norm as ours
 
             kernels = lambda a, b, g: ours(Pending(a, b), g, None, 1e-12)  # noqa: E731
-            self.say("sum + norm, ours", both(kernels, norm_inputs), 0)
-        hidden = self.random(*shape[:2], 4 * self.width)
+            self.say("sum + norm, ours", both(kernels, inputs), 0)
+
+    def gate(self) -> None:
+        """GELU of one half times the other."""
+        hidden = self.random(self.rows, self.length, 4 * self.width)
 
         def gate(x: Tensor) -> Tensor:
             a, b = x.chunk(2, -1)
@@ -171,6 +168,9 @@ class Parts:
             from unsmooth.training.fast.gelu import gate as our_gate
 
             self.say("gate, ours", both(our_gate, [hidden]), 0)
+
+    def ends(self) -> None:
+        """Loss, decoder and embedding, once a step."""
         count = self.rows * self.length // 4
         logits, targets = self.random(count, self.words), torch.randint(self.words, (count,), device=self.device)
         loss = compiled(lambda x, y: F.cross_entropy(x.float(), y), self.device)
@@ -179,7 +179,7 @@ class Parts:
         flop = 6.0 * count * self.width * self.words
         self.say("decoder, all three products", both(F.linear, [features, decoder]), 1, flop)
         table = self.random(self.words, self.width, half=False)
-        ids = torch.randint(self.words, shape[:2], device=self.device)
+        ids = torch.randint(self.words, (self.rows, self.length), device=self.device)
         ids[:, : self.length // 5] = 4  # a fifth of all tokens is [MASK]
         self.say("embedding, compiled", both(compiled(lambda w, i: F.embedding(i, w), self.device), [table, ids]), 1)
         self.say("embedding, eager", both(lambda w, i: F.embedding(i, w), [table, ids]), 0)
@@ -197,68 +197,73 @@ class Parts:
         self.say("AdamW", optimizer.step, 1)
 
 
+SHAPE, HALF = (512, 128, 768), {"device": "cuda", "dtype": torch.bfloat16}
+
+
 def sweep() -> None:
     """Our kernels, each alone, with every strip or number of warps worth trying."""
-    from unsmooth.training.fast import add_norm, gelu, rotary
+    sweep_norm()
+    sweep_gate()
+    sweep_rotary()
+
+
+def sweep_norm() -> None:
+    """The sum with the norm that follows it, forward and backward."""
+    from unsmooth.training.fast import add_norm
     from unsmooth.training.fast.strip import Strip
 
     device = torch.device("cuda")
-    shape, half = (512, 128, 768), {"device": device, "dtype": torch.bfloat16}
-    stream, gamma, mean, rstd = (
-        torch.randn(shape, device=device),
-        torch.randn(768, device=device),
-        *torch.empty(2, *shape[:2], device=device),
-    )
-    branch, out, normed, d_branch = (
-        torch.randn(shape, **half),
-        torch.empty_like(stream),
-        *torch.empty(2, *shape, **half),
-    )
-    for rows_, warps in ((1, 2), (1, 4), (2, 4), (4, 4), (4, 8)):
-        strip = Strip(rows_, 0, warps)
+    stream, gamma = torch.randn(SHAPE, device=device), torch.randn(768, device=device)
+    mean, rstd = torch.empty(2, *SHAPE[:2], device=device)
+    branch, out = torch.randn(SHAPE, **HALF), torch.empty_like(stream)
+    normed, d_branch = torch.empty(2, *SHAPE, **HALF)
+    for rows, warps in ((1, 2), (1, 4), (2, 4), (4, 4), (4, 8)):
+        strip = Strip(rows, 0, warps)
         run = partial(
             add_norm.launch_add_norm, stream, branch, None, None, gamma, None, 1e-12, out, normed, mean, rstd, strip
         )
         print(f"add_norm {strip}: {milliseconds(run, device):.3f} ms", flush=True)
-    for rows_, warps, programs, stages in (
-        (1, 4, 8, 1),
-        (1, 4, 8, 3),
-        (2, 4, 4, 2),
-        (2, 4, 8, 1),
-        (4, 8, 4, 1),
-        (4, 8, 2, 2),
-        (1, 2, 16, 2),
-    ):
-        strip = Strip(rows_, 0, warps, programs, stages)
+    choices = ((1, 4, 8, 1), (1, 4, 8, 3), (2, 4, 4, 2), (2, 4, 8, 1), (4, 8, 4, 1), (4, 8, 2, 2), (1, 2, 16, 2))
+    for rows, warps, programs, stages in choices:
+        strip = Strip(rows, 0, warps, programs, stages)
         sums = torch.empty(add_norm.add_norm_programs(out, strip), 1, 768, device=device)
         run = partial(
-            add_norm.launch_add_norm_backward,
-            stream,
-            branch,
-            out,
-            mean,
-            rstd,
-            None,
-            gamma,
-            stream,
-            d_branch,
-            sums,
+            add_norm.launch_add_norm_backward, stream, branch, out, mean, rstd, None, gamma, stream, d_branch, sums,
             strip,
-        )
+        )  # fmt: skip
         print(f"add_norm_backward {strip}: {milliseconds(run, device):.3f} ms", flush=True)
-    hidden, d_gated = torch.randn(*shape[:2], 3072, **half), torch.randn(*shape[:2], 1536, **half)
-    for rows_, columns, warps in ((8, 256, 4), (1, 1024, 4), (4, 512, 4), (4, 256, 4), (16, 128, 4), (2, 512, 4)):
-        gelu.GATE = Strip(rows_, columns, warps)
+
+
+def sweep_gate() -> None:
+    """GELU of one half times the other."""
+    from unsmooth.training.fast import gelu
+    from unsmooth.training.fast.strip import Strip
+
+    hidden, d_gated = torch.randn(*SHAPE[:2], 3072, **HALF), torch.randn(*SHAPE[:2], 1536, **HALF)
+    for rows, columns, warps in ((8, 256, 4), (1, 1024, 4), (4, 512, 4), (4, 256, 4), (16, 128, 4), (2, 512, 4)):
+        gelu.GATE = Strip(rows, columns, warps)
         forward, backward = (
-            milliseconds(run, device)
+            milliseconds(run, hidden.device)
             for run in (partial(gelu._gate, hidden), partial(gelu._gate_backward, hidden, d_gated))
         )
         print(f"gate {gelu.GATE}: {forward:.3f} and {backward:.3f} ms", flush=True)
-    packed, cos, sin = torch.randn(*shape[:2], 2304, **half), *torch.rand(2, 128, 32, device=device)
+
+
+def sweep_rotary() -> None:
+    """Attention with rotary positions."""
+    from unsmooth.training.fast import rotary
+
+    branch, packed = torch.randn(SHAPE, **HALF), torch.randn(*SHAPE[:2], 2304, **HALF)
+    cos, sin = torch.rand(2, 128, 32, device=packed.device)
     for warps in (4, 8, 16):
         rotary.FORWARD_WARPS = rotary.BACKWARD_WARPS = warps
-        forward = milliseconds(partial(rotary._rotary_attention, packed, cos, sin, None, 12), device)
-        backward = milliseconds(partial(rotary._rotary_attention_backward, packed, cos, sin, None, branch, 12), device)
+        forward, backward = (
+            milliseconds(run, packed.device)
+            for run in (
+                partial(rotary._rotary_attention, packed, cos, sin, None, 12),
+                partial(rotary._rotary_attention_backward, packed, cos, sin, None, branch, 12),
+            )
+        )
         print(f"rotary attention, {warps} warps: {forward:.3f} and {backward:.3f} ms", flush=True)
 
 
@@ -277,7 +282,9 @@ def main() -> None:
     parts.products()
     print(f"products of the layers: {parts.total:.1f} ms a step", flush=True)
     parts.attention()
-    parts.rest()
+    parts.norms()
+    parts.gate()
+    parts.ends()
     parts.update()
     print(f"together: {parts.total:.1f} ms a step", flush=True)
 
