@@ -1,14 +1,14 @@
 """What to do: give H eigenvalues of a chosen sign, train, and turn it back into plain weights."""
 
 from unsmooth.control.adapter import Adapter, adapt, adapter_of
-from unsmooth.control.apply import control_of, reparametrize
 from unsmooth.control.baking import bake
 from unsmooth.control.edit import Edit, edit
-from unsmooth.control.fit import Fit
+from unsmooth.control.fitting import Fit
 from unsmooth.control.fixes import FIXES, apply_fix
 from unsmooth.control.monitor import ControlMonitor, ControlReading
 from unsmooth.control.optimiser_groups import parameter_groups
 from unsmooth.control.penalty import spectral_penalty
+from unsmooth.control.reparametrization import control_of, reparametrize
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.control.variant import Variant
 

@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.control.apply import controls_of
 from unsmooth.control.bounds import SIGNS, get_bound
+from unsmooth.control.computed_once import ComputedOnce, attached
 from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
 from unsmooth.control.layers import Controllable, choose_layers
-from unsmooth.control.once import ComputedOnce, attached
+from unsmooth.control.reparametrization import controls_of
 from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Added, Place, add, driven
 from unsmooth.errors import CheckpointError, OptionError, WeightsError

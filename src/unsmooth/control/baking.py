@@ -11,9 +11,9 @@ from torch.nn.utils import parametrize
 
 from unsmooth.control.adapter import ATTRIBUTE as ADAPTER
 from unsmooth.control.adapter import adapters_of, load_before_adapter
-from unsmooth.control.apply import control_of, controls_of, load_before
+from unsmooth.control.computed_once import ComputedOnce
 from unsmooth.control.norm_scale import NormScale
-from unsmooth.control.once import ComputedOnce
+from unsmooth.control.reparametrization import control_of, controls_of, load_before
 from unsmooth.control.slots import Added, Supplied, driven
 from unsmooth.control.spectral import ATTRIBUTE
 from unsmooth.models.storage import GATHER, refuse_sharded

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.control.apply import control_of
 from unsmooth.control.factor import gram_cholesky
+from unsmooth.control.reparametrization import control_of
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.models.storage import whole
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from unsmooth.control.once import ComputedOnce
+from unsmooth.control.computed_once import ComputedOnce
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bool = False) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.control.apply import control_of, controls_of
 from unsmooth.control.bounds import SIGNS
+from unsmooth.control.reparametrization import control_of, controls_of
 from unsmooth.errors import OptionError
 from unsmooth.metrics.workers import spread
 from unsmooth.models import LayerView, view

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from unsmooth.control.once import ComputedOnce
+from unsmooth.control.computed_once import ComputedOnce
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import tolerance

@@ -1,4 +1,4 @@
-"""The module that holds Θ and ψ of all controlled layers and turns them into weights in one batched call (once.py)."""
+"""The module that holds Θ and ψ of all controlled layers and turns them into weights, all in one batched call."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unsmooth.control.bounds import BOUNDS, SIGNS, get_bound
+from unsmooth.control.computed_once import ComputedOnce
 from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
-from unsmooth.control.fit import Fit, distances
-from unsmooth.control.fit_grouped import nearest
+from unsmooth.control.fitting import Fit, nearest
+from unsmooth.control.fitting.layer import distances
 from unsmooth.control.forms import FORMS, get_form
-from unsmooth.control.once import ComputedOnce
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models.storage import refuse_sharded, whole
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from unsmooth.control.apply import reparametrize
 from unsmooth.control.baking import bake
 from unsmooth.control.fixes import FIXES, apply_fix
 from unsmooth.control.layers import attention_layers
+from unsmooth.control.reparametrization import reparametrize
 from unsmooth.control.select import select_layers
 from unsmooth.errors import OptionError
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from unsmooth.control.apply import controls_of
+from unsmooth.control.reparametrization import controls_of
 from unsmooth.training.engine.step import Speed
 from unsmooth.training.engine.task import FastPath
 from unsmooth.training.fast.shortcuts import unseen

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unsmooth.control import FIXES, adapt, apply_fix
 from unsmooth.control.bounds import SIGNS
-from unsmooth.control.once import ComputedOnce
+from unsmooth.control.computed_once import ComputedOnce
 from unsmooth.control.penalty import penalty_near
 from unsmooth.errors import OptionError
 from unsmooth.training.engine.schedule import warmup_cosine

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.control.bounds import Bound
-from unsmooth.control.fit import EXACT, Fitted, Pair, beside, distances, fit_layer, semidefinite, symmetric_basis
+from unsmooth.control.fitting.layer import EXACT, Fitted, Pair, beside, distances, semidefinite, symmetric_basis
+from unsmooth.control.fitting.shared_basis import bounded_least_squares
 from unsmooth.control.forms import Form
-from unsmooth.control.shared_basis import bounded_least_squares
 
 Values = Float[Tensor, "group dim key"]
 Projections = Float[Tensor, "group query key dim"]
@@ -22,22 +22,6 @@ Sign = Float[Tensor, " one"]
 
 #: Values that (nearly) depend on each other get singular values of at least this share of the largest.
 _LEAST = 1e-5
-
-
-def nearest(
-    w_v: Float[Tensor, "head dim key"],
-    w_proj: Float[Tensor, "head key dim"],
-    form: Form,
-    bound: Bound,
-    sign: Sign,
-    shared: int | None,
-) -> list[Tensor]:
-    """Θ, ψ and, where there is one, Φ; `shared` is how many heads share a value head, None where W_V is d×d."""
-    if shared is None:
-        found = fit_layer(w_v, w_proj, form, bound, sign)
-    else:
-        found = fit_grouped(w_v[::shared], w_proj.unflatten(0, (-1, shared)), form, bound, sign)
-    return [found.theta, found.psi, *([] if found.phi is None else [found.phi])]
 
 
 def fit_grouped(w_v: Values, w_proj: Projections, form: Form, bound: Bound, sign: Sign) -> Fitted:

@@ -10,10 +10,10 @@ from torch import nn
 
 from unsmooth.control.biases import move_bias
 from unsmooth.control.bounds import BOUNDS
+from unsmooth.control.computed_once import attached
 from unsmooth.control.forms import FORMS, get_form
 from unsmooth.control.layers import Controllable, choose_layers
 from unsmooth.control.norm_scale import watch_norms
-from unsmooth.control.once import attached
 from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Supplied, driven, supply
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl

@@ -1,4 +1,4 @@
-"""Start from existing weights: the nearest admissible spectrum, and how far it is from what was there.
+"""`from_weights` where each query head has its own values: the nearest admissible spectrum of a layer.
 
 Outputs depend on each head's H_h = (W_V^h W_proj^h)ᵀ, so the heads are fitted; where they are far from the
 constraint but the layer's whole H = Σ_h H_h satisfies it, H is fitted exactly and its eigenvectors are dealt out to the
@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.control.bounds import Bound
+from unsmooth.control.fitting.shared_basis import Basis, Heads, best_eigenvalues, descend
 from unsmooth.control.forms import Form
-from unsmooth.control.shared_basis import Basis, Heads, best_eigenvalues, descend
 
 #: A relative error below this is rounding of float32 weights: the constraint held already.
 EXACT = 1e-4

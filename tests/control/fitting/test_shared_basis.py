@@ -13,7 +13,7 @@ from reference import clipped_heads
 from torch import Tensor
 
 from unsmooth.control import bake, control_of, reparametrize
-from unsmooth.control.shared_basis import Heads, _direction, best_eigenvalues, descend
+from unsmooth.control.fitting.shared_basis import Heads, _direction, best_eigenvalues, descend
 from unsmooth.control.spectral import SpectralControl
 from unsmooth.sources import load_model
 
