@@ -14,7 +14,7 @@ from small_models import bert, images, vit, words
 import unsmooth
 from unsmooth.analysis import analyse
 from unsmooth.errors import FeatureError, ForwardError, WeightsError
-from unsmooth.page.findings import findings
+from unsmooth.page.words.findings import findings
 
 
 def forwards(model: torch.nn.Module) -> list[int]:

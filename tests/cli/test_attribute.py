@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Subject
-from unsmooth.page.attribution_words import _strongest, who_found
+from unsmooth.page.words.attribution import _strongest, who_found
 
 
 def test_it_prints_tables_and_writes_a_file(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from page.test_could import sweep as made_up
+from page.charts.test_could import sweep as made_up
 from sweeping.test_sweep import folder
 
 from unsmooth.analysis.sweep import Sweep

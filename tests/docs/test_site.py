@@ -73,7 +73,7 @@ def test_the_gallery_opens_whole_pages_that_are_there(site: Path, monkeypatch: p
     monkeypatch.syspath_prepend(ROOT / "docs")
     import gallery_pages
 
-    from unsmooth.page.attribution_words import who_found
+    from unsmooth.page.words.attribution import who_found
 
     assert {path.name for path in (ROOT / "docs" / "results").iterdir()} == {
         f"{n}.json.gz" for n in gallery_pages.MODELS

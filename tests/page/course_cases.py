@@ -7,7 +7,7 @@ from typing import Any
 from page.courses import Known, plain
 
 from unsmooth.analysis import Subject
-from unsmooth.page.findings import findings
+from unsmooth.page.words.findings import findings
 
 
 def sharp(curve: list[float], **others: Any) -> dict[str, dict[str, list[float]]]:

@@ -14,9 +14,9 @@ from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.page import build_report
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
-from unsmooth.page.finding import Finding
-from unsmooth.page.findings import findings
 from unsmooth.page.glance import in_short, passed
+from unsmooth.page.words.findings import findings
+from unsmooth.page.words.paragraph import Finding
 
 VERBS = {1: "smooths", -1: "sharpens"}
 FIGURES = dict.fromkeys(("depth", "steps", "provenance"), "Figure")

@@ -13,7 +13,7 @@ from unsmooth.figures import save_figures, subject_figures
 from unsmooth.figures.prediction import SERIES, rates_by_layer
 from unsmooth.page import build_report
 from unsmooth.page.data import shared_policies
-from unsmooth.page.findings import findings
+from unsmooth.page.words.findings import findings
 from unsmooth.sources import LoadedModel, load_model, open_data
 
 LONG = "W" * 300

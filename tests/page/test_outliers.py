@@ -12,7 +12,7 @@ from page.courses import Known, moments, numbers, plain
 
 from unsmooth.page import build_report
 from unsmooth.page.data import shared_policies
-from unsmooth.page.findings import findings
+from unsmooth.page.words.findings import findings
 
 
 def outlier_sentence(known: Known) -> str:

@@ -12,7 +12,7 @@ from unsmooth.analysis import Subject, analyse
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.page import build_report
 from unsmooth.page.course import course
-from unsmooth.page.findings import findings
+from unsmooth.page.words.findings import findings
 from unsmooth.sources import load_model, open_data
 
 

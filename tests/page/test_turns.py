@@ -12,8 +12,8 @@ from page.courses import Known, moments
 
 from unsmooth.analysis import Measurement, Subject
 from unsmooth.analysis.measuring.cells import Change
+from unsmooth.page.charts.measured import _kinds_table
 from unsmooth.page.course import Curve, course, ways
-from unsmooth.page.measured import _kinds_table
 
 
 def drawn(table: np.ndarray) -> Measurement:

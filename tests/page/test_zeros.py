@@ -14,8 +14,8 @@ from page.person import Person
 import unsmooth
 from unsmooth.analysis import Subject, analyse
 from unsmooth.page import build_report
-from unsmooth.page.findings import findings
-from unsmooth.page.theory_words import eigenvalue_shares
+from unsmooth.page.words.findings import findings
+from unsmooth.page.words.theory import eigenvalue_shares
 from unsmooth.sources import Data, LoadedModel
 
 

@@ -167,7 +167,7 @@ def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path
 
 
 def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json: bool) -> None:
-    from unsmooth.page.findings import refused
+    from unsmooth.page.words.findings import refused
 
     size = out.stat().st_size
     if as_json:

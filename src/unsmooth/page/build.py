@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.errors import OptionError
 from unsmooth.figures.by_depth import line_key
 from unsmooth.figures.palette import style_sheet
-from unsmooth.page.attribution_words import attributed, policies_of
 from unsmooth.page.charts import chart
 from unsmooth.page.data import page_data, shared_metrics, shared_policies
 from unsmooth.page.encode import csv_name, packed, script_json
-from unsmooth.page.findings import findings
 from unsmooth.page.glance import glance_table
-from unsmooth.page.glossary import glossary, linked
 from unsmooth.page.provenance import analysed, provenance
 from unsmooth.page.sections import SECTIONS, Section
-from unsmooth.page.words import listed
+from unsmooth.page.words.attribution import attributed, policies_of
+from unsmooth.page.words.findings import findings
+from unsmooth.page.words.glossary import glossary, linked
+from unsmooth.page.words.phrases import listed
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject

@@ -12,7 +12,7 @@ from unsmooth.analysis.measuring.pairing import Pairing, pair
 from unsmooth.figures import difference
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import page_head
-from unsmooth.page.words import samples_said
+from unsmooth.page.words.phrases import samples_said
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,9 @@ from unsmooth.figures.by_head import head_tables
 from unsmooth.figures.palette import DIVERGING
 from unsmooth.figures.prediction import SERIES, rates_by_layer, rows_of
 from unsmooth.metrics.registry import by_panel, metric_named
-from unsmooth.page.attribution_words import who_data
 from unsmooth.page.encode import numbers
 from unsmooth.page.outliers import first_policy
+from unsmooth.page.words.attribution import who_data
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation

@@ -11,8 +11,8 @@ from unsmooth.figures.by_depth import depth_of, line_key, sparkline, stream
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
-from unsmooth.page.glossary import linked
-from unsmooth.page.words import DOES, does, number_text
+from unsmooth.page.words.glossary import linked
+from unsmooth.page.words.phrases import DOES, does, number_text
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.page.words import counted, listed, samples_said
+from unsmooth.page.words.phrases import counted, listed, samples_said
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject

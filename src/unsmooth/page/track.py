@@ -14,7 +14,7 @@ from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import DASHES, model_colour
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import asset, page_head
-from unsmooth.page.words import samples_said
+from unsmooth.page.words.phrases import samples_said
 
 if TYPE_CHECKING:
     from unsmooth.analysis.track import Checkpoint

@@ -186,7 +186,7 @@ def test_families_of_every_shape(case: Case) -> None:
 
 def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.Attribution, tmp_path: Path) -> None:
     from unsmooth.figures import carriers
-    from unsmooth.page.carrier_words import account_found, sinks_found
+    from unsmooth.page.words.carriers import account_found, sinks_found
 
     again = unsmooth.load(found.save(tmp_path / "a.json"))
     assert isinstance(again, unsmooth.Attribution)

@@ -42,7 +42,7 @@ def show(found: Attribution, console: Console, top: int) -> None:
     if found.totals:
         console.print(effects(found))
     if found.carriers is not None:
-        from unsmooth.page.carrier_words import account_found, sinks_found
+        from unsmooth.page.words.carriers import account_found, sinks_found
 
         console.print(carriers_by_layer(found.carriers))
         sinks = sinks_found(found.carriers)

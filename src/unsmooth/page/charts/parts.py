@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import model_colour
 from unsmooth.metrics.registry import metric_named
-from unsmooth.page.controls import Choice
+from unsmooth.page.charts.controls import Choice
 from unsmooth.page.data import shared_policies
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 from unsmooth.figures import by_token
 from unsmooth.figures.svg import png
 from unsmooth.figures.text import number_text
-from unsmooth.page.controls import segmented, shown_when, slider, toolbar
-from unsmooth.page.parts import Subjects, caption, colour_bar, heading, in_row
+from unsmooth.page.charts.controls import segmented, shown_when, slider, toolbar
+from unsmooth.page.charts.parts import Subjects, caption, colour_bar, heading, in_row
 
 if TYPE_CHECKING:
     from unsmooth.analysis import TokenView

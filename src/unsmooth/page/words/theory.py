@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from unsmooth.metrics.tolerance import is_zero
-from unsmooth.page.words import how_many
+from unsmooth.page.words.phrases import how_many
 
 if TYPE_CHECKING:
     from unsmooth.analysis.explaining.explanation import Explanation

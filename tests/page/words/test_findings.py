@@ -15,9 +15,9 @@ from unsmooth.analysis import Subject
 from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.analysis.measuring.comparison import welch_half_width
 from unsmooth.page.data import shared_policies
-from unsmooth.page.findings import findings, margin
-from unsmooth.page.glossary import glossary, linked
-from unsmooth.page.words import number_text
+from unsmooth.page.words.findings import findings, margin
+from unsmooth.page.words.glossary import glossary, linked
+from unsmooth.page.words.phrases import number_text
 
 
 def test_a_paragraph_for_each_model_then_the_comparison_and_last_what_one_could_do(subjects: list[Subject]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unsmooth.analysis.sweep import HEADLINE
 from unsmooth.figures.by_strength import prices
 from unsmooth.figures.text import number_text, signed_text
-from unsmooth.page.parts import Subjects, caption, drawn, in_row, model_panel
+from unsmooth.page.charts.parts import Subjects, caption, drawn, in_row, model_panel
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Sweep

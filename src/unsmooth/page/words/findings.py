@@ -18,14 +18,14 @@ from unsmooth.analysis.measuring.comparison import welch_half_width
 from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.attribution_words import who_found
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
-from unsmooth.page.course_words import WHO, course_text, made_by, makers_text, others_text
 from unsmooth.page.data import shared_policies
-from unsmooth.page.finding import Finding, Link, Part
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
-from unsmooth.page.theory_words import eigenvalue_shares, theory_found
-from unsmooth.page.words import listed, named, number_text, samples_said
+from unsmooth.page.words.attribution import who_found
+from unsmooth.page.words.course import WHO, course_text, made_by, makers_text, others_text
+from unsmooth.page.words.paragraph import Finding, Link, Part
+from unsmooth.page.words.phrases import listed, named, number_text, samples_said
+from unsmooth.page.words.theory import eigenvalue_shares, theory_found
 
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unsmooth.page.attributed import who_section
-from unsmooth.page.controls import fold
-from unsmooth.page.could import could_section
-from unsmooth.page.explained import (
+from unsmooth.page.charts.attributed import who_section
+from unsmooth.page.charts.controls import fold
+from unsmooth.page.charts.could import could_section
+from unsmooth.page.charts.explained import (
     exponents_section,
     heads_section,
     histograms_section,
     shares_section,
     spectra_section,
 )  # fmt: skip
-from unsmooth.page.measured import depth_section, steps_section
-from unsmooth.page.parts import Subjects
-from unsmooth.page.tokens import tokens_section
+from unsmooth.page.charts.measured import depth_section, steps_section
+from unsmooth.page.charts.parts import Subjects
+from unsmooth.page.charts.tokens import tokens_section
 
 _CHARTS: dict[str, Callable[[Subjects], str]] = {
     "depth": depth_section,

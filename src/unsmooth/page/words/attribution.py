@@ -10,10 +10,10 @@ import numpy as np
 
 from unsmooth.analysis.attributing.shares import KINDS, NAMES, NEARLY_ALL, parts_of
 from unsmooth.figures.by_part import part_table
-from unsmooth.page.carrier_words import sinks_found
 from unsmooth.page.encode import numbers
 from unsmooth.page.outliers import WITHOUT
-from unsmooth.page.words import named
+from unsmooth.page.words.carriers import sinks_found
+from unsmooth.page.words.phrases import named
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Attribution

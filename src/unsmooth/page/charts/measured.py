@@ -14,10 +14,19 @@ from unsmooth.figures import by_depth, by_step
 from unsmooth.figures.palette import direction
 from unsmooth.figures.text import number_text, signed_text
 from unsmooth.metrics.registry import by_panel, metric_named
-from unsmooth.page.controls import segmented, select, shown_when, toolbar
+from unsmooth.page.charts.controls import segmented, select, shown_when, toolbar
+from unsmooth.page.charts.parts import (
+    Subjects,
+    caption,
+    colour_key,
+    drawn,
+    in_row,
+    metric_choices,
+    policy_choices,
+    swatch,
+)
 from unsmooth.page.course import Curve, rounding
 from unsmooth.page.data import shared_metrics
-from unsmooth.page.parts import Subjects, caption, colour_key, drawn, in_row, metric_choices, policy_choices, swatch
 
 if TYPE_CHECKING:
     from unsmooth.analysis.measuring.measurement import Measurement

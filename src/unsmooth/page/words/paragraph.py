@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Literal
 
-from unsmooth.page.glossary import linked
+from unsmooth.page.words.glossary import linked
 
 
 @dataclass(frozen=True)

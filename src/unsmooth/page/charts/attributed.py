@@ -11,11 +11,11 @@ from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_part import parts
 from unsmooth.figures.text import counted, signed_text
-from unsmooth.page.attribution_words import attributed, policies_of
-from unsmooth.page.carrier_words import account_found
-from unsmooth.page.controls import segmented, shown_when, toolbar
+from unsmooth.page.charts.controls import segmented, shown_when, toolbar
+from unsmooth.page.charts.parts import Subjects, caption, drawn, in_row, model_panel, policy_choices
 from unsmooth.page.data import shared_policies
-from unsmooth.page.parts import Subjects, caption, drawn, in_row, model_panel, policy_choices
+from unsmooth.page.words.attribution import attributed, policies_of
+from unsmooth.page.words.carriers import account_found
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Attribution

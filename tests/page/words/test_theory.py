@@ -8,8 +8,8 @@ from page.courses import Known, plain
 from results import about_explained
 
 from unsmooth.analysis import Explanation, Subject
-from unsmooth.page.findings import findings
-from unsmooth.page.theory_words import eigenvalue_shares
+from unsmooth.page.words.findings import findings
+from unsmooth.page.words.theory import eigenvalue_shares
 
 
 def explained(

@@ -14,7 +14,7 @@ import unsmooth
 from unsmooth.analysis import About, Subject
 from unsmooth.analysis.sweep import Sweep, SweepPoint, SweepSettings, SweptEdit, TaskFacts
 from unsmooth.errors import OptionError
-from unsmooth.page.could import command, could_section, priced
+from unsmooth.page.charts.could import command, could_section, priced
 from unsmooth.reporting import with_sweeps
 
 

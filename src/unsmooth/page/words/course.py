@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, contributions, course, ways
-from unsmooth.page.words import SHAPES, does, listed, number_text, shape
+from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
 
 if TYPE_CHECKING:
     from unsmooth.analysis.measuring.measurement import Measurement

@@ -13,8 +13,8 @@ from unsmooth.figures import by_head, eigenvalues, prediction
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import model_colour
 from unsmooth.figures.text import number_text, percent_text
-from unsmooth.page.controls import Choice, segmented, shown_when, slider, toolbar
-from unsmooth.page.parts import Subjects, caption, colour_bar, colour_key, drawn, heading, in_row, model_panel
+from unsmooth.page.charts.controls import Choice, segmented, shown_when, slider, toolbar
+from unsmooth.page.charts.parts import Subjects, caption, colour_bar, colour_key, drawn, heading, in_row, model_panel
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation

@@ -1,0 +1,1 @@
+"""What the page says in sentences: each follows from the numbers it is made of."""
