@@ -155,6 +155,13 @@ def test_the_guard_lets_the_design_pass() -> None:
     )
 
 
+def test_folders_of_tests_mirror_those_of_the_package() -> None:
+    tests = ROOT / "tests"
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    apart = {Path("docs"), Path("fuzz")}  # tests of the site, and of everything at once
+    assert {folder for folder in folders - apart if not (PACKAGE / folder).is_dir()} == set()
+
+
 # The public names.
 
 
