@@ -9,7 +9,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.training.fast.add_norm_kernels import add_norm_backward_kernel, add_norm_kernel
+from unsmooth.training.fast.kernels.add_norm import add_norm_backward_kernel, add_norm_kernel
 from unsmooth.training.fast.strip import Strip
 
 ADD_NORM = Strip(rows=4, columns=0, warps=2)

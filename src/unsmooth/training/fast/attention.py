@@ -18,7 +18,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.training.fast.attention_kernels import backward_keys_kernel, backward_queries_kernel, forward_kernel
+from unsmooth.training.fast.kernels.attention import backward_keys_kernel, backward_queries_kernel, forward_kernel
 
 LOG2_E = 1.4426950408889634  # exp(x) = 2^(x log₂ e): the hardware's exponential is that of base 2
 

@@ -9,7 +9,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.training.fast.gelu_kernels import gate_backward_kernel, gate_kernel, gelu_backward_kernel, gelu_kernel
+from unsmooth.training.fast.kernels.gelu import gate_backward_kernel, gate_kernel, gelu_backward_kernel, gelu_kernel
 from unsmooth.training.fast.strip import Strip
 
 GATE = Strip(rows=8, columns=256, warps=4)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 from unsmooth.training.fast.attention import LOG2_E
-from unsmooth.training.fast.rotary_kernels import backward_kernel, forward_kernel
+from unsmooth.training.fast.kernels.rotary import backward_kernel, forward_kernel
 
 LONGEST = 128  # tokens; the matrix of a longer sequence does not fit into one program's registers
 FORWARD_WARPS, BACKWARD_WARPS = 4, 8

@@ -1,4 +1,4 @@
-"""Triton kernels of GELU with its bias and of GEGLU; backward, they add up columns as `add_norm_kernels` does."""
+"""Triton kernels of GELU with its bias and of GEGLU; backward, they add up columns as those of `add_norm` do."""
 # mypy: allow-untyped-defs
 
 # Triton reads these functions as source: annotations of theirs other than `constexpr` would change what they mean.

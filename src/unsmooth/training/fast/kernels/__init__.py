@@ -1,0 +1,1 @@
+"""Triton kernels, one file for each function of `unsmooth.training.fast` that launches them."""
