@@ -164,7 +164,7 @@ def adapt(
     - `mode`, `layers`: as in `reparametrize`; a list or `{layer: mode}` mixes modes ("plain" allowed).
     - `rank`: at most the features of a head; the adapter has heads × (features + 1) × rank parameters a layer.
     - `bound`: the largest |eigenvalue| of a head's update.
-    - `folded`: the update of H as it acts, with the norm's weight and centring and LayerScale folded in; False: of the
+    - `folded`: the update of H with the norm's weight and centring and LayerScale folded in; False: of the
       bare weights.
     - `generator`: draws the directions C.
 

@@ -119,7 +119,7 @@ def edit(
         layers: as in `reparametrize`: "all", indices, or a pattern.
         heads: which heads; all by default.
         of: `head` edits every head's H_h, `layer` their sum.
-        folded: edit H as it acts, with the norm's weight and centring and LayerScale folded in; False: bare weights.
+        folded: edit H with the norm's weight and centring and LayerScale folded in; False: that of the bare weights.
         strength: how far to go, from 0 (nowhere) to 1.
         data: batches on which smoothness after the last block is looked at, before and after.
         loss: a function of the model, asked before and after.
