@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -48,3 +49,12 @@ def judge_of(alarm: Alarm | None) -> Judge | None:
             raise OptionError(f"an alarm is a Bound, several of them, or a function of the reading; got {bound!r}")
     # A bound on something that is not measured is an error of the first reading, not a silence: see `crossings`.
     return lambda reading: "; ".join(map(str, crossings(reading.measurement, bounds)))
+
+
+def stop_on_alarm(look: Callable[[], object], trainer: object, flag: str) -> None:
+    """Take a reading; an alarm becomes the trainer's own way to stop, which is that this flag of it is set."""
+    try:
+        look()
+    except SmoothingAlarm as alarm:
+        setattr(trainer, flag, True)
+        warnings.warn(f"the training stops: {alarm}", stacklevel=3)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ try:
 except ImportError as error:
     raise MissingExtraError.needed("transformers", "text", "the Trainer callback") from error
 
-from unsmooth.callbacks.alarm import SmoothingAlarm
+from unsmooth.callbacks.alarm import stop_on_alarm
 from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.callbacks.watcher import Watcher, watch
 
@@ -47,12 +46,12 @@ class SmoothingCallback(TrainerCallback):
 
         self.watcher = watch(model, self._batch, self._every, log, count="manual", **self._settings)
         self.watcher.steps = state.global_step  # more than 0 when the training is resumed
-        _stopping(control, self.watcher.__enter__)
+        stop_on_alarm(self.watcher.__enter__, control, "should_training_stop")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A reading when it is time."""
         if self.watcher is not None:
-            _stopping(control, partial(self.watcher.step, state.global_step))
+            stop_on_alarm(partial(self.watcher.step, state.global_step), control, "should_training_stop")
 
 
 def _reporters(mine: TrainerCallback, args: Any) -> list[Any]:
@@ -68,12 +67,3 @@ def _reporters(mine: TrainerCallback, args: Any) -> list[Any]:
             return [callback for callback in callbacks if isinstance(callback, kinds)]
         frame = frame.f_back  # type: ignore[assignment]
     return []
-
-
-def _stopping(control: Any, look: Callable[[], object]) -> None:
-    """An alarm becomes the Trainer's own way to stop."""
-    try:
-        look()
-    except SmoothingAlarm as alarm:
-        control.should_training_stop = True
-        warnings.warn(f"the training stops: {alarm}", stacklevel=3)

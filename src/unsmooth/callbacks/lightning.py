@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ except ImportError:
             "the Lightning callback needs lightning, which is not installed: pip install lightning"
         ) from error
 
-from unsmooth.callbacks.alarm import SmoothingAlarm
+from unsmooth.callbacks.alarm import stop_on_alarm
 from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.callbacks.watcher import Watcher, watch
 
@@ -50,18 +49,9 @@ class SmoothingCallback(Callback):
         model = pl_module.get_submodule(self._part)
         self.watcher = watch(model, self._batch, self._every, log, count="manual", **self._settings)
         self.watcher.steps = trainer.global_step
-        _stopping(trainer, self.watcher.__enter__)
+        stop_on_alarm(self.watcher.__enter__, trainer, "should_stop")
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """A reading when it is time; with accumulated gradients only every few batches are a step."""
         if self.watcher is not None and trainer.global_step > self.watcher.steps:
-            _stopping(trainer, partial(self.watcher.step, trainer.global_step))
-
-
-def _stopping(trainer: Any, look: Callable[[], object]) -> None:
-    """An alarm becomes the trainer's own way to stop."""
-    try:
-        look()
-    except SmoothingAlarm as alarm:
-        trainer.should_stop = True
-        warnings.warn(f"the training stops: {alarm}", stacklevel=3)
+            stop_on_alarm(partial(self.watcher.step, trainer.global_step), trainer, "should_stop")
