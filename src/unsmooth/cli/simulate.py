@@ -1,4 +1,4 @@
-"""`unsmooth simulate`: Figure 3 and section 5's table from the command line."""
+"""`unsmooth simulate`: one layer, iterated: Figure 3, and the table of docs/theory.md, section 5."""
 
 from __future__ import annotations
 
@@ -147,6 +147,8 @@ def _curve_table(found: dict[str, Any]) -> Table:
 
 
 def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: bool) -> Table:
+    from unsmooth.theory.norm_impact import COLUMNS
+
     caption = (
         "mean ± std over seeds; where some seeds collapse and others sharpen there is no mean: the seeds of each, with "
         "their medians. Right: in how many seeds γ, with the norm folded in, has the sign of the outcome"
@@ -159,12 +161,11 @@ def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: boo
         title=f"log10 HFC/LFC after {layers} iterations, {seeds} seeds", title_justify="left", caption=caption
     )
     table.add_column("H, LN")
-    columns = [("sharpening", 1), ("sharpening", -1), ("smoothing", 1), ("smoothing", -1)]
-    for mode, sign in columns:
+    for mode, sign in COLUMNS:
         table.add_column(f"{mode}, {'+' if sign > 0 else '−'}γ", justify="right")
     found = {(c.scenario.form, c.scenario.norm, c.scenario.mode, c.scenario.sign): c for c in cells}
     for form, norm in dict.fromkeys((c.scenario.form, c.scenario.norm) for c in cells):
-        row = [found.get((form, norm, mode, sign)) for mode, sign in columns]  # type: ignore[arg-type]
+        row = [found.get((form, norm, mode, sign)) for mode, sign in COLUMNS]
         table.add_row(f"{form}, {norm or 'none'}", *("" if c is None else _text(c, comparable) for c in row))
     return table
 

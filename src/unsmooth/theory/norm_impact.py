@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean, median, stdev
 
 from torch import Tensor
 
-from unsmooth.theory.scenario import Form, Mode, Scenario, draw, scenarios
+from unsmooth.theory.scenario import MODES, SIGNS, Form, Mode, Scenario, draw, scenarios
 
-# log10 HFC/LFC after 128 iterations, from docs/theory.md, in the order of _CELLS: means of 5 seeds, those of the
+COLUMNS = tuple(product(MODES, SIGNS))  # signs are those of the LayerNorm weights
+# log10 HFC/LFC after 128 iterations, from docs/theory.md, in the order of COLUMNS: means of 5 seeds, those of the
 # general form under a norm of 20. Negating H and γ together changes nothing under Pre-LN, so its columns mirror.
-_CELLS: tuple[tuple[Mode, int], ...] = (("sharpening", 1), ("sharpening", -1), ("smoothing", 1), ("smoothing", -1))
 _DOCUMENTED: dict[tuple[Form, str | None], tuple[float, ...]] = {
     ("symmetric", None): (1.9, math.nan, -15.6, math.nan),
     ("symmetric", "pre"): (1.4, -1.7, -1.7, 1.4),
@@ -106,7 +107,7 @@ def norm_impact_table(
     cells = []
     for scenario, found in drawn.items():
         s = scenario
-        documented = _DOCUMENTED[s.form, s.norm][_CELLS.index((s.mode, s.sign))]
+        documented = _DOCUMENTED[s.form, s.norm][COLUMNS.index((s.mode, s.sign))]
         values, exponents, bare = zip(*found, strict=True)
         cells.append(TableCell(s, values, exponents, bare, documented, _HEAPS.get((s.form, s.norm, s.mode))))
     return cells
