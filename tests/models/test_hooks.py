@@ -10,6 +10,7 @@ import pytest
 import torch
 from model_cases import CASES, SEQUENCE_CASES, TEXT, Case, every_case, hf, ids, padded
 from torch import Tensor, nn
+from versions import checkpoint_activations
 
 from unsmooth.errors import PointError
 from unsmooth.models import ModelView, hook_points, select_points, split_point, view
@@ -194,7 +195,7 @@ def test_unbatched_features_are_refused() -> None:
 def test_gradient_checkpointing_does_not_disturb_the_forward_pass() -> None:
     case = BY_NAME["bert"]
     model: Any = case.model().train()
-    model.gradient_checkpointing_enable()
+    checkpoint_activations(model)
     v = view(model)
     fired: list[str] = []
     with hook_points(v, v.points, lambda point, x: fired.append(point)):
