@@ -225,7 +225,7 @@ def test_parameter_groups_find_what_does_not_decay_inside_wrappers(wrap: type) -
 
 def test_a_value_bias_behind_a_sink_cannot_be_fitted() -> None:
     """Rows of A sum to less than 1, so b_v W_proj is not the same for all tokens and no other bias makes up for it."""
-    from model_cases_decoders import SINK
+    from model_cases.decoders import SINK
 
     model = SINK.model(torch.float64)
     before = {name: p.clone() for name, p in model.state_dict().items()}

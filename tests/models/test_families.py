@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from model_cases import BATCH, CASES, Case, D, every_case
-from model_cases_decoders import MEASURED_CASES
+from model_cases.decoders import MEASURED_CASES
 from torch import Tensor
 
 from unsmooth.errors import WeightsError

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from model_cases import Case, D, _timm, every_case
-from model_cases_decoders import DIFF_LLAMA
-from model_cases_encoders import WITHOUT_MAPS
+from model_cases.decoders import DIFF_LLAMA
+from model_cases.encoders import WITHOUT_MAPS
 from torch import Tensor
 
 from unsmooth.analysis import explain

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from model_cases import CASES, DECODER, hf
-from model_cases_decoders import FALCON_RW
+from model_cases.decoders import FALCON_RW
 from torch import Tensor
 
 from unsmooth.errors import OptionError, PointError, WeightsError

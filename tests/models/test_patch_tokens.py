@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from model_builders import BATCH, Case
 from model_cases import VISION_CASES, every_case
-from model_cases_encoders import _YOLOS, SPEECH, TOWERS
+from model_cases.builders import BATCH, Case
+from model_cases.encoders import _YOLOS, SPEECH, TOWERS
 from torch import Tensor
 
 from unsmooth.analysis import measure

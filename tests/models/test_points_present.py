@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from model_cases import CASES, Case, every_case
-from model_cases_decoders import MEASURED_CASES
+from model_cases.decoders import MEASURED_CASES
 from torch import Tensor
 
 from unsmooth.models import hook_points

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from model_builders import _SPEECH, BATCH, Case, _waves, hf
 from model_cases import every_case
-from model_cases_encoders import SPEECH
+from model_cases.builders import _SPEECH, BATCH, Case, _waves, hf
+from model_cases.encoders import SPEECH
 from torch import Tensor
 
 from unsmooth.analysis import explain, measure

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from model_builders import BATCH, TEXT, TOKENS, Case, D, hf, padded
 from model_cases import every_case
-from model_cases_encoders import ENCODER_CASES
+from model_cases.builders import BATCH, TEXT, TOKENS, Case, D, hf, padded
+from model_cases.encoders import ENCODER_CASES
 from torch import Tensor
 
 from unsmooth.analysis import explain, measure

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_builders import VISION, hf
+from model_cases.builders import VISION, hf
 
 from unsmooth.sources import ImageInput, load_model
 from unsmooth.sources.images import to_tensor

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_builders import DECODER, TEXT, VISION, VOCAB, hf
+from model_cases.builders import DECODER, TEXT, VISION, VOCAB, hf
 from torch import nn
 
 from unsmooth.analysis import measure

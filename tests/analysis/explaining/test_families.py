@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from model_cases import CASES, DECODER_CASES, Case, every_case
-from model_cases_decoders import MEASURED_CASES, SINK
+from model_cases.decoders import MEASURED_CASES, SINK
 
 from unsmooth.analysis import explain
 from unsmooth.errors import WeightsError

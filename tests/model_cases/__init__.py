@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from model_builders import (
+
+from model_cases.builders import (
     _DEBERTA,
     _ENCODER_DECODER,
     _EXPERTS,
@@ -43,9 +44,9 @@ from model_builders import (
     pixels,
     scripted,
 )
-from model_cases_decoders import DECODER_CASES
-from model_cases_encoders import ENCODER_CASES
-from model_cases_relatives import RELATIVE_CASES
+from model_cases.decoders import DECODER_CASES
+from model_cases.encoders import ENCODER_CASES
+from model_cases.relatives import RELATIVE_CASES
 
 VISION_CASES = [
     Case("timm-vit", "timm-vit", _timm(), images, prefix=1),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from model_builders import (
+from torch import Tensor
+
+from model_cases.builders import (
     _ENCODER_DECODER,
     _EXPERTS,
     DECODER,
@@ -17,7 +19,6 @@ from model_builders import (
     padded,
     pixels,
 )
-from torch import Tensor
 
 
 def _with_targets() -> dict[str, Tensor]:

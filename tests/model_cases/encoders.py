@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from model_builders import (
+from torch import Tensor, nn
+
+from model_cases.builders import (
     _DEBERTA,
     _ENCODER_DECODER,
     _SPEECH,
@@ -29,7 +31,6 @@ from model_builders import (
     pixels,
     scripted,
 )
-from torch import Tensor, nn
 
 
 def _boxes() -> dict[str, Tensor]:

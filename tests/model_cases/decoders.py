@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from model_builders import _EXPERTS, DECODER, F32, HEADS, LAYERS, TEXT, VOCAB, Case, D, hf, ids, padded, scripted
+from model_cases.builders import _EXPERTS, DECODER, F32, HEADS, LAYERS, TEXT, VOCAB, Case, D, hf, ids, padded, scripted
 
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _PLAIN = {**TEXT, **_TOKENS}
