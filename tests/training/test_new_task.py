@@ -20,9 +20,8 @@ import unsmooth.training.engine
 from unsmooth.cli.app import app
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.training import Run, Trainer, TrainingRecord, tasks, train
-from unsmooth.training.engine.checkpoint import CURRENT, read_checkpoint
+from unsmooth.training.engine.checkpoint import CURRENT, Keeper, read_checkpoint
 from unsmooth.training.engine.journal import read_log
-from unsmooth.training.engine.loop import Keeper
 
 QUIET: dict[str, Any] = {"device": "cpu", "tensorboard": False}
 
@@ -188,7 +187,7 @@ def test_checkpoints_that_take_long_are_written_less_often(tmp_path: Path, monke
         def save(*_: object, seconds: float = seconds) -> None:
             now[0] += seconds
 
-        monkeypatch.setattr("unsmooth.training.engine.loop.save_checkpoint", save)
+        monkeypatch.setattr("unsmooth.training.engine.checkpoint.save_checkpoint", save)
         keeper, due = Keeper(tmp_path), []
         trainer = cast(Trainer, SimpleNamespace(model=None, optimizer=None, sharded=None))
         for _ in range(5):

@@ -19,8 +19,7 @@ from training.conftest import TINY, make_images
 
 from unsmooth.errors import CheckpointError
 from unsmooth.training import Run, TrainingRecord, evaluate_trained, load_trained, train
-from unsmooth.training.engine.checkpoint import CURRENT, PREVIOUS
-from unsmooth.training.engine.loop import Keeper
+from unsmooth.training.engine.checkpoint import CURRENT, PREVIOUS, Keeper
 from unsmooth.training.tasks.images import ImageRecipe
 
 QUIET = {"device": "cpu", "tensorboard": False}

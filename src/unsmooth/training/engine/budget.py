@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from unsmooth.errors import OptionError
+
+if TYPE_CHECKING:
+    from unsmooth.training.engine.run import Run
+    from unsmooth.training.engine.task import Task
 
 MINUTES = {"s": 1 / 60, "m": 1.0, "h": 60.0}
 SETTLED = 0.4  # of the minutes: by then the pace is known, with what compiling, looks and checkpoints take
@@ -63,3 +69,42 @@ class Pace:
         if elapsed >= SETTLED * self.minutes:
             self.total = total
         return total
+
+
+class Clock:
+    """Minutes of a run, those before it was resumed included."""
+
+    def __init__(self, started: float, before: float) -> None:
+        self.started, self.before = started, before
+
+    def minutes(self) -> float:
+        """Until now."""
+        return round(self.before + (time.monotonic() - self.started) / 60, 3)
+
+
+class Length:
+    """How many steps the run has and the learning rate of each; minutes become steps once the pace is known."""
+
+    def __init__(self, run: Run, task: Task, clock: Clock, settled: int | None) -> None:
+        self.task, self.clock = task, clock
+        self.pace = None if run.allowed.minutes is None else Pace(run.allowed.minutes)
+        if self.pace is not None:
+            self.pace.total = settled
+        self._set(settled or run.allowed.steps or (task.total if self.pace is None else 20 * task.chunk))
+
+    def _set(self, total: int) -> None:
+        self.total, self.rates = total, self.task.rates(total)
+
+    def revise(self, done: int) -> None:
+        """After a chunk of a run that is given minutes."""
+        if self.pace is not None and (total := self.pace.estimate(done, self.clock.minutes())) != self.total:
+            self._set(total)
+
+    @property
+    def units(self) -> int:
+        """The length as people count it."""
+        return -(-self.total // self.task.per_unit)
+
+    def state(self) -> dict[str, Any]:
+        """For checkpoints: how many steps minutes were worth."""
+        return {"total": self.units} | ({"steps": self.pace.total} if self.pace and self.pace.total else {})

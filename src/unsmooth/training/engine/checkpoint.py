@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,9 @@ from unsmooth.models.storage import whole
 from unsmooth.sources.files import write_atomically
 from unsmooth.sources.trained import CHECKPOINTS
 from unsmooth.training.engine.sharding import part_like
+
+if TYPE_CHECKING:
+    from unsmooth.training.engine.step import Trainer
 
 SCHEMA = "unsmooth-checkpoint/1"
 CURRENT, PREVIOUS = CHECKPOINTS
@@ -53,6 +58,31 @@ def save_checkpoint(
         if current.exists():
             _keep(current, folder / PREVIOUS)
         return write_atomically(current, content)
+
+
+class Keeper:
+    """Writes checkpoints; where one takes seconds, as of a large model, only so often that they cost a twentieth."""
+
+    SMALL, SHARE = 2.0, 0.05  # seconds that nobody minds; of the time
+
+    def __init__(self, folder: Path, rank: int = 0) -> None:
+        self.folder, self.rank, self.ended, self.took = folder, rank, -math.inf, 0.0
+
+    def due(self, trainer: Trainer) -> bool:
+        """Whether one is worth its time now and this process takes part: all do where the model is sharded."""
+        now = self.took <= self.SMALL or time.monotonic() - self.ended >= self.took / self.SHARE
+        if trainer.sharded is None:
+            return now and self.rank == 0
+        said = torch.tensor(float(now), device=trainer.device)
+        torch.distributed.broadcast(said, 0)  # clocks differ
+        return bool(said)
+
+    def save(self, trainer: Trainer, state: dict[str, Any]) -> None:
+        """Write one."""
+        started = time.monotonic()
+        save_checkpoint(self.folder, trainer.model, trainer.optimizer, state, self.rank)
+        self.ended = time.monotonic()
+        self.took = self.ended - started
 
 
 @contextlib.contextmanager

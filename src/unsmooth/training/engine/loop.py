@@ -15,8 +15,8 @@ import torch
 
 from unsmooth.errors import OptionError, UnsmoothError
 from unsmooth.sources.provenance import default_device
-from unsmooth.training.engine.budget import Pace
-from unsmooth.training.engine.checkpoint import find_checkpoint, remove_drafts, save_checkpoint, writing
+from unsmooth.training.engine.budget import Clock, Length
+from unsmooth.training.engine.checkpoint import Keeper, find_checkpoint, remove_drafts, writing
 from unsmooth.training.engine.claim import claimed
 from unsmooth.training.engine.journal import Journal
 from unsmooth.training.engine.milestones import Milestones
@@ -128,70 +128,6 @@ def _kept_trainer(run: Run, task: Task, kept: Kept) -> Trainer | None:
         del kept[next(iter(kept))]
         torch.cuda.empty_cache()
     return None
-
-
-class Clock:
-    """Minutes of a run, those before it was resumed included."""
-
-    def __init__(self, started: float, before: float) -> None:
-        self.started, self.before = started, before
-
-    def minutes(self) -> float:
-        """Until now."""
-        return round(self.before + (time.monotonic() - self.started) / 60, 3)
-
-
-class Keeper:
-    """Writes checkpoints; where one takes seconds, as of a large model, only so often that they cost a twentieth."""
-
-    SMALL, SHARE = 2.0, 0.05  # seconds that nobody minds; of the time
-
-    def __init__(self, folder: Path, rank: int = 0) -> None:
-        self.folder, self.rank, self.ended, self.took = folder, rank, -math.inf, 0.0
-
-    def due(self, trainer: Trainer) -> bool:
-        """Whether one is worth its time now and this process takes part: all do where the model is sharded."""
-        now = self.took <= self.SMALL or time.monotonic() - self.ended >= self.took / self.SHARE
-        if trainer.sharded is None:
-            return now and self.rank == 0
-        said = torch.tensor(float(now), device=trainer.device)
-        torch.distributed.broadcast(said, 0)  # clocks differ
-        return bool(said)
-
-    def save(self, trainer: Trainer, state: dict[str, Any]) -> None:
-        """Write one."""
-        started = time.monotonic()
-        save_checkpoint(self.folder, trainer.model, trainer.optimizer, state, self.rank)
-        self.ended = time.monotonic()
-        self.took = self.ended - started
-
-
-class Length:
-    """How many steps the run has and the learning rate of each; minutes become steps once the pace is known."""
-
-    def __init__(self, run: Run, task: Task, clock: Clock, settled: int | None) -> None:
-        self.task, self.clock = task, clock
-        self.pace = None if run.allowed.minutes is None else Pace(run.allowed.minutes)
-        if self.pace is not None:
-            self.pace.total = settled
-        self._set(settled or run.allowed.steps or (task.total if self.pace is None else 20 * task.chunk))
-
-    def _set(self, total: int) -> None:
-        self.total, self.rates = total, self.task.rates(total)
-
-    def revise(self, done: int) -> None:
-        """After a chunk of a run that is given minutes."""
-        if self.pace is not None and (total := self.pace.estimate(done, self.clock.minutes())) != self.total:
-            self._set(total)
-
-    @property
-    def units(self) -> int:
-        """The length as people count it."""
-        return -(-self.total // self.task.per_unit)
-
-    def state(self) -> dict[str, Any]:
-        """For checkpoints: how many steps minutes were worth."""
-        return {"total": self.units} | ({"steps": self.pace.total} if self.pace and self.pace.total else {})
 
 
 def _chunks(run: Run, trainer: Trainer, length: Length, rank: int) -> Iterator[dict[str, Any]]:
