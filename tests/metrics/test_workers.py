@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from unsmooth.metrics import workers
 from unsmooth.metrics.workers import small_problems, spread
 
 
@@ -41,3 +42,21 @@ def test_threads_are_put_back_after_a_failure() -> None:
         raise ZeroDivisionError
     assert torch.get_num_threads() == 4
     assert spread(abs, [-1]) == [1]
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_cuda_s_linear_algebra_is_loaded_once_before_the_threads_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch fails where several threads are the first to call it."""
+    events: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(workers, "load_cuda_linalg", lambda: events.append("loaded"))
+    spread(lambda part: events.append(part), ["a", "b"])
+    assert events[0] == "loaded" and sorted(events[1:]) == ["a", "b"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.usefixtures("four_threads")
+def test_threads_that_are_the_first_to_invert_on_a_gpu() -> None:
+    torch.zeros(1, device="cuda")  # CUDA is in use, its linear algebra not yet
+    found = spread(lambda n: torch.linalg.inv(n * torch.eye(2, device="cuda")).trace().item(), [1.0, 2.0, 4.0, 8.0])
+    assert found == [2.0, 1.0, 0.5, 0.25]

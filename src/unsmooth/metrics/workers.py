@@ -24,6 +24,8 @@ def spread(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
     threads = _threads()
     if threads == 1:
         return [function(part) for part in parts]
+    if torch.cuda.is_initialized():
+        load_cuda_linalg()
     return list(_pool(threads, os.getpid()).map(function, parts))
 
 
@@ -50,6 +52,12 @@ def small_problems(device: torch.device) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         del _outside.threads
+
+
+@cache
+def load_cuda_linalg() -> None:
+    """Once, before threads: torch loads this library at its first call, and two first calls at once fail (#90613)."""
+    torch.linalg.inv(torch.eye(1, device="cuda"))
 
 
 def _threads() -> int:
