@@ -51,7 +51,8 @@ def test_cuda_s_linear_algebra_is_loaded_once_before_the_threads_start(monkeypat
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(workers, "load_cuda_linalg", lambda: events.append("loaded"))
     spread(lambda part: events.append(part), ["a", "b"])
-    assert events[0] == "loaded" and sorted(events[1:]) == ["a", "b"]
+    assert events[0] == "loaded"
+    assert sorted(events[1:]) == ["a", "b"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
