@@ -19,9 +19,9 @@ def markdown(result: Result) -> str:
     """A table of all questions, then a paragraph for each."""
     found = result.about["findings"]
     lines = [f"*{result.label}.*", "", "| question | status | n |", "|---|---|---|"]
-    lines += [f"| [{f['question']}](#{number}) | {f['status']} | {f['n']} |" for number, f in enumerate(found, 1)]
+    lines += [f"| [{f['question']}](#{f['name']}) | {f['status']} | {f['n']} |" for f in found]
     for number, f in enumerate(found, 1):
-        lines += ["", f"### {number}. {f['question']} {{#{number}}}"]
+        lines += ["", f"### {number}. {f['question']} {{#{f['name']}}}"]
         lines += [f"**{f['status'].capitalize()}**, {f['n']}. {_typeset(f['answer'])}", ""]
         asked = "asked here" if f["asked by"] == "ours" else f"from: {f['asked by']}"
         last = f"Command: `{f['command'].replace('; ', '`, `')}`; {asked}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,11 @@ def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
     assert "The other differences are" in found["answer"]
     assert "Plain reaches 50.0 (m on bees, n = 5); 50.0 (m on birds, n = 5)." in found["answer"]
     assert found["answer"].endswith("plain's with the same seed, 0.50 with smoothing (0.50 to 0.50).")
+    possible = r"an adapter or a penalty is at most \+0\.\d points \(m on bees\); \+5\.\d points \(m on birds\)"
+    assert re.search(possible, found["answer"])
     for path in (tmp_path / "finetuned").glob("birds-adapter*"):
         path.unlink()
-    assert "none can be claimed" in findings(records)[question]["answer"]
+    nothing = findings(records)[question]["answer"]
+    assert nothing.startswith("No gain was found. Of 3 comparisons")
+    assert "none can be claimed" in nothing
+    assert "birds)." not in nothing[: nothing.index("Plain reaches")]

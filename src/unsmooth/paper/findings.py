@@ -38,7 +38,7 @@ def run(context: Context) -> Result:
             *e.notes,
         ],
         about={
-            "findings": [{"question": q.asked, "asked by": q.by, **vars(f)} for q, f in answered],
+            "findings": [{"name": q.name, "question": q.asked, "asked by": q.by, **vars(f)} for q, f in answered],
             "runs": provenance(e.records),
         },
     )  # fmt: skip

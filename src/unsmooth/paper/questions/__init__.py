@@ -26,6 +26,11 @@ class Question:
     answer: Callable[[Evidence], Answer | None]
     needs: Literal["runs", "results"] = "runs"
 
+    @property
+    def name(self) -> str:
+        """That of the function, for links: numbers change with what is known."""
+        return self.answer.__name__.replace("_", "-")
+
 
 @dataclass(frozen=True)
 class Finding:
