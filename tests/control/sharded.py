@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -155,7 +156,10 @@ def parallel(how: str) -> nn.Module:
         from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
         state = {name: p.detach().clone() for name, p in model.named_parameters()}
-        apply_tensor_parallelism(model, mesh)
+        if "tp_plan" in inspect.signature(apply_tensor_parallelism).parameters:  # transformers 5.23 on
+            apply_tensor_parallelism(model, mesh, model._expand_parallel_plan(model.tp_plan))
+        else:
+            apply_tensor_parallelism(model, mesh)
         for name, p in model.named_parameters():  # as its loader does: placeholders get this process's part
             if is_sharded(p):
                 p.data = distribute_tensor(state[name], mesh, p.placements)
