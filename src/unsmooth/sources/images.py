@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unsmooth.errors import DataError
+
 if TYPE_CHECKING:
     from unsmooth.sources.loaded import ImageInput
 
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
 #: Scaled whole before it is cut, an image of 1×20,000 pixels would take 15 GB. Beyond this, only what is kept is
 #: scaled: the same pixels up to rounding, which is why it is not done always.
 MOST_PIXELS = 1 << 24
+
+
+def to_rgb(image: Any) -> Any:
+    """8-bit RGB. Pillow cuts 16-bit and floating grey off at 255 instead of scaling it."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # by Pillow's release
+        from PIL import Image
+
+        return Image.fromarray((np.asarray(image).astype(np.int64) // 257).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise DataError("it has pixels of 32 bits, whose range is not known: expected 8 or 16 bits")
+    if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
+        image = image.convert("RGBA")  # the same colours; Pillow warns where this is not done first
+    return image.convert("RGB")
 
 
 def to_tensor(image: Any, spec: ImageInput) -> Float[Tensor, "3 height width"]:

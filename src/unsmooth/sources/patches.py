@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.errors import DataError, MissingExtraError
+from unsmooth.sources.images import to_rgb
 
 
 def image_patches(path: str | Path, patch: int = 8, side: int = 64) -> Float[Tensor, "token dim"]:
@@ -23,12 +24,12 @@ def image_patches(path: str | Path, patch: int = 8, side: int = 64) -> Float[Ten
         raise DataError(f"no image at {path}: expected a file that pillow can read")
     try:
         with Image.open(path) as image:
-            small = image.convert("RGB")
+            small = to_rgb(image)
             edge = min(small.size)
             left, top = (small.width - edge) // 2, (small.height - edge) // 2
             small = small.crop((left, top, left + edge, top + edge)).resize((side, side))
             pixels = torch.from_numpy(np.asarray(small, dtype=np.float64) / 255)
-    except OSError as error:
+    except (OSError, DataError) as error:
         raise DataError(f"{path} is not an image that pillow can read ({error})") from error
     return patches_of(pixels.permute(2, 0, 1), patch)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unsmooth.errors import DataError, MissingExtraError
+from unsmooth.sources.images import to_rgb
 from unsmooth.sources.paths import TEXT_COLUMNS, Source
 
 #: What one row group of a parquet file may unpack to.
@@ -26,11 +27,9 @@ def images(source: Source) -> Iterator[Any]:
     def decode(file: Any, name: str) -> Any:
         try:
             with Image.open(file) as image:
-                return _rgb(image, name)
+                return to_rgb(image)
         except UnidentifiedImageError as error:
             raise DataError(f"{name} is not a readable image: remove it or repair it") from error
-        except DataError:
-            raise
         except Exception as error:  # Pillow's readers of formats let errors of many kinds through
             raise DataError(f"{name} is not a readable image ({error}): remove it or repair it") from error
 
@@ -43,18 +42,6 @@ def images(source: Source) -> Iterator[Any]:
                 if blob is None:
                     raise DataError(f"{path}, row {row}: the image has no bytes (only a path?): embed the images")
                 yield decode(io.BytesIO(blob), f"{path}, row {row}")
-
-
-def _rgb(image: Any, name: str) -> Any:
-    """8-bit RGB. Pillow cuts 16-bit and floating gray off at 255 instead of scaling it."""
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # by Pillow's release
-        import numpy as np
-        from PIL import Image
-
-        return Image.fromarray((np.asarray(image).astype(np.int64) // 257).astype(np.uint8)).convert("RGB")
-    if image.mode in ("I", "F"):
-        raise DataError(f"{name} has pixels of 32 bits, whose range is not known: expected 8 or 16 bits; convert it")
-    return image.convert("RGB")
 
 
 def texts(source: Source) -> Iterator[str]:

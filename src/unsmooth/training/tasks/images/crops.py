@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 
 from unsmooth.errors import DataError
-from unsmooth.sources.images import centre
+from unsmooth.sources.images import centre, to_rgb
 from unsmooth.sources.loaded import ImageInput
 
 Square = UInt8[np.ndarray, "channel size size"]
@@ -37,7 +37,7 @@ def random_crop(blob: Any, size: int, least: float, seed: int) -> Square:
         scaled = drafted[1][2:] if drafted else (width, height)  # not image.size: a last part of a pixel counts there
         across, down = scaled[0] / width, scaled[1] / height
         box = (left * across, top * down, (left + wide) * across, (top + tall) * down)
-        return _array(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC, box=box))
+        return _array(to_rgb(image).resize((size, size), Image.Resampling.BICUBIC, box=box))
 
 
 def centre_crop(blob: Any, spec: ImageInput) -> Square:
@@ -45,7 +45,7 @@ def centre_crop(blob: Any, spec: ImageInput) -> Square:
     from PIL import Image
 
     with _reading(), Image.open(_file(blob)) as image:
-        return _array(centre(image.convert("RGB"), spec))
+        return _array(centre(to_rgb(image), spec))
 
 
 def _file(blob: Any) -> io.BytesIO:
@@ -61,11 +61,13 @@ def _array(image: Any) -> Square:
 @contextmanager
 def _reading() -> Iterator[None]:
     """Whatever Pillow says of a damaged picture, as a DataError."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import UnidentifiedImageError
 
     try:
         yield
     except UnidentifiedImageError as error:
         raise DataError("it has no format that Pillow knows") from error
-    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        raise DataError(str(error)) from error
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's readers of formats let errors of many kinds through
+        raise DataError(str(error) or type(error).__name__) from error

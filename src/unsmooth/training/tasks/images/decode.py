@@ -14,6 +14,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from unsmooth.errors import DataError, MissingExtraError
+from unsmooth.sources.images import to_rgb
 
 JPEG = b"\xff\xd8"  # how such a file begins
 
@@ -28,8 +29,8 @@ def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
     except ImportError as error:
         raise MissingExtraError.needed("pillow", "train", "reading images") from error
     try:
-        return np.asarray(Image.open(io.BytesIO(blob)).convert("RGB")).transpose(2, 0, 1)
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        return np.asarray(to_rgb(Image.open(io.BytesIO(blob)))).transpose(2, 0, 1)
+    except Exception as error:  # Pillow's readers of formats let errors of many kinds through
         why = "no format that Pillow knows" if isinstance(error, UnidentifiedImageError) else error
         raise DataError(f"{where} is not a readable image ({why}): remove it or repair it") from error
 
