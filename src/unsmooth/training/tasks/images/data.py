@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unsmooth.errors import DataError, MissingExtraError
 from unsmooth.sources.paths import IMAGES
+from unsmooth.training.tasks.images.class_folders import class_folders, readable
 from unsmooth.training.tasks.images.decode import decode_all, read_image
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
@@ -159,7 +160,8 @@ def parquet_errors(file: Path) -> Iterator[None]:
     except ImportError as error:
         raise MissingExtraError.needed("pyarrow", "train", "reading parquet") from error
     try:
-        yield
+        with readable(file):
+            yield
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{file} is truncated or not parquet ({error}): download or write it again") from error
 
@@ -189,6 +191,8 @@ def _from_parquet(files: list[Path]) -> ImageSet:
 
 def hub_rows(name: str, splits: tuple[str, ...], decode: bool = True) -> tuple[Any, str, str]:
     """A data set of the Hugging Face hub, of several splits the first that is there; its image and label columns."""
+    if not name:
+        raise DataError("hub: names no data set: expected one of the Hugging Face hub, as in hub:ILSVRC/imagenet-1k")
     try:
         import datasets
     except ImportError as error:
@@ -249,25 +253,12 @@ def _from_torchvision(file: Path) -> ImageSet:
     return ImageSet(pixels, torch.tensor(data.targets), tuple(data.classes))
 
 
-def class_folders(folder: Path) -> list[Path]:
-    """By name, which numbers the classes."""
-    classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    if not classes:
-        raise DataError(f"{folder} has no class folders: expected one folder of images per class")
-    return classes
-
-
 def _from_folders(folder: Path) -> ImageSet:
     classes = class_folders(folder)
     arrays: list[Any] = []
     labels: list[int] = []
-    for number, path in enumerate(classes):
-        found = list(_image_files(path))
+    for number, (name, files) in enumerate(classes.items()):
+        found = [folder / name / file for file in files]
         arrays += decode_all([read_image(file) for file in found], list(map(str, found)))
         labels += [number] * len(found)
-    return _stack(arrays, labels, tuple(p.name for p in classes))
-
-
-def _image_files(folder: Path) -> Iterator[Path]:
-    found = (p for p in sorted(folder.iterdir()) if p.suffix.lower() in IMAGES and not p.name.startswith("."))
-    return (p for p in found if not p.is_dir())
+    return _stack(arrays, labels, tuple(classes))

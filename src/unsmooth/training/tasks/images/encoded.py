@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from unsmooth.errors import DataError
 from unsmooth.sources.files import cache_folder, write_atomically
 from unsmooth.sources.paths import IMAGES
 from unsmooth.training.tasks.images import data as in_memory
+from unsmooth.training.tasks.images.class_folders import class_folders, readable, subfolders
 
 EXPECTED = (
     "train/ and val/ with one folder per class, parquet (train-*.parquet, validation-*.parquet), "
@@ -68,11 +70,11 @@ class Files(Encoded):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        classes = in_memory.class_folders(folder)
-        found = [sorted(_image_names(path)) for path in classes]
-        self.class_names = tuple(path.name for path in classes)
-        self.labels = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor([len(names) for names in found]))
-        self.names = [name for names in found for name in names]
+        found = class_folders(folder)
+        self.class_names = tuple(found)
+        counts = torch.tensor([len(names) for names in found.values()])
+        self.labels = torch.repeat_interleave(torch.arange(len(found)), counts)
+        self.names = [name for names in found.values() for name in names]
 
     def _path(self, index: int) -> Path:
         return self.folder / self.class_names[int(self.labels[index])] / self.names[index]
@@ -203,6 +205,9 @@ def open_encoded(path: str | Path, split: str) -> Encoded:
     path = in_memory.data_folder(path, EXPECTED)
     names = HELD_OUT if split == "test" else (split,)
     for name in names:
+        # first: torchvision keeps ImageNet's own archives beside its folders, and a million files are not searched
+        if subfolders(path / name):
+            return _whole(Files(path / name), split, path)
         if files := in_memory.parquet_files(path, (name,)):
             return _whole(Parquet(files), split, path)
         if files := _tars(path, name):
@@ -218,15 +223,6 @@ def _whole(found: Encoded, split: str, path: Path) -> Encoded:
     return found
 
 
-def _image_names(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [
-            entry.name
-            for entry in entries
-            if not entry.name.startswith(".") and Path(entry.name).suffix.lower() in IMAGES and entry.is_file()
-        ]
-
-
 def _bytes_of(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
@@ -235,9 +231,9 @@ def _bytes_of(path: Path) -> bytes | None:
 
 
 def _tars(path: Path, name: str) -> list[Path]:
-    """By the word in the shard's name, or in that of its folder."""
+    """By a word of the shard's name (train-0001, imagenet_train.0001, train0001), or by that of its folder."""
     found = sorted(path.glob("**/*.tar"))
-    return [p for p in found if name in p.stem.replace("_", "-").split("-") or p.parent.name == name]
+    return [p for p in found if name in re.split("[^a-z]+", p.stem.lower()) or p.parent.name == name]
 
 
 def _tar_index(files: list[Path]) -> Int64[np.ndarray, "image 4"]:
@@ -263,7 +259,7 @@ def _tar_images(file: Path) -> Iterator[tuple[int, int, int]]:
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     try:
-        with tarfile.open(file, "r:") as shard:
+        with readable(file), tarfile.open(file, "r:") as shard:
             for member in shard:
                 folder, _, base = member.name.rpartition("/")
                 stem, _, kind = base.partition(".")

@@ -1,0 +1,95 @@
+"""Folders and shards as people keep them: archives beside them, empty classes, dead links, somebody else's files."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unsmooth.errors import DataError
+from unsmooth.training.tasks.images.data import load_images
+from unsmooth.training.tasks.images.encoded import Files, Tars, open_encoded
+
+PNG = pytest.importorskip("PIL.Image").new("RGB", (8, 8))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for split in ("train", "val"):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            PNG.save(tmp_path / split / name / "1.png")
+    return tmp_path
+
+
+def write_tar(path: Path, **files: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as shard:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name.replace("_", "."))
+            entry.size = len(content)
+            shard.addfile(entry, io.BytesIO(content))
+
+
+def test_imagenets_own_archives_beside_the_folders_are_not_read(folder: Path) -> None:
+    """torchvision's layout: one archive holds a tar a class, the other images without labels."""
+    write_tar(folder / "ILSVRC2012_img_train.tar", n01440764_tar=b"")
+    write_tar(folder / "ILSVRC2012_img_val.tar", ILSVRC2012val_JPEG=b"x")
+    for split in ("train", "test"):
+        found = open_encoded(folder, split)
+        assert isinstance(found, Files)
+        assert found.class_names == ("ant", "bee")
+
+
+@pytest.mark.parametrize("name", ["pets-train-01", "pets_train_01", "train.01", "train01", "Train-1", "train/1"])
+def test_shards_are_found_by_a_word_of_their_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSMOOTH_CACHE", str(tmp_path / "cache"))
+    write_tar(tmp_path / "data" / f"{name}.tar", a_png=b"x", a_cls=b"1")
+    write_tar(tmp_path / "data" / "pretraining-1.tar", a_png=b"x")
+    write_tar(tmp_path / "data" / "validation-1.tar", a_png=b"x")
+    found = open_encoded(tmp_path / "data", "train")
+    assert isinstance(found, Tars)
+    assert found.labels.tolist() == [1]
+
+
+@pytest.mark.parametrize("read", [load_images, open_encoded])
+def test_an_empty_class_folder_is_named(read: Callable[[Path, str], object], folder: Path) -> None:
+    (folder / "train" / "lost+found").mkdir()
+    with pytest.raises(DataError, match=r"a class folder holds no images \(lost\+found in .*: fill it, or remove it"):
+        read(folder, "train")
+    for number in range(5):
+        (folder / "train" / f"x{number}").mkdir()
+    with pytest.raises(DataError, match=r"6 class folders hold no images \(lost\+found, x0, x1, x2, … in"):
+        read(folder, "train")
+
+
+def test_a_link_that_leads_nowhere_is_an_image_that_cannot_be_read(folder: Path) -> None:
+    (folder / "train" / "ant" / "2.png").symlink_to(folder / "gone.png")
+    found = open_encoded(folder, "train")
+    assert len(found) == 3
+    assert found.read([1]) == [None]
+
+
+def test_files_of_another_user_are_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSMOOTH_CACHE", str(tmp_path / "cache"))
+    write_tar(folder / "shards" / "train-1.tar", a_png=b"x", a_cls=b"1")
+
+    def locked(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", locked)
+    with pytest.raises(DataError, match=r"ant cannot be read \(permission denied\): make it readable"):
+        Files(folder / "train")
+    monkeypatch.setattr(tarfile, "open", locked)
+    with pytest.raises(DataError, match=r"train-1.tar cannot be read \(permission denied\): make it readable"):
+        Tars([folder / "shards" / "train-1.tar"])
+
+
+@pytest.mark.parametrize("read", [load_images, open_encoded])
+def test_a_hub_without_a_name_is_told_what_to_name(read: Callable[[str, str], object]) -> None:
+    with pytest.raises(DataError, match="hub: names no data set: expected one of the Hugging Face hub"):
+        read("hub:", "train")
