@@ -28,7 +28,8 @@ from unsmooth.training import Speed, Trainer
 from unsmooth.training.engine.step import autocast
 from unsmooth.training.tasks.images import RECIPES, ImageRecipe, build_model
 from unsmooth.training.tasks.images.encoded import open_encoded
-from unsmooth.training.tasks.images.stream import AHEAD, StreamTask, workers_for
+from unsmooth.training.tasks.images.reading import AHEAD, loader_of, workers_for
+from unsmooth.training.tasks.images.stream import StreamTask
 
 CLASSES = 8
 
@@ -91,7 +92,7 @@ def decoded(recipe: ImageRecipe, folder: Path, device: torch.device, steps: int)
     """Images a second that the workers read, decode and crop, with nothing else to do."""
     images, test = open_encoded(folder, "train"), open_encoded(folder, "test")
     task = StreamTask(recipe, build_model(recipe, 0).to(device), images, test)
-    loader = iter(task._loader(task.steps, range(1 << 20)))
+    loader = loader_of(task.steps, range(1 << 20), task.workers)
     next(loader)
     start = time.perf_counter()
     for _ in itertools.islice(loader, steps):

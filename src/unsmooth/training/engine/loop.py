@@ -101,7 +101,7 @@ def train(
                     log.add(row)
                 if keeper.due(trainer):
                     here = {"step": trainer.done, "unit": task.unit, task.unit: row[task.unit]}
-                    keeper.save(trainer, {**state, **here, "minutes": row["minutes"], **length.state()})
+                    keeper.save(trainer, {**state, **here, "minutes": row["minutes"], **length.state(), **task.state()})
             if progress is not None:
                 progress(row[task.unit], length.units, row)
         return _finish(run, folder, trainer, log, state["data_hash"], length.total, clock.minutes(), kept is not None)

@@ -22,6 +22,7 @@ def resume(state: dict[str, Any], folder: Path, trainer: Trainer) -> dict[str, A
     restore(tensors, trainer.model, trainer.optimizer, path)
     # files of version 0.1 count epochs only
     trainer.done = int(found.get("step", int(found.get("epoch", 0)) * trainer.task.per_unit))
+    trainer.task.restore(found)
     return found
 
 

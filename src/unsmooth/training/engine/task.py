@@ -111,6 +111,13 @@ class Task(ABC):
         """What is logged beside the scores."""
         return {}
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must know beside weights and step, in plain values, under names of the task's own."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 (most tasks have nothing to take up)
+        """Take up what `state` gave; an older checkpoint may lack it."""
+
     def fast_path(self, speed: Speed, half: bool) -> FastPath:
         """Short cuts of this model in training; `half` says whether products are in bfloat16."""
         return FastPath()

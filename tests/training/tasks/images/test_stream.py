@@ -18,8 +18,9 @@ from unsmooth.training import Run, TrainingRecord, evaluate_trained, train
 from unsmooth.training.engine.order import WINDOW, Order
 from unsmooth.training.tasks.images.crops import centre_crop, random_crop
 from unsmooth.training.tasks.images.encoded import Encoded, open_encoded
+from unsmooth.training.tasks.images.reading import Steps, loader_of
 from unsmooth.training.tasks.images.recipe import RECIPES, ImageRecipe
-from unsmooth.training.tasks.images.stream import Steps, image_input, loader_of
+from unsmooth.training.tasks.images.stream import image_input
 
 CLASSES, TRAIN, VAL = 4, 5000, 40
 SMALL = [

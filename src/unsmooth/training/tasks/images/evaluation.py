@@ -24,17 +24,10 @@ from unsmooth.training.engine.record import circumstances
 from unsmooth.training.tasks.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt_all
 from unsmooth.training.tasks.images.data import ImageSet, load_images
 from unsmooth.training.tasks.images.encoded import open_encoded
+from unsmooth.training.tasks.images.reading import Centres, first_centres, loader_of, workers_for
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 from unsmooth.training.tasks.images.scores import Scores, evaluate, normalised
-from unsmooth.training.tasks.images.stream import (
-    Centres,
-    Tally,
-    evaluate_stream,
-    first_centres,
-    image_input,
-    loader_of,
-    workers_for,
-)
+from unsmooth.training.tasks.images.stream import Tally, evaluate_stream, image_input
 from unsmooth.training.tasks.images.subset import check_encoded, check_images, same_classes
 
 NAME = "regenerated CIFAR-100-C"

@@ -18,9 +18,10 @@ from unsmooth.training.engine.record import RECORD, TrainingRecord
 from unsmooth.training.tasks.images.data import load_images
 from unsmooth.training.tasks.images.encoded import open_encoded
 from unsmooth.training.tasks.images.evaluation import evaluate_trained
+from unsmooth.training.tasks.images.reading import first_centres
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 from unsmooth.training.tasks.images.scores import normalised
-from unsmooth.training.tasks.images.stream import first_centres, image_input
+from unsmooth.training.tasks.images.stream import image_input
 
 MEASURED, BATCH = 128, 16  # images of the test set, the first in its canonical order; one batch is explained
 Say = Callable[[str], None]

@@ -7,116 +7,42 @@ see what one would, and which worker is the first to be ready changes nothing.
 from __future__ import annotations
 
 import itertools
-import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from unsmooth.errors import DataError, OptionError
 from unsmooth.models import view
 from unsmooth.sources.loaded import ImageInput
 from unsmooth.training.engine.observe import observe
-from unsmooth.training.engine.order import Order
 from unsmooth.training.engine.run import Run
 from unsmooth.training.engine.sharding import in_order
 from unsmooth.training.engine.task import Batch, Rows
 from unsmooth.training.tasks.images.augment import Colours
 from unsmooth.training.tasks.images.augment.batch import colour_and_mix
-from unsmooth.training.tasks.images.augment.plan import draw_steps
-from unsmooth.training.tasks.images.crops import centre_crop, random_crop
 from unsmooth.training.tasks.images.encoded import Encoded, open_encoded
 from unsmooth.training.tasks.images.model import build_model
+from unsmooth.training.tasks.images.reading import (
+    EVALUATED,
+    Centres,
+    Item,
+    Steps,
+    Unreadable,
+    first_centres,
+    loader_of,
+    workers_for,
+)
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 from unsmooth.training.tasks.images.scores import Scores, logits_of, normalised, scores_of
 from unsmooth.training.tasks.images.subset import check_encoded, members_of, same_classes
 from unsmooth.training.tasks.images.task import ImageTask, epochs_of
 
-EVALUATED = 250  # images at once
 LAST = 1 << 40  # steps
-TRIES = 16  # unreadable images in a row that are no accident any more
-AHEAD = 2  # batches that each worker decodes before they are asked for
-Unreadable = list[tuple[str, str]]  # where the image lies, and what is wrong with it
-
-
-class Steps(Dataset[dict[str, Any]]):
-    """What one process needs for step after step: its part of the cropped images, and all draws."""
-
-    def __init__(
-        self, images: Encoded, kept: Int64[Tensor, kept], recipe: ImageRecipe, seed: int, rank: int, world: int
-    ) -> None:
-        self.images, self.kept, self.recipe, self.seed = images, kept, recipe, seed
-        self.rank, self.world = rank, world
-        starts = torch.tensor([0, *itertools.accumulate(images.blocks)])
-        counts = torch.searchsorted(kept, starts[1:]) - torch.searchsorted(kept, starts[:-1])
-        self.order = Order(len(kept), seed, tuple(n for n in counts.tolist() if n))
-
-    def __getitem__(self, step: int) -> dict[str, Any]:
-        size, repeats = self.recipe.batch_size, self.recipe.repeats
-        position = torch.arange(step * size, (step + 1) * size)
-        first = step * size // repeats
-        chosen = self.order.take(first, int(position[-1]) // repeats + 1 - first)[position // repeats - first]
-        rng = torch.Generator().manual_seed(1_000_003 * self.seed + step)
-        plan = draw_steps(position[None], self.recipe, rng).shard(self.rank, self.world).batch(0)
-        mine = plan.pop("index")
-        index = self.kept[chosen[mine - step * size]].tolist()
-        pixels, labels, unreadable = self._read(index, mine.tolist())
-        return {"pixels": pixels, "labels": labels, "unreadable": unreadable, **plan}
-
-    def _read(self, index: Sequence[int], positions: Sequence[int]) -> tuple[Tensor, Tensor, Unreadable]:
-        size, least = self.recipe.image_size, self.recipe.crop_area
-        pixels, labels = np.empty((len(index), 3, size, size), dtype=np.uint8), self.images.labels[index]
-        unreadable: Unreadable = []
-        for at, (blob, position) in enumerate(zip(self.images.read(index), positions, strict=True)):
-            number = index[at]
-            for tried in itertools.count(1):
-                try:
-                    pixels[at] = random_crop(blob, size, least, 1_000_003 * self.seed + position)
-                    break
-                except DataError as error:  # the next image in its place, as timm does
-                    if tried == TRIES:
-                        why = f"{TRIES} images in a row cannot be read, {self.images.name(number)} among them ({error})"
-                        raise DataError(f"{why}: is the data still there?") from error
-                    unreadable.append((self.images.name(number), str(error)))
-                    number = (number + 1) % len(self.images)
-                    blob, labels[at] = self.images.read([number])[0], self.images.labels[number]
-        return torch.from_numpy(pixels), labels, unreadable
-
-
-class Centres(Dataset[dict[str, Any]]):
-    """Images as they are evaluated, some at a time."""
-
-    def __init__(self, images: Encoded, spec: ImageInput, limit: int | None = None) -> None:
-        self.images, self.spec, self.count = images, spec, min(limit or len(images), len(images))
-
-    def __len__(self) -> int:
-        return -(-self.count // EVALUATED)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        index = range(number * EVALUATED, min((number + 1) * EVALUATED, self.count))
-        pixels, kept, unreadable = [], [], []
-        for i, blob in zip(index, self.images.read(index), strict=True):
-            try:
-                pixels.append(centre_crop(blob, self.spec))
-                kept.append(i)
-            except DataError as error:
-                unreadable.append((self.images.name(i), str(error)))
-        found = np.stack(pixels) if pixels else np.empty((0, 3, self.spec.size, self.spec.size), dtype=np.uint8)
-        where = torch.tensor(kept, dtype=torch.int64)
-        rows = {"pixels": torch.from_numpy(found), "labels": self.images.labels[where], "index": where}
-        return {**rows, "unreadable": unreadable}
-
-
-def first_centres(images: Encoded, spec: ImageInput, count: int) -> UInt8[Tensor, "image channel size size"]:
-    """The first images of a set, in memory."""
-    found = Centres(images, spec, count)
-    return torch.cat([found[number]["pixels"] for number in range(len(found))]) if count else torch.empty(0)
 
 
 class Tally:
@@ -129,7 +55,8 @@ class Tally:
         """What a worker found."""
         for name, why in unreadable:
             if self.refuse:
-                raise DataError(f"{name} is not a readable image ({why}): remove it, repair it, or unreadable=skip")
+                advice = "remove it, repair it, or --set unreadable=skip"
+                raise DataError(f"{name} is not a readable image ({why}): {advice}")
             if name not in self.names:
                 self.names.add(name)
                 warnings.warn(f"{name} is not a readable image ({why}): it is left out", stacklevel=4)
@@ -180,7 +107,7 @@ class StreamTask(ImageTask):
 
     def stream(self, step: int) -> Iterator[Rows]:
         """Chunks of cropped images and draws; they are gathered where a GPU can fetch them while it computes."""
-        loader = iter(self._loader(self.steps, range(step, LAST)))
+        loader = loader_of(self.steps, range(step, LAST), self.workers)
         cuda = self.colours.mean.is_cuda
         kept: list[Tensor | None] = [None, None]  # one is filled while the other is copied to the device
         for turn in itertools.count():
@@ -195,9 +122,6 @@ class StreamTask(ImageTask):
             rows["pixels"] = torch.stack([part["pixels"] for part in parts], out=buffer[: len(parts)])
             yield rows
 
-    def _loader(self, what: Dataset[dict[str, Any]], numbers: range) -> DataLoader[dict[str, Any]]:
-        return loader_of(what, numbers, self.workers)
-
     def prepare(self, rows: Rows) -> Batch:
         """Mirror, RandAugment, normalise, erase, mix: the crop was made where the image was decoded."""
         x = rows["pixels"].to(torch.int32)
@@ -209,12 +133,20 @@ class StreamTask(ImageTask):
 
         Each process takes its share, and learns which images the others could not read.
         """
-        loader = self._loader(self.centres, range(self.rank, len(self.centres), self.world))
+        loader = loader_of(self.centres, range(self.rank, len(self.centres), self.world), self.workers)
         precision = "float32" if final else None
         scores = evaluate_stream(model, loader, self.recipe, self.tally, precision, self.world > 1)
         if self.world > 1:
             self.tally.share(self.world)
         return scores.as_dict()
+
+    def state(self) -> dict[str, Any]:
+        """Which images could not be read so far: they stay counted, and are not named again."""
+        return {"unreadable": sorted(self.tally.names)} if self.tally.names else {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Those of the checkpoint."""
+        self.tally.names |= set(state.get("unreadable", ()))
 
     def observe(self, model: nn.Module) -> dict[str, Any]:
         """Smoothing of the first validation images, the spectrum of H, and how many images could not be read."""
@@ -222,15 +154,8 @@ class StreamTask(ImageTask):
         return observe(model, normalised(self.shown, self.recipe, model)) | seen
 
 
-def loader_of(what: Dataset[dict[str, Any]], numbers: range, workers: int) -> DataLoader[dict[str, Any]]:
-    """These items in their order; nothing is drawn from the global generator."""
-    ahead = AHEAD if workers else None
-    rng = torch.Generator()
-    return DataLoader(what, batch_size=None, sampler=numbers, num_workers=workers, prefetch_factor=ahead, generator=rng)
-
-
 def evaluate_stream(
-    model: nn.Module, loader: DataLoader[dict[str, Any]], recipe: ImageRecipe, tally: Tally, precision: str | None,
+    model: nn.Module, loader: Iterable[Item], recipe: ImageRecipe, tally: Tally, precision: str | None,
     shared: bool = False,
 ) -> Scores:  # fmt: skip
     """The scores of `evaluate`, batch by batch; `shared` with other processes, whose loaders give the other batches."""
@@ -249,14 +174,6 @@ def evaluate_stream(
     if not len(known):
         raise DataError("no image of the validation set can be read: mend it")
     return scores_of(scores, known)
-
-
-def workers_for(device: torch.device) -> int:
-    """All cores of this process, shared among those of its machine; none beside a CPU, which they would slow down."""
-    if device.type == "cpu":
-        return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
 
 
 def image_input(recipe: ImageRecipe) -> ImageInput:
