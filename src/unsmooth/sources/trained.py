@@ -33,7 +33,7 @@ WANTED = "expected zoo:NAME or the folder of a model that `unsmooth train` wrote
 # What a configuration may pass on to timm. Others of timm's arguments load files (checkpoint_path) or fetch them.
 ARGUMENTS: Mapping[str, type] = MappingProxyType(
     dict.fromkeys(("img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes", "reg_tokens"), int)
-    | dict.fromkeys(("qkv_bias", "qk_norm", "class_token"), bool)
+    | dict.fromkeys(("qkv_bias", "qk_norm", "class_token", "fc_norm"), bool)
     | dict.fromkeys(("mlp_ratio", "init_values", "drop_path_rate"), float)
     | {"global_pool": str}
 )

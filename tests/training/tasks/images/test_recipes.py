@@ -154,6 +154,8 @@ def test_the_imagenet_recipes_are_deits_and_big_visions() -> None:
     assert short.lr * short.weight_decay == pytest.approx(1e-4)  # big_vision's is apart from the rate
     assert short.warmup_epochs * 1_281_167 / 1024 == pytest.approx(10_000, rel=0.01)
     assert (short.mixup, short.cutmix, short.rand_augment_magnitude, short.drop_path) == (0.2, 0, 10, 0)
+    assert (short.rand_augment_increasing, short.rand_augment_prob, short.rand_augment_std) == (False, 1, 0)
+    assert (short.positions, short.crop_area, short.erase_prob, short.label_smoothing) == ("waves", 0.05, 0, 0)
 
 
 def test_what_a_recipe_has_more_than_before_is_written_only_where_it_is_used() -> None:

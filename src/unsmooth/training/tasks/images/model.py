@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from unsmooth.control import Variant
 from unsmooth.errors import MissingExtraError, OptionError
@@ -31,7 +32,29 @@ def build_model(recipe: ImageRecipe, seed: int) -> nn.Module:
         ) from error
     finally:
         torch.set_rng_state(state)
+    if recipe.positions == "waves":
+        _fix_positions(model, recipe)
     return model
+
+
+@torch.no_grad()
+def _fix_positions(model: Any, recipe: ImageRecipe) -> None:
+    """Positions that are not learned; a class token has none."""
+    model.pos_embed.zero_()
+    model.pos_embed[0, model.num_prefix_tokens :] = waves(recipe.image_size // recipe.patch_size, recipe.width)
+    model.pos_embed.requires_grad_(False)
+
+
+def waves(side: int, width: int) -> Float[Tensor, "patch width"]:
+    """Sine and cosine of both coordinates with wavelengths from 2π to 20,000π patches (Chen et al., 2021, MoCo v3).
+
+    >>> [round(number, 2) for number in waves(2, 4)[1].tolist()]  # at x = 1, y = 0
+    [0.84, 0.54, 0.0, 1.0]
+    """
+    rates = 10_000.0 ** -torch.linspace(0, 1, width // 4, dtype=torch.float64)
+    y, x = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
+    angles = [where.flatten()[:, None] * rates for where in (x, y)]
+    return torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], -1)
 
 
 def save_model(
