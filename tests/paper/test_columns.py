@@ -95,6 +95,22 @@ def test_signs_and_cells_are_those_of_the_measurement(tmp_path: Path, measured: 
     assert (agree, cells) == (sum(both), 9)
 
 
+def test_a_stand_in_is_called_one_in_every_table(tmp_path: Path, measured: Path) -> None:
+    from unsmooth.paper.changes import all_columns
+
+    for recipe, data in (
+        ("tiny-imagenet", "Tiny-ImageNet, which"),
+        ("imagenet-90", "another recipe"),
+        ("imagenet", ""),
+    ):
+        (keep(tmp_path, recipe, "plain") / "measurement.json").write_bytes(measured.read_bytes())
+        found = all_columns("table1", {}, {}, kept_groups(Context(runs=tmp_path), []))
+        (row,) = [row for row in found.rows if row[:2] == ["ImageNet", "ViT-S"]]
+        shown = dict(zip(found.columns, row, strict=True))
+        assert shown["ours, attn"] is not None
+        assert data in str(shown["ours trained on"])
+
+
 def test_the_papers_form_and_the_nearest_recipe_stand_beside_a_published_column(tmp_path: Path) -> None:
     for recipe, variant in (("small-text", "smoothing"), ("crammed-bert", "smoothing"), ("crammed-bert", "plain")):
         keep(tmp_path, recipe, variant)

@@ -150,18 +150,20 @@ def all_columns(
     for number, column in enumerate(table["columns"]):
         data, model = column_of(column)
         variant = model.partition("(")[2].rstrip(")") or "plain"
-        mine = kin.get(model)
+        mine, seen = kin.get(model), None
         if mine is None and (other := nearest(others, data, model)) is not None:
-            mine = other.changes(name)
+            mine, seen = other.changes(name), other.trained_on
         if data == "CIFAR100":
             same = [group for group in groups if group.variant == variant]
-            mine = groups[max(same, key=lambda g: g.share or 0)] if same else None
+            most = max(same, key=lambda g: g.share or 0, default=None)
+            mine, seen = (None, None) if most is None else (groups[most], f"{percent(most.share)} of CIFAR100")
         cells: list[Value] = []
         for kind in KINDS:
             ours = mine["chain"].get(kind) if mine else None
             cells += [f"{table[kind][number]:+.{digits}f}", None if ours is None else f"{ours.mean:+.{digits}f}"]
-        rows.append([data, model, *cells])
-    columns = ["data", "model", *(title for kind in ("norm", "attn", "MLP") for title in (kind, f"ours, {kind}"))]
+        rows.append([data, model, *cells, seen])
+    kinds = (title for kind in ("norm", "attn", "MLP") for title in (kind, f"ours, {kind}"))
+    columns = ["data", "model", *kinds, "ours trained on"]
     return Table("All published columns", columns, rows)
 
 
