@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,11 @@ def test_published_models_are_what_timm_calls_by_these_names(known: Pretrained) 
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(known.millions, abs=0.005)
     seen = view(model)
     assert (len(seen.layers), seen.layers[0].heads, model.embed_dim) == (known.layers, known.heads, known.width)
+
+
+def test_published_models_are_of_a_fixed_revision_where_one_is_known() -> None:
+    loose = [known.column for known in PRETRAINED if not re.fullmatch("[0-9a-f]{40}", known.revision)]
+    assert loose == ["DeiT3-L"]
 
 
 @pytest.mark.usefixtures("hub")

@@ -50,7 +50,7 @@ def _crop(mean: tuple[float, ...], std: tuple[float, ...]) -> ImageInput:
 
 PRETRAINED = (
     Pretrained(
-        "ViT-B", "vit_base_patch16_224.augreg_in21k_ft_in1k", "main",
+        "ViT-B", "vit_base_patch16_224.augreg_in21k_ft_in1k", "b5b38b8f7dd93ce67d12e356a8771556b95c8cf9",
         "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.01-res_224.npz",
         12, 768, 12, 86.57, _crop(HALF, HALF),
     ),
@@ -59,7 +59,7 @@ PRETRAINED = (
         "deit_base_patch16_224-b5f2ef4d.pth", 12, 768, 12, 86.57, _crop(IMAGENET_MEAN, IMAGENET_STD),
     ),
     Pretrained(
-        "ViT-L", "vit_large_patch16_224.augreg_in21k_ft_in1k", "main",
+        "ViT-L", "vit_large_patch16_224.augreg_in21k_ft_in1k", "0930ab3308b84cb2ae091a4a80703c459412a4c7",
         "L_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1--imagenet2012-steps_20k-lr_0.01-res_224.npz",
         24, 1024, 16, 304.33, _crop(HALF, HALF),
     ),
