@@ -32,8 +32,8 @@ DataPath = Annotated[
     str,
     typer.Option(
         "--data",
-        help="Images: HF-layout parquet, torchvision's CIFAR-100 folder, class folders, or hub:NAME. Texts: .txt, "
-        ".jsonl, parquet or hub:NAME, several with commas.",
+        help="Images: HF-layout parquet, torchvision's CIFAR-100 folder, class folders, hub:NAME, or, for imagenet, "
+        "webdataset's tar shards. Texts: .txt, .jsonl, parquet or hub:NAME, several with commas.",
     ),
 ]
 ListName = Annotated[
