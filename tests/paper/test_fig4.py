@@ -139,6 +139,20 @@ def test_published_models_are_of_a_fixed_revision_where_one_is_known() -> None:
     assert loose == ["DeiT3-L"]
 
 
+@pytest.mark.parametrize("item", ["fig4", "table1"])
+def test_without_the_hub_it_is_said_how_to_measure_a_published_model_elsewhere(
+    item: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("timm.create_model", offline)
+    command = r"unsmooth measure timm:hf-hub:timm/vit_base\S+ --points all .* --out ViT-B.json"
+    said = rf"ViT-B is neither .* nor can it be fetched \(no network\): .*{command}.* --model ViT-B=ViT-B.json"
+    with pytest.raises(CheckpointError, match=said):
+        find_item(item).run(Context(models=("published",), samples=1))
+
+
 @pytest.mark.usefixtures("hub")
 def test_a_published_model_with_other_preprocessing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from unsmooth.sources import ImageInput

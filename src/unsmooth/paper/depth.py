@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unsmooth.errors import OptionError
 from unsmooth.figures.text import counted
 from unsmooth.paper.item import Context, Table, Value
-from unsmooth.paper.pretrained import check_published
+from unsmooth.paper.pretrained import load_published
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
@@ -84,11 +84,10 @@ def data_names(measurements: dict[str, Measurement]) -> str:
 
 def _measured(reference: str, data: str, context: Context, metrics: str, points: str) -> Measurement:
     from unsmooth.analysis import load_measurement
-    from unsmooth.sources import load_model
 
     if reference.endswith(".json"):
         return load_measurement(reference)
-    return _measure(check_published(load_model(reference, device=device_of(context))), data, context, metrics, points)
+    return _measure(load_published(reference, device_of(context)), data, context, metrics, points)
 
 
 def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str, points: str) -> Measurement:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsmooth.errors import CheckpointError
+from unsmooth.errors import CheckpointError, first_line
 from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, LoadedModel
 
 HALF = (0.5, 0.5, 0.5)
@@ -69,6 +69,24 @@ PRETRAINED = (
     ),
 )  # fmt: skip
 PUBLISHED = tuple(model.reference for model in PRETRAINED)
+
+
+def load_published(reference: str, device: str) -> LoadedModel:
+    """`load_model`; for a published model that cannot be had, an error that says how to measure it elsewhere."""
+    from unsmooth.sources import load_model
+
+    try:
+        return check_published(load_model(reference, device=device))
+    except CheckpointError as error:
+        known = next((known for known in PRETRAINED if known.source == reference), None)
+        if known is None or not isinstance(error.__cause__, OSError | RuntimeError):
+            raise
+        file = f"{known.column}.json"
+        raise CheckpointError(
+            f"{known.column} is neither in the local cache nor can it be fetched ({first_line(error.__cause__)}): "
+            f"where the hub can be reached, `unsmooth measure {known.source} --points all --data IMAGES --out {file}`, "
+            f"and here --model {known.column}={file}"
+        ) from error
 
 
 def check_published(loaded: LoadedModel) -> LoadedModel:
