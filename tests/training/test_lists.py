@@ -117,7 +117,10 @@ def test_the_command_line_takes_seeds_variants_and_changes(asked: list[tuple[Any
     [
         (["--list", "everything"], "unknown list of runs 'everything'.*'ten-percent'"),
         (["--list", "half", "--seed", "7"], "the list half has no run of these variants and seeds"),
-        (["--list", "half", "--fraction", "0.1"], "the runs of a list have their own fraction"),
+        (
+            ["--list", "half", "--fraction", "0.1"],
+            "the runs of a list have their own --fraction, --subset, .* --budget: leave",
+        ),
         (["cifar100", "--list", "half"], "expected a recipe or --list NAME, and not both"),
         ([], "expected a recipe or --list NAME"),
         (["cifar100", "--seed", "1", "--seed", "2"], "a run has one variant and one seed"),

@@ -133,7 +133,8 @@ def command(
         raise OptionError("expected a recipe or --list NAME, and not both: for example unsmooth train cifar100 …")
     if list_name is not None:
         if (fraction, subset, same_steps, std, budget) != (1.0, 0, False, None, None):
-            raise OptionError("the runs of a list have their own fraction, subset, steps and std: leave these out")
+            has = "--fraction, --subset, --same-steps, --std and --budget"
+            raise OptionError(f"the runs of a list have their own {has}: leave these out")
         if keep_every is not None:
             raise OptionError("--keep-every is for one run: give a recipe instead of --list")
         _train_list(list_name, variant, seed, changes or [], data, out, records, results, minutes, where)

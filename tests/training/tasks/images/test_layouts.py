@@ -56,6 +56,14 @@ def test_shards_are_found_by_a_word_of_their_name(name: str, tmp_path: Path, mon
     assert found.labels.tolist() == [1]
 
 
+def test_a_cache_that_cannot_be_written_costs_time_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    monkeypatch.setenv("UNSMOOTH_CACHE", str(tmp_path / "cache"))
+    write_tar(tmp_path / "train-1.tar", a_png=b"x", a_cls=b"1")
+    with pytest.warns(UserWarning, match=r"index of 1 tar shards is made anew at every start.*UNSMOOTH_CACHE"):
+        assert open_encoded(tmp_path, "train").labels.tolist() == [1]
+
+
 @pytest.mark.parametrize("read", [load_images, open_encoded])
 def test_an_empty_class_folder_is_named(read: Callable[[Path, str], object], folder: Path) -> None:
     (folder / "train" / "lost+found").mkdir()

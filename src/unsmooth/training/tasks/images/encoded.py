@@ -12,6 +12,7 @@ import json
 import os
 import re
 import tarfile
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from unsmooth.errors import DataError
+from unsmooth.errors import DataError, OutputError
 from unsmooth.sources.files import cache_folder, write_atomically
 from unsmooth.sources.paths import IMAGES
 from unsmooth.training.tasks.images import data as in_memory
@@ -250,7 +251,11 @@ def _tar_index(files: list[Path]) -> Int64[np.ndarray, "image 4"]:
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
     file = io.BytesIO()
     np.save(file, table)
-    write_atomically(kept, file.getvalue())
+    try:
+        write_atomically(kept, file.getvalue())
+    except OutputError as error:
+        said = f"the index of {len(files)} tar shards is made anew at every start, for its cache does not keep it"
+        warnings.warn(f"{said} ({error}; UNSMOOTH_CACHE names another folder)", stacklevel=2)
     return table
 
 
