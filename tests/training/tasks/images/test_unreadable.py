@@ -11,8 +11,9 @@ import torch
 from unsmooth.errors import DataError
 from unsmooth.training import Run, TrainingRecord, train
 from unsmooth.training.tasks.images.encoded import open_encoded
-from unsmooth.training.tasks.images.reading import Steps, loader_of
+from unsmooth.training.tasks.images.reading import Centres, Steps, loader_of, some_centres
 from unsmooth.training.tasks.images.recipe import RECIPES
+from unsmooth.training.tasks.images.stream import image_input
 
 Image = pytest.importorskip("PIL.Image")
 RECIPE = RECIPES["imagenet"].override(
@@ -71,6 +72,17 @@ def test_a_run_that_goes_on_counts_what_it_met_before(folder: Path, tmp_path: Pa
         record = train(Run(RECIPE), folder, tmp_path / "cut", device="cpu", tensorboard=False)
     assert isinstance(record, TrainingRecord)
     assert [row["unreadable"] for row in record.rows] == [1, 1]
+
+
+def test_some_images_are_of_all_classes_and_always_the_same(folder: Path) -> None:
+    """The folders are sorted by class: the first four images of a set are of one."""
+    images, spec = open_encoded(folder, "test"), image_input(RECIPE)
+    some = Centres(images, spec, 4)[0]
+    assert set(some["labels"].tolist()) == {0, 1}
+    assert len(set(some["index"].tolist())) == 4
+    assert torch.equal(some["pixels"], some_centres(images, spec, 4))
+    assert torch.equal(some["pixels"][:2], some_centres(images, spec, 2))
+    assert Centres(images, spec, 9)[0]["index"].tolist() == list(range(8))
 
 
 def test_no_image_to_watch_is_allowed(folder: Path, tmp_path: Path) -> None:

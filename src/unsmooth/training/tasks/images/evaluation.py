@@ -24,7 +24,7 @@ from unsmooth.training.engine.record import circumstances
 from unsmooth.training.tasks.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt_all
 from unsmooth.training.tasks.images.data import ImageSet, load_images
 from unsmooth.training.tasks.images.encoded import open_encoded
-from unsmooth.training.tasks.images.reading import Centres, first_centres, loader_of, workers_for
+from unsmooth.training.tasks.images.reading import Centres, loader_of, some_centres, workers_for
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 from unsmooth.training.tasks.images.scores import Scores, evaluate, normalised
 from unsmooth.training.tasks.images.stream import Tally, evaluate_stream, image_input
@@ -92,7 +92,7 @@ def evaluate_trained(
     precision: str = "float32",
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Scores on the test split of `data`; `samples` takes the first images of the canonical order.
+    """Scores on the test split of `data`; `samples` takes so many of them, always the same.
 
     `precision` "bf16" classifies by autocast on CUDA, as training did; a CPU computes in float32 in any case.
     """
@@ -153,7 +153,7 @@ def _on_stream(
     centres, device = Centres(test, spec, samples), next(model.parameters()).device
     loader = loader_of(centres, range(len(centres)), workers_for(device))
     tally = Tally(recipe.unreadable == "refuse")
-    return evaluate_stream(model, loader, recipe, tally, precision), first_centres(test, spec, shown)
+    return evaluate_stream(model, loader, recipe, tally, precision), some_centres(test, spec, shown)
 
 
 def shown_name(reference: str) -> str:

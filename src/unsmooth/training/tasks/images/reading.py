@@ -73,16 +73,21 @@ class Steps(Dataset[Item]):
 
 
 class Centres(Dataset[Item]):
-    """Images as they are evaluated, some at a time."""
+    """Images as they are evaluated, some at a time; `limit`: so many of them, drawn once and for all.
+
+    The first ones would be of the first classes: folders and many shards are sorted by class.
+    """
 
     def __init__(self, images: Encoded, spec: ImageInput, limit: int | None = None) -> None:
-        self.images, self.spec, self.count = images, spec, min(limit or len(images), len(images))
+        self.images, self.spec, self.index = images, spec, torch.arange(len(images))
+        if limit is not None and limit < len(images):
+            self.index = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:limit]
 
     def __len__(self) -> int:
-        return -(-self.count // EVALUATED)
+        return -(-len(self.index) // EVALUATED)
 
     def __getitem__(self, number: int) -> Item:
-        index = range(number * EVALUATED, min((number + 1) * EVALUATED, self.count))
+        index = self.index[number * EVALUATED : (number + 1) * EVALUATED].tolist()
         pixels, kept, unreadable = [], [], []
         for i, blob in zip(index, self.images.read(index), strict=True):
             try:
@@ -96,8 +101,8 @@ class Centres(Dataset[Item]):
         return {**rows, "unreadable": unreadable}
 
 
-def first_centres(images: Encoded, spec: ImageInput, count: int) -> UInt8[Tensor, "image channel size size"]:
-    """The first images of a set, in memory."""
+def some_centres(images: Encoded, spec: ImageInput, count: int) -> UInt8[Tensor, "image channel size size"]:
+    """So many images of a set, always the same, in memory."""
     found = Centres(images, spec, count)
     return torch.cat([found[number]["pixels"] for number in range(len(found))]) if count else torch.empty(0)
 

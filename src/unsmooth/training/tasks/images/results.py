@@ -18,12 +18,12 @@ from unsmooth.training.engine.record import RECORD, TrainingRecord
 from unsmooth.training.tasks.images.data import load_images
 from unsmooth.training.tasks.images.encoded import open_encoded
 from unsmooth.training.tasks.images.evaluation import evaluate_trained
-from unsmooth.training.tasks.images.reading import first_centres
+from unsmooth.training.tasks.images.reading import some_centres
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 from unsmooth.training.tasks.images.scores import normalised
 from unsmooth.training.tasks.images.stream import image_input
 
-MEASURED, BATCH = 128, 16  # images of the test set, the first in its canonical order; one batch is explained
+MEASURED, BATCH = 128, 16  # images of the test set, always the same; one batch is explained
 Say = Callable[[str], None]
 
 
@@ -36,7 +36,7 @@ def write_results(
     recipe, model = ImageRecipe.from_dict(config["recipe"]), model.to(device)
     target.mkdir(parents=True, exist_ok=True)
     origin = Origin(record.run, record.weights, f"the test images of {recipe.name}", "images", record.command)
-    batches = list(normalised(_first_images(data, recipe, MEASURED), recipe, model, BATCH))
+    batches = list(normalised(_some_images(data, recipe, MEASURED), recipe, model, BATCH))
     made: dict[str, Callable[[], Any]] = {
         "evaluation.json": lambda: evaluate_trained(str(folder), data, device=device),
         "measurement.json": lambda: measure(model, batches, origin=origin),
@@ -53,7 +53,7 @@ def write_results(
     shutil.copyfile(folder / RECORD, target / RECORD)
 
 
-def _first_images(data: str | Path, recipe: ImageRecipe, count: int) -> UInt8[Tensor, "image channel height width"]:
+def _some_images(data: str | Path, recipe: ImageRecipe, count: int) -> UInt8[Tensor, "image channel height width"]:
     if recipe.stream:
-        return first_centres(open_encoded(data, "test"), image_input(recipe), count)
+        return some_centres(open_encoded(data, "test"), image_input(recipe), count)
     return load_images(data, "test").pixels[:count]

@@ -33,8 +33,8 @@ from unsmooth.training.tasks.images.reading import (
     Item,
     Steps,
     Unreadable,
-    first_centres,
     loader_of,
+    some_centres,
     workers_for,
 )
 from unsmooth.training.tasks.images.recipe import ImageRecipe
@@ -103,7 +103,7 @@ class StreamTask(ImageTask):
         self.chunk, a_pass = recipe.chunk, len(kept) / recipe.batch_size
         self.every = max(1, round(a_pass * recipe.every / self.chunk)) * self.chunk
         self.total = round(a_pass * (epochs or recipe.epochs))
-        self.shown = first_centres(test, self.spec, recipe.metric_images)
+        self.shown = some_centres(test, self.spec, recipe.metric_images)
 
     def stream(self, step: int) -> Iterator[Rows]:
         """Chunks of cropped images and draws; they are gathered where a GPU can fetch them while it computes."""
@@ -149,7 +149,7 @@ class StreamTask(ImageTask):
         self.tally.names |= set(state.get("unreadable", ()))
 
     def observe(self, model: nn.Module) -> dict[str, Any]:
-        """Smoothing of the first validation images, the spectrum of H, and how many images could not be read."""
+        """Smoothing of some validation images, the spectrum of H, and how many images could not be read."""
         seen = {"unreadable": len(self.tally.names)} if self.tally.names else {}
         return observe(model, normalised(self.shown, self.recipe, model)) | seen
 
