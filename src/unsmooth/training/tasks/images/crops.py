@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import UInt8
+from torch.nn.functional import interpolate as resize_pixels
 
 from unsmooth.errors import DataError
 from unsmooth.sources.images import centre, to_rgb
@@ -35,9 +36,20 @@ def random_crop(blob: Any, size: int, least: float, seed: int) -> Square:
             top, left, tall, wide = RandomResizedCrop.get_params(image, [least, 1.0], list(RATIO))
         drafted = image.draft("RGB", (math.ceil(width * size / wide), math.ceil(height * size / tall)))
         scaled = drafted[1][2:] if drafted else (width, height)  # not image.size: a last part of a pixel counts there
-        across, down = scaled[0] / width, scaled[1] / height
-        box = (left * across, top * down, (left + wide) * across, (top + tall) * down)
-        return _array(to_rgb(image).resize((size, size), Image.Resampling.BICUBIC, box=box))
+        (x, wide), (y, tall) = _part(left, wide, scaled[0] / width), _part(top, tall, scaled[1] / height)
+        return _resized(np.asarray(to_rgb(image))[y : y + tall, x : x + wide], size)
+
+
+def _part(start: int, length: int, scale: float) -> tuple[int, int]:
+    """Where a side of the crop begins in the scaled picture, and how many whole pixels it has."""
+    first = round(start * scale)
+    return first, max(1, round((start + length) * scale) - first)
+
+
+def _resized(crop: UInt8[np.ndarray, "height width 3"], size: int) -> Square:
+    """Bicubic with antialiasing, as Pillow does it up to rounding, in a third of its time."""
+    pixels = torch.from_numpy(crop.copy()).permute(2, 0, 1)[None]
+    return resize_pixels(pixels, (size, size), mode="bicubic", antialias=True)[0].contiguous().numpy()
 
 
 def centre_crop(blob: Any, spec: ImageInput) -> Square:
