@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from unsmooth.cli.app import app
 from unsmooth.control import FIXES
-from unsmooth.errors import OptionError, WeightsError
+from unsmooth.errors import ForwardError, OptionError, WeightsError
 from unsmooth.paper import Context
 from unsmooth.paper.columns import changes_table, kept_groups
 from unsmooth.training import RECIPES, Run, TrainingError, TrainingRecord, lists, train
@@ -208,6 +208,10 @@ def test_a_run_in_the_place_of_another_seeds_is_what_it_is_alone(
     assert kept[recipe, variant] is not trainer
 
 
+def raise_error(error: Exception) -> None:
+    raise error
+
+
 def test_results_of_a_list_are_what_reproduce_reads(
     tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,11 +230,15 @@ def test_results_of_a_list_are_what_reproduce_reads(
     recipe = replace(tiny_recipe.override(["epochs=1"]), name="tiny-imagenet")  # which stands in for the paper's ViT-S
     runs = [Run(recipe, variant) for variant in ("plain", "sharpening-split")]
     said: list[str] = []
-    lists.train_all(
-        runs, tiny_data, tmp_path / "runs", tmp_path / "records", say=said.append, results=tmp_path / "results",
-        device="cpu", tensorboard=False,
-    )  # fmt: skip
-    assert read == ["train", "test"]
+    options = {"say": said.append, "results": tmp_path / "results", "device": "cpu", "tensorboard": False}
+    with monkeypatch.context() as broken:  # of the first call, not of the second
+        broken.setattr(results, "explain", lambda *_, **__: raise_error(ForwardError("no matrix")))
+        lists.train_all(runs[:1], tiny_data, tmp_path / "runs", tmp_path / "records", **options)
+    assert any("no explanation.json (no matrix)" in line for line in said)
+    said.clear()
+    read.clear()
+    lists.train_all(runs, tiny_data, tmp_path / "runs", tmp_path / "records", **options)
+    assert read == ["test", "train"]  # the first needs the explanation alone
     for run in runs:
         folder = tmp_path / "results" / run.short_name
         assert TrainingRecord.load(folder).variant == run.variant
@@ -239,7 +247,7 @@ def test_results_of_a_list_are_what_reproduce_reads(
         assert measured.about.model.reference == run.name == explained.about.model.reference
         assert json.loads((folder / "evaluation.json").read_text())["clean"]["images"] == 16
         assert (folder / "attribution.json").exists()
-    assert said[0] == "tiny-imagenet-plain-seed0: started"
+    assert said[:2] == ["tiny-imagenet-plain-seed0: done already", "tiny-imagenet-sharpening-split-seed0: started"]
     notes: list[str] = []
     table = changes_table("table1", kept_groups(Context(runs=tmp_path / "results"), notes))
     for title in ("ViT-S", "ViT-S (sharpening), split"):

@@ -52,14 +52,23 @@ def train_all(
 ) -> None:
     """Each run that has no record yet, until the time is up; a run that would not fit is not started.
 
-    `results` is where each model's measurement, explanation and scores go, beside its record.
+    `results` is where each model's measurement, explanation and scores go, beside its record; those that an earlier
+    call could not make are tried again while the model is there.
     """
     started, longest, data = time.monotonic(), 0.0, KeptImages(data)
+    where = options.get("device") or default_device()
+
+    def write_results(run: Run) -> None:
+        if results is not None:
+            run.recipe.write_results(out / run.name, data, results / run.short_name, device=where, say=say)
+
     kept: Kept = {}  # runs that differ in their seed alone share a compiled step
     for run in runs:
         target, failed = records / f"{run.name}.json", records / f"{run.name}.failed.json"
         if target.exists() or failed.exists():
             say(f"{run.name}: done already")
+            if (out / run.name / RECORD).exists():
+                write_results(run)
             continue
         left = minutes * 60 - (time.monotonic() - started)
         if left < longest:
@@ -75,9 +84,7 @@ def train_all(
             say(f"{run.name}: {error}")
             continue
         assert record is not None
-        if results is not None:
-            where = options.get("device") or default_device()
-            run.recipe.write_results(folder, data, results / run.short_name, device=where, say=say)
+        write_results(run)
         longest = max(longest, time.monotonic() - before)
         write_atomically(target, (folder / RECORD).read_bytes())
         say(f"{run.name}: {in_words(record.final)} in {record.minutes:.2f} min")

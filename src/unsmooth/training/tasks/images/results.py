@@ -24,6 +24,7 @@ from unsmooth.training.tasks.images.scores import normalised
 from unsmooth.training.tasks.images.stream import image_input
 
 MEASURED, BATCH = 128, 16  # images of the test set, always the same; one batch is explained
+MADE = ("evaluation.json", "measurement.json", "explanation.json", "attribution.json")
 Say = Callable[[str], None]
 
 
@@ -31,19 +32,21 @@ def write_results(
     folder: Path, data: str | Path, target: Path, *, device: torch.device | str = "cpu", say: Say = print
 ) -> None:
     """Evaluate, measure, explain and attribute the model in a run's folder; what `target` has is not made again."""
+    if all((target / name).exists() for name in (*MADE, RECORD)):
+        return
     record = TrainingRecord.load(folder)
     model, config = load_trained(folder)
     recipe, model = ImageRecipe.from_dict(config["recipe"]), model.to(device)
     target.mkdir(parents=True, exist_ok=True)
     origin = Origin(record.run, record.weights, f"the test images of {recipe.name}", "images", record.command)
     batches = list(normalised(_some_images(data, recipe, MEASURED), recipe, model, BATCH))
-    made: dict[str, Callable[[], Any]] = {
-        "evaluation.json": lambda: evaluate_trained(str(folder), data, device=device),
-        "measurement.json": lambda: measure(model, batches, origin=origin),
-        "explanation.json": lambda: explain(model, batches[:1], origin=origin),
-        "attribution.json": lambda: attribute(model, batches[:1], origin=origin),
-    }
-    for name, make in made.items():
+    makers: tuple[Callable[[], Any], ...] = (
+        lambda: evaluate_trained(str(folder), data, device=device),
+        lambda: measure(model, batches, origin=origin),
+        lambda: explain(model, batches[:1], origin=origin),
+        lambda: attribute(model, batches[:1], origin=origin),
+    )
+    for name, make in zip(MADE, makers, strict=True):
         if (target / name).exists():
             continue
         try:
