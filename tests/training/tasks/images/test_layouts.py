@@ -101,3 +101,46 @@ def test_files_of_another_user_are_named(folder: Path, tmp_path: Path, monkeypat
 def test_a_hub_without_a_name_is_told_what_to_name(read: Callable[[str, str], object]) -> None:
     with pytest.raises(DataError, match="hub: names no data set: expected one of the Hugging Face hub"):
         read("hub:", "train")
+
+
+@pytest.fixture
+def unzipped(tmp_path: Path) -> Path:
+    """Tiny-ImageNet's own layout: images a folder further down, classes of the validation set in a file, a test set."""
+    for colour, name in ((10, "n02"), (200, "n01")):
+        home = tmp_path / "train" / name / "images"
+        home.mkdir(parents=True)
+        PNG.point(lambda _, colour=colour: colour).save(home / f"{name}_0.png")
+        (home.parent / f"{name}_boxes.txt").write_text(f"{name}_0.png\t0\t0\t7\t7\n")
+    for split in ("val", "test"):
+        home = tmp_path / split / "images"
+        home.mkdir(parents=True)
+        for number, colour in enumerate((200, 10, 200)):
+            PNG.point(lambda _, colour=colour: colour).save(home / f"{split}_{number}.png")
+    lines = [f"val_{number}.png\t{name}\t0\t0\t7\t7" for number, name in enumerate(("n01", "n02", "n01"))]
+    (tmp_path / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_tiny_imagenet_is_read_as_it_is_unzipped(unzipped: Path) -> None:
+    for split, counts in (("train", [1, 1]), ("test", [2, 1])):
+        found = open_encoded(unzipped, split)
+        assert found.class_names == ("n01", "n02")
+        assert found.labels.bincount().tolist() == counts
+        assert None not in found.read(range(len(found)))
+        images = load_images(unzipped, split)
+        assert images.class_names == ("n01", "n02")
+        colours = {0: 200, 1: 10}
+        assert images.pixels[:, 0, 0, 0].tolist() == [colours[label] for label in images.labels.tolist()]
+
+
+def test_a_test_set_without_classes_is_no_split(unzipped: Path) -> None:
+    (unzipped / "val" / "val_annotations.txt").unlink()
+    for read in (load_images, open_encoded):
+        with pytest.raises(DataError, match="no test split"):
+            read(unzipped, "test")
+
+
+def test_annotations_that_are_cut_off_are_named(unzipped: Path) -> None:
+    (unzipped / "val" / "val_annotations.txt").write_text("val_0.png\tn01\t0\nval_1.png\n")
+    with pytest.raises(DataError, match="line 2 of .*val_annotations.txt has no image and class"):
+        open_encoded(unzipped, "test")

@@ -1,4 +1,4 @@
-"""One folder per class, numbered by their names: which files are its images."""
+"""One folder per class, numbered by their names, or Tiny-ImageNet as it is unzipped: which files are its images."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from pathlib import Path
 from unsmooth.errors import DataError
 from unsmooth.sources.paths import IMAGES
 
+INNER = "images"  # Tiny-ImageNet keeps images one folder further down
+ANNOTATIONS = "val_annotations.txt"  # and tells the classes of its validation images in a file
+
 
 def class_folders(folder: Path) -> dict[str, list[str]]:
-    """The names of each class's images, both in their order; a class without any is refused.
+    """The images of each class by their paths from the folder, both in order; a class without any is refused.
 
     It would move the numbers of all classes that follow. A split without any image is told by whoever asks.
     """
-    found = {path.name: sorted(_image_names(path)) for path in subfolders(folder)}
+    if (folder / ANNOTATIONS).is_file():
+        return _annotated(folder)
+    found = {path.name: sorted(_images_of(path)) for path in subfolders(folder)}
     if not found:
         raise DataError(f"{folder} has no class folders: expected one folder of images per class")
     empty = [name for name, images in found.items() if not images]
@@ -25,6 +30,36 @@ def class_folders(folder: Path) -> dict[str, list[str]]:
         named = ", ".join(empty[:4]) + (", …" if len(empty) > 4 else "")
         raise DataError(f"{several} no images ({named} in {folder}): fill it, or remove it if it is no class")
     return found
+
+
+def labelled(folder: Path) -> bool:
+    """Whether a split's folder is there and is not Tiny-ImageNet's test set, which has images and no classes."""
+    return folder.is_dir() and (
+        (folder / ANNOTATIONS).is_file() or [path.name for path in subfolders(folder)] != [INNER]
+    )
+
+
+def _annotated(folder: Path) -> dict[str, list[str]]:
+    """By lines of a file's name and its class, with tabs between."""
+    file = folder / ANNOTATIONS
+    found: dict[str, list[str]] = {}
+    with readable(file):
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        image, _, rest = line.partition("\t")
+        name = rest.partition("\t")[0]
+        if not (image and name):
+            raise DataError(f"line {number} of {file} has no image and class with a tab between: unzip it again")
+        found.setdefault(name, []).append(f"{INNER}/{image}")
+    return {name: sorted(found[name]) for name in sorted(found)}
+
+
+def _images_of(folder: Path) -> list[str]:
+    """Those in a class's folder or, where there is none, in its folder `images`."""
+    names = _image_names(folder)
+    if not names and (folder / INNER).is_dir():
+        return [f"{folder.name}/{INNER}/{name}" for name in _image_names(folder / INNER)]
+    return [f"{folder.name}/{name}" for name in names]
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unsmooth.errors import DataError, MissingExtraError
 from unsmooth.sources.paths import IMAGES
-from unsmooth.training.tasks.images.class_folders import class_folders, readable
+from unsmooth.training.tasks.images.class_folders import class_folders, labelled, readable
 from unsmooth.training.tasks.images.decode import decode_all, read_image
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
@@ -86,7 +86,7 @@ def load_images(path: str | Path, split: str) -> ImageSet:
     path = data_folder(path, EXPECTED)
     parquet = parquet_files(path, _folder_names(split))
     pickled = next(iter(sorted(path.glob(f"**/cifar-100-python/{split}"))), None)
-    folder = next((path / name for name in _folder_names(split) if (path / name).is_dir()), None)
+    folder = next((path / name for name in _folder_names(split) if labelled(path / name)), None)
     if parquet:
         found = _from_parquet(parquet)
     elif pickled is not None or (path / split).is_file():
@@ -257,8 +257,8 @@ def _from_folders(folder: Path) -> ImageSet:
     classes = class_folders(folder)
     arrays: list[Any] = []
     labels: list[int] = []
-    for number, (name, files) in enumerate(classes.items()):
-        found = [folder / name / file for file in files]
+    for number, files in enumerate(classes.values()):
+        found = [folder / file for file in files]
         arrays += decode_all([read_image(file) for file in found], list(map(str, found)))
         labels += [number] * len(found)
     return _stack(arrays, labels, tuple(classes))

@@ -27,7 +27,7 @@ from unsmooth.errors import DataError, OutputError
 from unsmooth.sources.files import cache_folder, write_atomically
 from unsmooth.sources.paths import IMAGES
 from unsmooth.training.tasks.images import data as in_memory
-from unsmooth.training.tasks.images.class_folders import class_folders, readable, subfolders
+from unsmooth.training.tasks.images.class_folders import class_folders, labelled, readable, subfolders
 
 EXPECTED = (
     "train/ and val/ with one folder per class, parquet (train-*.parquet, validation-*.parquet), "
@@ -75,10 +75,10 @@ class Files(Encoded):
         self.class_names = tuple(found)
         counts = torch.tensor([len(names) for names in found.values()])
         self.labels = torch.repeat_interleave(torch.arange(len(found)), counts)
-        self.names = [name for names in found.values() for name in names]
+        self.names = [name for names in found.values() for name in names]  # with their folders
 
     def _path(self, index: int) -> Path:
-        return self.folder / self.class_names[int(self.labels[index])] / self.names[index]
+        return self.folder / self.names[index]
 
     def name(self, index: int) -> str:
         """The file's path."""
@@ -91,7 +91,7 @@ class Files(Encoded):
     def listing(self) -> Iterator[str]:
         """Names of classes and files: the sizes of a million files would take minutes on a network drive."""
         yield from self.class_names
-        yield from self.names
+        yield from (name.rpartition("/")[2] for name in self.names)
 
 
 class Parquet(Encoded):
@@ -207,13 +207,13 @@ def open_encoded(path: str | Path, split: str) -> Encoded:
     names = HELD_OUT if split == "test" else (split,)
     for name in names:
         # first: torchvision keeps ImageNet's own archives beside its folders, and a million files are not searched
-        if subfolders(path / name):
+        if subfolders(path / name) and labelled(path / name):
             return _whole(Files(path / name), split, path)
         if files := in_memory.parquet_files(path, (name,)):
             return _whole(Parquet(files), split, path)
         if files := _tars(path, name):
             return _whole(Tars(files), split, path)
-        if (path / name).is_dir():
+        if labelled(path / name):
             return _whole(Files(path / name), split, path)
     raise DataError(f"no {split} split at {path}: expected {EXPECTED}")
 
