@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.analysis import Subject
+from unsmooth.analysis.policies import PADDED
 from unsmooth.page.words.attribution import _strongest, who_found
 
 
@@ -68,6 +69,8 @@ def test_the_part_that_writes_an_outlier_is_named_with_its_token_and_that_nothin
     )
     assert who_found(subject, "all")[1] == ""
     assert who_found(Subject("mine", subject.measurement), "all") == ("", "")
+    subject.measurement.notes.append(f"{PADDED}, which tokens='all' counts as tokens")
+    assert who_found(subject, "no-outliers") == (first, "")  # padding, not outliers, is why these tokens head the page
 
 
 @pytest.mark.parametrize(("shares", "words"), [

@@ -98,3 +98,21 @@ def test_how_many_tokens_of_how_many_samples_are_outliers(sizes: list[float], co
 @pytest.mark.parametrize("name", ["outliers that carry nothing", "falling", "flat"])
 def test_without_outliers_that_matter_there_is_no_such_sentence(name: str) -> None:
     assert outlier_sentence(CASES[name][0]) == ""
+
+
+PADDING = "the inputs hold padding, which tokens='all' counts as tokens; tokens='content' leaves it out"
+
+
+@pytest.mark.parametrize("ratio", [3.0, 30.0])
+def test_what_padding_does_to_a_metric_is_not_said_of_outliers(ratio: float) -> None:
+    """`all` counts padding and `no-outliers` does not, so their difference is no property of outliers."""
+    extremes = dict.fromkeys(("blocks.0.pre", "blocks.0.mid", "blocks.0.post"), (ratio, 0, 1.0))
+    curves = {"all": {"hfc_lfc": [2.0, 4.0]}, "no-outliers": {"hfc_lfc": [2.0, 2.0]}}
+    subject = Known("m", curves, extremes=extremes, notes=[PADDING]).subject()
+    found = said([subject])
+    assert shared_policies([subject])[0] == "no-outliers"
+    assert "carry" not in str(found)
+    assert "extreme norm" not in found["advice"][0]
+    sentence = " ".join(found.get("outliers", []))
+    assert sentence.endswith("What is said here leaves such tokens and padding out.") == (ratio > 5)
+    assert "tokens but outliers and padding" in build_report([subject])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.analysis import Measurement
 from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS, READINGS
-from unsmooth.analysis.policies import COUNT_PADDING, PADDED
+from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.figures.by_head import head_tables
 from unsmooth.figures.palette import DIVERGING
 from unsmooth.figures.prediction import SERIES, rates_by_layer, rows_of
 from unsmooth.metrics.registry import by_panel, metric_named
 from unsmooth.page.encode import numbers
-from unsmooth.page.outliers import first_policy
+from unsmooth.page.outliers import first_policy, is_padded
 from unsmooth.page.words.attribution import who_data
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def shared_policies(subjects: Sequence[Subject]) -> list[str]:
     That is one without padding, and where outliers carry a metric of a model, the one without them.
     """
     asked, *rest = (subject.measurement.about.settings.tokens for subject in subjects)
-    padded = any(note.startswith(PADDED) for subject in subjects for note in subject.measurement.notes)
+    padded = any(is_padded(subject.measurement) for subject in subjects)
     found = [name for name in asked if all(name in other for other in rest)]
     found.sort(key=lambda name: padded and name in COUNT_PADDING)
     first = first_policy([subject.measurement for subject in subjects], found) if found else ""

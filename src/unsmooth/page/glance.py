@@ -11,6 +11,7 @@ from unsmooth.figures.by_depth import depth_of, line_key, sparkline, stream
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
+from unsmooth.page.outliers import WITHOUT, is_padded
 from unsmooth.page.words.glossary import linked
 from unsmooth.page.words.phrases import DOES, does, number_text
 
@@ -46,10 +47,15 @@ def glance_table(subjects: Sequence[Subject]) -> str:
         )
     return (
         '<div class="scroll"><table class="glance"><caption>From the input of the first layer to the output of the '
-        f"last, by way of where the curve turns ({escape(TOKENS.get(policy, policy))})</caption><thead><tr>"
+        f"last, by way of where the curve turns ({escape(_tokens(subjects, policy))})</caption><thead><tr>"
         f'<th scope="col">model</th>{titles}<th scope="col">in short</th></tr></thead><tbody><tr class="curves">'
         f"<td></td>{curves}<td></td></tr>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _tokens(subjects: Sequence[Subject], policy: str) -> str:
+    padded = policy == WITHOUT and any(is_padded(subject.measurement) for subject in subjects)
+    return TOKENS.get(policy, policy) + (" and padding" if padded else "")
 
 
 def passed(measurement: Measurement, metric: str, policy: str) -> list[float]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from unsmooth.analysis.measuring.extremes import Outliers, find_outliers
 from unsmooth.analysis.measuring.measurement import Measurement
+from unsmooth.analysis.policies import COUNT_PADDING, PADDED
 from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
 
 WITHOUT = "no-outliers"
@@ -21,12 +22,19 @@ NOTABLE = 5.0  # times the median norm: what is worth a word where `no-outliers`
 _STREAM = ("blocks.0.pre", ".mid", ".post", "_sum")  # a later layer's input is the output of the one before
 
 
+def is_padded(measurement: Measurement) -> bool:
+    """Whether inputs hold padding that some policy counted."""
+    return any(note.startswith(PADDED) for note in measurement.notes)
+
+
 def carried(measurement: Measurement, policy: str) -> dict[str, str]:
     """The leading metrics that outliers carry under a token policy, each with the point where they carry most of it.
 
-    None where `no-outliers` was not measured.
+    None where `no-outliers` was not measured, nor where a policy counts padding: what that does is not theirs.
     """
     if policy == WITHOUT or WITHOUT not in measurement.about.settings.tokens:
+        return {}
+    if policy in COUNT_PADDING and is_padded(measurement):
         return {}
     found = {}
     for metric in (names[0] for names in by_panel(measurement.about.settings.metrics).values()):

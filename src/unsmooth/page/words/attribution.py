@@ -11,7 +11,7 @@ import numpy as np
 from unsmooth.analysis.attributing.shares import KINDS, NAMES, NEARLY_ALL, parts_of
 from unsmooth.figures.by_part import part_table
 from unsmooth.page.encode import numbers
-from unsmooth.page.outliers import WITHOUT
+from unsmooth.page.outliers import WITHOUT, is_padded
 from unsmooth.page.words.carriers import sinks_found
 from unsmooth.page.words.phrases import named
 
@@ -55,7 +55,7 @@ def who_found(subject: Subject, policy: str) -> tuple[str, str]:
     said = _strongest(attribution.frame(policy, full=True))
     first = f"Split exactly into parts, HFC/LFC of {named(subject.name)} is {said}" if said else ""
     base = next((p for p in attribution.policies if p != WITHOUT), WITHOUT)
-    if policy != WITHOUT or base == WITHOUT:
+    if policy != WITHOUT or base == WITHOUT or is_padded(subject.measurement):  # padding may be why it heads the page
         return first, ""
     return first, _with_outliers(attribution, base)
 
@@ -65,6 +65,8 @@ def _with_outliers(attribution: Attribution, policy: str) -> str:
     rows = attribution.frame(policy, full=True)
     (top,) = attribution.strongest(1, policy).to_dict("records")
     (part,), share = parts_of([top]), float(top["mean"])
+    if abs(share) < LEAST:
+        return ""
     here = rows[rows["layer"] == part.layer]
     said = f"Counting every token, it is {'raised' if share > 0 else 'lowered'} most by {part.full_name}"
     at = attribution.positions[policy][:, part.layer, KINDS.index(part.kind)]

@@ -16,11 +16,12 @@ import numpy as np
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.analysis.measuring.comparison import welch_half_width
 from unsmooth.analysis.measuring.pairing import pair
+from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
 from unsmooth.page.data import shared_policies
-from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, outliers
+from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, is_padded, outliers
 from unsmooth.page.words.attribution import who_found
 from unsmooth.page.words.course import WHO, course_text, made_by, makers_text, others_text
 from unsmooth.page.words.paragraph import Finding, Link, Part
@@ -93,9 +94,13 @@ def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[P
     metrics = carried(measurement, base)
     found = outliers(measurement, next(iter(metrics.values()), None))
     measured = WITHOUT in measurement.about.settings.tokens
-    if not metrics and (measured or found is None or abs(math.log(found.ratio)) < math.log(NOTABLE)):
+    mixed = policies[0] == WITHOUT and base in COUNT_PADDING and is_padded(measurement)
+    known = measured and not mixed  # else a policy that counts padding says nothing of what outliers carry
+    if not metrics and (known or found is None or abs(math.log(found.ratio)) < math.log(NOTABLE)):
         return ()
     opening = f"In {named(subject.name)} {_outlier_text(found)}."
+    if mixed:
+        return (f"{opening} What is said here leaves such tokens and padding out.",)
     if not metrics:
         return (f"{opening} What it carries is not known, as tokens without outliers were not measured.",)
     titles = listed([METRICS[name].title for name in metrics])
