@@ -109,3 +109,23 @@ def test_keyword_inputs_may_stand_before_labels_in_a_tuple() -> None:
     cells = [unsmooth.measure(model, [batch]).cells for batch in (inputs, (inputs, torch.tensor([1])))]
     assert {cell: found.mean for cell, found in cells[0].items()} == {c: found.mean for c, found in cells[1].items()}
     assert unsmooth.explain(model, [(inputs, torch.tensor([1]))]).inputs == 1
+
+
+@pytest.mark.parametrize("kind", ["T5", "MarianMT", "Bart"])
+def test_of_a_pair_the_encoder_runs_alone_on_what_a_tokenizer_gives(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    size = {"vocab_size": 30, "d_model": 16, "decoder_start_token_id": 0, "pad_token_id": 0}
+    if kind == "T5":
+        config = transformers.T5Config(**size, d_kv=4, d_ff=16, num_layers=2, num_heads=4)
+        model = transformers.T5ForConditionalGeneration(config).eval()
+    else:
+        layers = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+        wide = {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 32}
+        config = getattr(transformers, f"{kind.removesuffix('MT')}Config")(**size, **layers, **wide)
+        model = getattr(transformers, f"{kind}Model" if kind == "Bart" else "MarianMTModel")(config).eval()
+    ids = torch.randint(1, 30, (3, 7))
+    alone = unsmooth.measure(model.get_encoder(), [{"input_ids": ids}]).frame()
+    for batch in ({"input_ids": ids, "labels": ids}, ids, {"input_ids": ids, "decoder_input_ids": ids}):
+        assert unsmooth.measure(model, [batch]).frame()["mean"].equals(alone["mean"])
+    assert unsmooth.explain(model, [{"input_ids": ids}]).inputs == 3

@@ -70,4 +70,4 @@ def test_padding_does_not_head_the_page() -> None:
     assert shared_policies([subject])[0] == "all"
     subject.measurement.notes.append("the inputs hold padding, which tokens='all' counts as tokens")
     assert shared_policies([subject]) == ["no-outliers", "all", "patches"]
-    assert "(tokens but outliers)" in build_report([subject])
+    assert "(tokens but outliers and padding)" in build_report([subject])

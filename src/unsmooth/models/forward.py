@@ -62,18 +62,30 @@ def each_batch(batches: Iterable[Any]) -> Iterator[Any]:
 def call(model: nn.Module, batch: Any) -> Any:
     """Call a model on a batch: keyword inputs for a dict, the first item of a tuple, else the batch itself.
 
-    Labels are not passed on, nor is `special_tokens_mask`, which tokenizers give but models don't take.
+    Labels are not passed on, nor is `special_tokens_mask`, which tokenizers give but models don't take. Of an encoder
+    and a decoder the encoder runs alone where the batch has nothing for the decoder.
     ForwardError when the model fails on it.
     """
     refuse_without_values(model)
     try:
         if isinstance(batch, Mapping):
-            return model(**{name: value for name, value in batch.items() if name not in NOT_PASSED})
-        return model(main_input(batch))
+            given = {name: value for name, value in batch.items() if name not in NOT_PASSED}
+            return _encoder_alone(model, given)(**given)
+        return _encoder_alone(model, {})(main_input(batch))
     except UnsmoothError:
         raise
     except Exception as error:
         raise ForwardError(_why(model, batch, error)) from error
+
+
+def _encoder_alone(model: nn.Module, given: Mapping[str, Any]) -> nn.Module:
+    """The encoder of a Hugging Face pair (T5, BART) that takes all that is given by name; else the model."""
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not hasattr(model, "get_encoder"):
+        return model
+    encoder = model.get_encoder()
+    if not isinstance(encoder, nn.Module) or not set(given) <= set(inspect.signature(encoder.forward).parameters):
+        return model
+    return encoder
 
 
 def main_input(batch: Any) -> Any:
