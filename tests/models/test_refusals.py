@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ from unsmooth.models import view
 from unsmooth.models.families.refusals import REFUSED
 
 NAMES = sorted({name for refused in REFUSED for name in refused.classes})
+_INNER = {  # not among a library's own names
+    "BartDecoder": "bart", "M2M100Decoder": "m2m_100", "MBartDecoder": "mbart", "MarianDecoder": "marian",
+    "PegasusDecoder": "pegasus", "T5Stack": "t5", "WhisperDecoder": "whisper",
+}  # fmt: skip
 _NEWER = {"timm.DiffParallelScalingBlock"}  # not in every release that we support
 
 
@@ -25,8 +30,13 @@ def test_a_refused_class_is_its_librarys(name: str) -> None:
     import transformers
 
     library, _, cls = name.partition(".")
+    if library == "torch":
+        assert hasattr(nn, cls)
+        return
     if library == "transformers":
-        assert hasattr(transformers, cls)
+        kind = _INNER.get(cls)
+        found = import_module(f"transformers.models.{kind}.modeling_{kind}") if kind else transformers
+        assert hasattr(found, cls)
         return
     loaded: list[Any] = [module for path, module in list(sys.modules.items()) if path.startswith(f"{library}.models.")]
     assert any(cls in vars(module) for module in loaded) or name in _NEWER
@@ -124,3 +134,16 @@ def test_a_variant_that_its_row_excludes_is_refused_with_the_condition(name: str
         model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")())
     with pytest.raises(UnknownModelError, match=rf"found {name}Layer, expected .*{expected}"):
         view(model)
+
+
+def test_a_decoder_beside_an_encoder_is_refused_and_its_encoder_named() -> None:
+    from transformers import BartConfig, BartForCausalLM, T5Config, T5Model
+
+    layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    small = {"vocab_size": 10, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "decoder_ffn_dim": 8}
+    bart = BartForCausalLM(BartConfig(**small, decoder_attention_heads=2, max_position_embeddings=16))
+    t5 = T5Model(T5Config(vocab_size=10, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
+    for model in (nn.TransformerDecoder(layer, 1), bart, t5.decoder):
+        with pytest.raises(UnknownModelError, match=r"second attention in each layer.*take the encoder beside it"):
+            view(model)
+    assert view(t5).layers

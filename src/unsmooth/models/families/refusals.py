@@ -76,6 +76,17 @@ REFUSED: tuple[Refusal, ...] = (
         "carries two streams of tokens (words beside entities, layout, pictures or words to predict; large patches "
         "beside small ones), so a layer has no one input and output",
     ),
+    Refusal(  # a T5Stack that is an encoder fits its row, which is asked before
+        (
+            "torch.TransformerDecoder",
+            *of(
+                "transformers",
+                "BartDecoder M2M100Decoder MBartDecoder MarianDecoder PegasusDecoder T5Stack WhisperDecoder",
+            ),
+        ),
+        "is a decoder with a second attention in each layer, to what an encoder gives, so pre + attn = mid and "
+        "mid + mlp = post do not hold: take the encoder beside it, or a decoder without an encoder (GPT-2, Llama)",
+    ),
     Refusal(
         ("timm.ConVit",),
         "takes its class token in after some of its layers, so the number of tokens changes with depth",
