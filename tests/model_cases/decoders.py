@@ -103,6 +103,12 @@ RELATIVES = [
         ("Qwen2_5_VLText", "hf-qwen", F32, {"rope_parameters": _MROPE}),
         ("NanoChat", "hf-nanochat", F32, {}),
         ("VaultGemma", "hf-vault-gemma", F32, {"head_dim": 8, "sliding_window": 4}),
+        ("HYV3", "hf-llama", F32, {**_EXPERTS, "head_dim": 8}),
+        ("Mellum", "hf-llama", F32, {**_EXPERTS, "head_dim": 8}),
+        ("Molmo2Text", "hf-llama", F32, {"head_dim": 8}),
+        ("GraniteDoclingText", "hf-granite", F32, _GRANITE),
+        ("Kolibri1", "hf-glm4", F32, {**_EXPERTS, "head_dim": 8}),
+        ("Cohere2Moe", "hf-cohere", F32, {**_EXPERTS, "head_dim": 8}),
     )
 ]
 

@@ -68,7 +68,8 @@ LLAMA = Family(
         "LlamaModel MistralModel MixtralModel SmolLM3Model EuroBertModel Starcoder2Model PhimoeModel GlmModel "
         "Glm4MoeModel OlmoeModel HeliumModel ArceeModel SeedOssModel Ernie4_5Model Ernie4_5_MoeModel "
         "HunYuanDenseV1Model MinistralModel Ministral3Model MiniMaxM2Model CwmModel Jais2Model "
-        "HunYuanMoEV1Model Dots1Model AriaTextModel SolarOpenModel ExaoneMoeModel"
+        "HunYuanMoEV1Model Dots1Model AriaTextModel SolarOpenModel ExaoneMoeModel HYV3Model MellumModel "
+        "Molmo2TextModel"
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -97,7 +98,7 @@ _OLMO = LLAMA.like(
 # Every branch is multiplied by a number before the sum, and the embedding by another.
 _GRANITE = LLAMA.like(
     "hf-granite",
-    hf("GraniteModel GraniteMoeModel"),
+    hf("GraniteModel GraniteMoeModel GraniteDoclingTextModel"),
     embed=out("embed_tokens", times="embedding_multiplier"),
     points={
         "attn": out("self_attn", times="residual_multiplier"),
@@ -127,7 +128,7 @@ _BITNET = LLAMA.like("hf-bitnet", hf("BitNetModel"), attention={"nonlinear": ("s
 # normalised before and after each branch
 _GLM4 = LLAMA.like(
     "hf-glm4",
-    hf("Glm4Model"),
+    hf("Glm4Model Kolibri1Model"),
     points={"attn": out("post_self_attn_layernorm"), "mlp": out("post_mlp_layernorm")},
     attention={"out_norm": "post_self_attn_layernorm"},
 )

@@ -86,7 +86,7 @@ _PHI = Family(
 )
 _COHERE = _PHI.like(
     "hf-cohere",
-    hf("CohereModel Cohere2Model"),
+    hf("CohereModel Cohere2Model Cohere2MoeModel"),
     embed=out("embed_tokens"),
     points={"attn": out("self_attn"), "mlp": out("mlp")},
     final_norm=out("norm"),
