@@ -80,9 +80,10 @@ def call(model: nn.Module, batch: Any) -> Any:
 
 def _encoder_alone(model: nn.Module, given: Mapping[str, Any]) -> nn.Module:
     """The encoder of a Hugging Face pair (T5, BART) that takes all that is given by name; else the model."""
-    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not hasattr(model, "get_encoder"):
+    find = getattr(model, "get_encoder", None)
+    if find is None or not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return model
-    encoder = model.get_encoder()
+    encoder = find()
     if not isinstance(encoder, nn.Module) or not set(given) <= set(inspect.signature(encoder.forward).parameters):
         return model
     return encoder

@@ -11,6 +11,7 @@ from unsmooth.errors import UnknownModelError
 from unsmooth.models.families import FAMILIES
 from unsmooth.models.families.refusals import REFUSED
 from unsmooth.models.family import Family, class_name, is_one_of
+from unsmooth.models.places import check_places
 from unsmooth.models.taps import find
 from unsmooth.models.wrappers import unwrapped
 
@@ -147,8 +148,31 @@ def _no_family(model: nn.Module) -> str:
             f"no family matches {name}, and none of its modules is an attention or a Transformer by its name: points, "
             "H and attention are those of Transformers. If it is one, describe it with register_family(Family(...))"
         )
-    listed = f"Nearest families: {', '.join(near)}; all" if near else "All families"
+    nearest = f" Nearest families: {', '.join(near)}." if near else ""
     return (
-        f"no family matches {name}. Describe it by one row of names: help(unsmooth.Family), and docs/families.md for "
-        f"an example from start to end. {listed}: {', '.join(row.name for row in _FAMILIES)}"
+        f"no family matches {name}.{_relative(model)}{nearest} Describe it by one row of names: help(unsmooth.Family), "
+        "and docs/families.md for an example from start to end; docs/models.md has all families"
     )
+
+
+def _relative(model: nn.Module) -> str:
+    """What to try where a part of the model has every module that some row names."""
+    for row in (row for row in _FAMILIES if row.attention is not None and not row.block_classes):
+        for path, part in model.named_modules():
+            if _blocks_fit(row, part) and _has_places(row, part):
+                whose = f"model.get_submodule({path!r})" if path else "model"
+                return (
+                    f" {type(part).__name__} has every module that the row {row.name!r} names; if it computes the "
+                    "same with them, this is enough: from unsmooth.models import families, register_family; "
+                    f"row = next(f for f in families() if f.name == {row.name!r}); "
+                    f"register_family(row.like('mine', (type({whose}),)))."
+                )
+    return ""
+
+
+def _has_places(row: Family, part: nn.Module) -> bool:
+    try:
+        check_places(row, part, blocks_of(row, part))
+    except UnknownModelError:
+        return False
+    return True
