@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from small_models import bert, images, vit, words
+from torch import nn
 
 import unsmooth
 from unsmooth.analysis.measuring import per_sample
@@ -91,14 +92,6 @@ def test_samples_without_keys_are_not_kept_even_if_later_ones_have_them() -> Non
         assert recorder.result() is None
 
 
-def test_tokens_before_batches_have_no_keys() -> None:
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)  # (token, batch, dim)
-    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    measurement = unsmooth.measure(model, [torch.randn(4, 4, 8)])
-    assert measurement.samples == 4
-    assert measurement.per_sample is None
-
-
 def test_values_that_unpack_to_more_than_a_measurement_keeps_are_not_unpacked() -> None:
     """A file of 8 MB took 13 GB: zeros pack a thousandfold."""
     bomb = base64.b64encode(zlib.compress(bytes(8 * MOST_VALUES + 8))).decode()
@@ -110,3 +103,19 @@ def test_as_many_values_as_a_measurement_keeps_are_unpacked() -> None:
     addresses = [("a", str(i)) for i in range(2)]
     most = PerSample(tuple(addresses), np.arange(MOST_VALUES // 2), np.zeros((2, MOST_VALUES // 2)))
     assert len(PerSample.from_json(most.to_json(), addresses)) == MOST_VALUES // 2
+
+
+def test_samples_of_a_model_whose_tokens_come_first_are_kept_and_paired() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False).eval()
+    batches = [torch.randn(5, 3, 8), torch.randn(4, 2, 8)]  # (token, batch, dim)
+    found = [unsmooth.measure(encoder, given, "hfc_lfc") for given in (batches, batches, batches[1:], batches[:1] * 2)]
+    kept = [m.per_sample for m in found]
+    assert [0 if each is None else len(each) for each in kept] == [5, 5, 2, 6]
+    assert set(unsmooth.compare(found[0], found[1])["interval"]) == {"paired"}
+    assert unsmooth.compare(found[0], found[2])["pairs"].tolist() == [2] * len(found[0].cells)
+    assert set(unsmooth.compare(found[1], found[3])["interval"]) == {"Welch"}
+    x = batches[0][:, 1].double()
+    ratio = unsmooth.hfc_lfc_ratio(x)
+    assert kept[0] is not None
+    assert kept[0][next(iter(found[0].cells))][1] == pytest.approx(float(ratio))

@@ -52,6 +52,28 @@ def sample_keys(given: Any, inputs: Any) -> Int64[Tensor, " batch"] | None:
     return keys
 
 
+def batch_keys(given: Any, samples: int) -> Int64[Tensor, " sample"] | None:
+    """Keys of samples that are not the rows of what was given (tokens come first): their batch, and their place in it.
+
+    >>> x = torch.tensor([[1, 2], [3, 4], [1, 2]])
+    >>> keys = batch_keys(x, 2)
+    >>> keys is not None and len(keys) == 2 and bool((keys == batch_keys(x.clone(), 2)).all())
+    True
+    """
+    tensors = _tensors(given)
+    if not tensors or not all(_readable(x) for x in tensors.values()):
+        return None
+    key = 0
+    for x in tensors.values():
+        key = _wrapped(key * _STEP + int(_key(x.detach().reshape(1, *x.shape))))
+    return torch.tensor([_wrapped(key * _STEP + place) for place in range(samples)], dtype=torch.int64)
+
+
+def _wrapped(value: int) -> int:
+    """As an integer of 64 bits with a sign."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def _as_it_came(x: Tensor, given: Tensor) -> bool:
     """Whether the model's copy still holds what was given: not cast, and not written to by the model."""
     return x.dtype == given.dtype and not x.is_inference() and x._version == 0

@@ -29,7 +29,7 @@ from unsmooth.analysis.about import (
 from unsmooth.analysis.measuring.budget import RankBudget
 from unsmooth.analysis.measuring.changes import READINGS
 from unsmooth.analysis.measuring.extremes import STREAM, Extremes
-from unsmooth.analysis.measuring.fingerprint import sample_keys
+from unsmooth.analysis.measuring.fingerprint import batch_keys, sample_keys
 from unsmooth.analysis.measuring.measurement import Measurement, MeasureSettings
 from unsmooth.analysis.measuring.over_data import over_data
 from unsmooth.analysis.measuring.running import RunningTables, Shape
@@ -176,7 +176,7 @@ class Measurer(Hooked):
     def after(self, batch: Any, inputs: Any) -> None:
         """Take in what the forward pass left."""
         # A device is at work on the forward pass now: keys come for nothing, and `flush` waits for them too.
-        self._take_in(sample_keys(batch, inputs) if self.view.batch_first else None)
+        self._take_in(sample_keys(batch, inputs) if self.view.batch_first else batch_keys(batch, self._size))
 
     def _take_in(self, keys: Tensor | None) -> None:
         self._listening, self._previous = False, None
