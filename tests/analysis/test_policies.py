@@ -137,3 +137,10 @@ def test_unknown_policies_list_the_valid_ones() -> None:
 
 def test_policies_keep_their_order_and_count_once() -> None:
     assert resolve_policies(["patches", "all", "patches"]) == ("patches", "all")
+
+
+def test_of_two_tokens_neither_is_an_outlier() -> None:
+    norms = torch.tensor([[1.0, 50.0, 7.0], [1.0, 50.0, 1.0]], dtype=torch.float64)
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    ratios = log_ratios(norms, ~padding)
+    assert outlying(ratios).tolist() == [[False, False, False], [False, True, False]]

@@ -31,6 +31,7 @@ NO_PADDING: Mapping[str, str] = POLICIES | {  # as attention is explained and at
 PADDED = "the inputs hold padding"  # how a note on it begins
 _ROBUST_DEVIATIONS = 5.0
 _LEAST_FACTOR = 2.0
+_PAIR = 2  # torch's median of two is one of them, so that the other would be far from it
 _NO_TEXT = SOUND | {"pixel_values", "pixel_values_videos", "patch_valid"}
 
 
@@ -137,10 +138,11 @@ def log_ratios(
 
 
 def outlying(ratios: Float[Tensor, "*point batch token"]) -> Bool[Tensor, "*point batch token"]:
-    """Where `log_ratios` are outside what `no-outliers` keeps."""
+    """Where `log_ratios` are outside what `no-outliers` keeps; of two tokens neither is."""
     distance = ratios.abs()
     spread = 1.4826 * distance.nanmedian(dim=-1, keepdim=True).values
-    return distance > torch.clamp(_ROBUST_DEVIATIONS * spread, min=math.log(_LEAST_FACTOR))
+    several = (~distance.isnan()).sum(-1, keepdim=True) > _PAIR
+    return several & (distance > torch.clamp(_ROBUST_DEVIATIONS * spread, min=math.log(_LEAST_FACTOR)))
 
 
 def _fit(known: Bool[Tensor, "batch token"] | None, like: Bool[Tensor, "batch token"], pictures: int | None) -> Tensor:
