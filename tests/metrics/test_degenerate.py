@@ -34,7 +34,7 @@ def test_a_zero_token_matters_to_cosines_only(x: torch.Tensor, metrics: str, tou
     ]
     if touched:
         with pytest.raises(
-            FeatureError, match=r"here: a token is zero .*no-outliers leave padding out.*degenerate='keep'"
+            FeatureError, match=r"here: a token is zero .*content padding, no-outliers both.*degenerate='keep'"
         ):
             said(x, metrics, "error")
     else:

@@ -19,6 +19,10 @@ MEANING = {
     "zero_mean": "the mean token is zero in {}: LFC = 0, so that HFC/LFC is infinite",
     "zero_token": "a token is zero everywhere in {}: it has no direction and counts with cosine 0",
 }
+_OTHER = dict.fromkeys(MEANING, "content and no-outliers leave padding out") | {
+    "zero_token": "class and register tokens that were never trained and embeddings of padding often are zero: patches "
+    "leaves out the former, content padding, no-outliers both"
+}
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def degeneracies(flags: Flags, metrics: Sequence[Metric], rule: str, where: str)
             raise FeatureError(f"{said}; look at the weights and inputs, or use a wider dtype")
         if rule == "error":
             raise FeatureError(
-                f"{said}; leave the point out, choose other tokens (content and no-outliers leave padding out), or "
-                "keep it (degenerate='keep', --degenerate keep)"
+                f"{said}; leave the point out, choose other tokens ({_OTHER[name]}), or keep it (degenerate='keep', "
+                "--degenerate keep)"
             )
         yield said
