@@ -8,12 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
+import torch
+from page.course_cases import said
 from page.courses import Known, moments
 
-from unsmooth.analysis import Measurement, Subject
+from unsmooth.analysis import Measurement, Subject, analyse
 from unsmooth.analysis.measuring.cells import Change
 from unsmooth.page.charts.measured import _kinds_table
 from unsmooth.page.course import Curve, course, ways
+from unsmooth.page.words.findings import findings
 
 
 def drawn(table: np.ndarray) -> Measurement:
@@ -60,3 +63,18 @@ def test_a_kind_of_layer_that_adds_no_more_than_rounding_does_not_smooth(size: f
     steps = {Change("residual", "MLP", "hfc_lfc", "all"): moments(size * np.array([1.0, 1.1, 0.9, 1.0]))}
     subject = Subject("m", replace(drawn(np.zeros((4, 3))), changes=steps))
     assert re.findall("<em>(.*?)</em>", _kinds_table([subject], "residual", "all")) == [word]
+
+
+def test_tokens_that_are_alike_everywhere_are_said_to_be_so_and_nothing_is_claimed_of_their_rounding() -> None:
+    known = Known("m", {"all": {"hfc_lfc": [0.0, 3e-8, 6e-8]}}, noise=0.0, offset=0.0)
+    found = said([known.subject()])
+    assert "(HFC/LFC 0 → 6e−08): up to rounding all tokens of an input are alike" in found["model"][0]
+    assert "measure inputs whose tokens differ" in found["advice"][0]
+
+
+def test_of_equal_tokens_gamma_is_not_compared_with_steps_of_rounding() -> None:
+    torch.manual_seed(0)
+    encoder = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+    model = torch.nn.TransformerEncoder(encoder, 2, enable_nested_tensor=False).eval()
+    subject = analyse(model, [torch.randn(3, 1, 8).expand(3, 5, 8)])
+    assert "γ has the sign" not in str([finding.html() for finding in findings([subject])])

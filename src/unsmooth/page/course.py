@@ -165,6 +165,18 @@ def rounding(measurement: Measurement, metric: str, size: float) -> float:
     return ROUNDING * float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps) * max(size, least)
 
 
+def alike(measurement: Measurement, metric: str, policy: str) -> bool:
+    """Whether tokens are the same up to rounding at every depth, by a distance between them such as HFC/LFC."""
+    row = METRICS[metric]
+    if (
+        row.panel != DISTANCE
+        or row.unit
+        or not any((c.metric, c.tokens) == (metric, policy) for c in measurement.cells)
+    ):
+        return False
+    return all(mean <= rounding(measurement, metric, mean) for mean in Curve(measurement, metric, policy).means)
+
+
 def contributions(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> dict[str, tuple[float, int]]:
     """By kind of layer, what it added to the metric over a stretch, and its clear direction (+1, −1, or 0).
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, contributions, course, ways
+from unsmooth.page.course import Curve, Stretch, alike, contributions, course, ways
 from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
     values = f"({title} {number_text(first.before)} → {number_text(last.after)})"
     if not ways(stretches):
         where = "in its one layer" if layers == 1 else "from its first layer to its last"
-        return f"does not clearly change how smooth its features are {where} {values}"
+        equal = ": up to rounding all tokens of an input are alike" if alike(measurement, metric, policy) else ""
+        return f"does not clearly change how smooth its features are {where} {values}{equal}"
     if len(stretches) == 1:
         if layers == 1:
             return f"{does(first.way, first.slight)} its features in its one layer {values}"

@@ -19,7 +19,7 @@ from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
+from unsmooth.page.course import Curve, Stretch, alike, course, ends, leading_metrics
 from unsmooth.page.data import shared_policies
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, is_padded, outliers
 from unsmooth.page.words.attribution import who_found
@@ -225,6 +225,10 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         if not _one_sided(sharpening, 1):
             said += "; where tokens should come closer together, train with "
             said += '<code>unsmooth.reparametrize(model, "smoothing")</code>'
+    elif all(alike(subject.measurement, metric, policies[0]) for subject in subjects):
+        said = (
+            "What one could do: measure inputs whose tokens differ; of tokens that are alike nothing more can be said"
+        )
     else:
         said = "What one could do: measure more samples, which would show smaller changes"
     if any(carried(subject.measurement, base) for subject in subjects):

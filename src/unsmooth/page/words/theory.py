@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from unsmooth.metrics.tolerance import is_zero
+from unsmooth.page.course import alike
 from unsmooth.page.words.phrases import how_many
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def _types(explanation: Explanation) -> list[Said]:
 
 def _exponents(subject: Subject) -> list[Said]:
     """Whether γ tells the sign of a step better than guessing would."""
-    found = subject.agreements["exponent"]
-    if not found.count:
+    found, measured = subject.agreements["exponent"], subject.measurement
+    if not found.count or alike(measured, "hfc_lfc", measured.about.settings.tokens[0]):  # steps of rounding
         return []
     if found.majority == 1:
         text = f"γ has the sign of attention’s steps, which all have one sign, in {how_many(found.accuracy, 'case')}"
