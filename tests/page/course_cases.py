@@ -80,6 +80,9 @@ CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
     "tiny": (Known("m", only([4e-300, 3e-300, 1e-300], "effective_rank")), [(1, 1)], "in every layer"),
     "tokens that are alike up to rounding": (
         Known("m", only([1e-8, 1.6e-7, 2.1e-7]), offset=0.0), [(0, 1)], "does not clearly change"),
+    "more turns than are told": (
+        Known("m", only([4.0, 11.1, 6.7, 15.3, 11.0])), [(-1, 0), (1, 1), (-1, 3)],
+        "then on the whole sharpens them to the last layer"),
     "metrics that disagree": (
         Known("m", {"all": {"hfc_lfc": FALL, "cosine_similarity": FALL[::-1], "effective_rank": PEAK}}),
         [(1, 5)], "by effective rank it first sharpens, then smooths"),

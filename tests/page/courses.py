@@ -201,6 +201,7 @@ class Claim:
     first: int
     last: int
     most: int | None = None
+    uneven: bool = False  # "on the whole": it goes back on the way by a fifth of the curve's range or more
 
 
 def read_course(text: str, layers: int) -> list[Claim]:
@@ -215,7 +216,7 @@ def read_course(text: str, layers: int) -> list[Claim]:
         if inside:
             assert first == int(inside[1]), clause
         last = int(through[1]) if through else first if inside or "in its one layer" in clause else layers - 1
-        claims.append(Claim(way, first, last, int(most[1]) if most else None))
+        claims.append(Claim(way, first, last, int(most[1]) if most else None, "on the whole " in clause))
     assert claims[-1].last == layers - 1, text
     return claims
 
@@ -226,6 +227,10 @@ def check_course(known: Known, text: str, metric: str, policy: str) -> list[Clai
     mean = known.depth(metric, policy).mean(0)
     for claim in claims:
         assert moved(known, metric, policy, claim.first, claim.last) * SMOOTHER[metric] == claim.way, (claim, text)
+        if claim.way:
+            part = mean[claim.first : claim.last + 2] * SMOOTHER[metric] * claim.way
+            back = max(a - b for a, b in combinations(part, 2))
+            assert claim.uneven == (back >= 0.2 * np.ptp(mean)), (claim, text)
         if claim.most is not None:
             steps = {
                 k: (mean[k + 1] - mean[k]) * SMOOTHER[metric] * claim.way for k in range(claim.first, claim.last + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from page.course_cases import CASES, SINK, said
 from page.courses import Known, moments, numbers, plain
 
+from unsmooth.analysis.measuring.extremes import Extreme, find_outliers
 from unsmooth.page import build_report
 from unsmooth.page.data import shared_policies
-from unsmooth.page.words.findings import findings
+from unsmooth.page.words.findings import _outlier_text, findings
 
 
 def outlier_sentence(known: Known) -> str:
@@ -80,10 +82,10 @@ LONG, PLAIN, SHORT = math.log(20.0), math.log(1.1), math.log(0.01)
 @pytest.mark.parametrize(("sizes", "counts", "words"), [
     ([LONG] * 8, [1] * 8, "one token of each sample, not always at the same position, is an outlier: the MLP of layer "
      "1 brings its norm to 20 times"),
-    ([LONG] * 5 + [PLAIN] * 3, [1] * 5 + [0] * 3, "one token of some samples, not always at the same position, is an "
+    ([LONG] * 5 + [PLAIN] * 3, [1] * 5 + [0] * 3, "one token of some samples is an "
      "outlier: the MLP of layer 1 brings its norm to up to 20 times"),
-    ([LONG] * 4 + [SHORT] * 4, [0] + [1] * 7, "one token of some samples, not always at the same position, is an "
-     "outlier: the MLP of layer 1 shrinks its norm to up to 0.01 times"),
+    ([LONG] * 4 + [SHORT] * 4, [0] + [1] * 7, "one token of some samples is an "
+     "outlier: the MLP of layer 1 shrinks its norm down to 0.01 times"),
     ([LONG] * 8, [4] * 8, "several tokens of each sample are outliers: the MLP of layer 1 brings the norm of the "
      "farthest to 20 times"),
 ])  # fmt: skip
@@ -116,3 +118,34 @@ def test_what_padding_does_to_a_metric_is_not_said_of_outliers(ratio: float) -> 
     sentence = " ".join(found.get("outliers", []))
     assert sentence.endswith("What is said here leaves such tokens and padding out.") == (ratio > 5)
     assert "tokens but outliers and padding" in build_report([subject])
+
+
+def _mixed(logs: list[float], outliers: list[float], places: list[int]) -> Extreme:
+    return Extreme(moments(np.array(logs)), moments(np.array(outliers)), Counter(places))
+
+
+def test_long_tokens_of_some_samples_and_short_ones_of_the_others_are_not_averaged() -> None:
+    """The first token is short in all samples, and in half of them another is 400 times the median."""
+    short, far = math.log(0.05), math.log(400)
+    before = _mixed([short] * 8, [1] * 8, [0] * 8)
+    after = _mixed([short, far] * 4, [1, 2] * 4, [0, 5] * 4)
+    found = find_outliers({"blocks.0.pre": before, "blocks.0.mid": before, "blocks.0.post": after}, "pre")
+    assert found is not None
+    assert found.ratio == pytest.approx(400)
+    assert (found.layer, found.maker, found.in_all, found.position) == (0, "MLP", False, None)
+    text = _outlier_text(found)
+    assert text == (
+        "several tokens of some samples are outliers: the MLP of layer 0 brings the norm of the farthest to up to 400 "
+        "times the median"
+    )
+
+
+def test_where_few_samples_have_an_outlier_no_position_is_claimed_for_it() -> None:
+    """The farthest token of a sample without an outlier stands somewhere too."""
+    quiet, far = math.log(1.3), math.log(30)
+    found = find_outliers({"blocks.0.post": _mixed([quiet] * 7 + [far], [0] * 7 + [1], [0] * 7 + [9])}, "pre")
+    assert found is not None
+    assert found.position is None
+    assert _outlier_text(found).startswith(
+        "one token of some samples is an outlier: the MLP of layer 0 brings its norm"
+    )

@@ -55,7 +55,8 @@ class Stretch:
 
     `way` is +1 where features clearly smooth, −1 where they clearly sharpen, 0 where neither is clear; `strongest` is
     the layer that goes farthest that way, by a quarter or more; None where no layer stands out like that. `slight` is
-    a change by less than a tenth, however clear samples make it.
+    a change by less than a tenth, however clear samples make it. `uneven` is one that goes back on the way by as much
+    as makes a turn: what was not clear, or one turn too many.
     """
 
     first: int
@@ -65,6 +66,7 @@ class Stretch:
     way: int
     strongest: int | None
     slight: bool = False
+    uneven: bool = False
 
 
 def leading_metrics(subjects: Sequence[Subject]) -> list[str]:
@@ -121,7 +123,9 @@ class Curve:
         strongest = ordered[0] if alone and ordered else None
         before, after = self.means[i], self.means[j]
         slight = direction != 0 and _slight(self.metric, before, after)
-        return Stretch(self.layers[i] + 1, self.layers[j], before, after, direction * sign, strongest, slight)
+        back = max((self.means[k] - self.means[m]) * heading for k, m in combinations(range(i, j + 1), 2))
+        uneven = back > 0 and back >= LEAST_TURN * (max(self.means) - min(self.means))
+        return Stretch(self.layers[i] + 1, self.layers[j], before, after, direction * sign, strongest, slight, uneven)
 
     def direction(self, i: int, j: int) -> int:
         """+1 where the metric clearly rises from the i-th depth to the j-th, −1 where it clearly falls, else 0."""
@@ -163,18 +167,6 @@ def rounding(measurement: Measurement, metric: str, size: float) -> float:
     row, dtype = METRICS[metric], measurement.about.model.dtype
     least = 1.0 if row.panel == DISTANCE and not row.unit else 0.0  # what it is where HFC is as large as LFC
     return ROUNDING * float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps) * max(size, least)
-
-
-def alike(measurement: Measurement, metric: str, policy: str) -> bool:
-    """Whether tokens are the same up to rounding at every depth, by a distance between them such as HFC/LFC."""
-    row = METRICS[metric]
-    if (
-        row.panel != DISTANCE
-        or row.unit
-        or not any((c.metric, c.tokens) == (metric, policy) for c in measurement.cells)
-    ):
-        return False
-    return all(mean <= rounding(measurement, metric, mean) for mean in Curve(measurement, metric, policy).means)
 
 
 def contributions(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> dict[str, tuple[float, int]]:

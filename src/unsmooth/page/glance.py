@@ -70,7 +70,7 @@ def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, verb
     first, *others = (course(measurement, metric, policy) for metric in metrics)
     clauses = []
     for stretch in first:
-        verb = does(stretch.way, stretch.slight, verbs) if stretch.way else "no clear change"
+        verb = does(stretch.way, stretch.slight, verbs, stretch.uneven) if stretch.way else "no clear change"
         one = f" in layer {stretch.first}" if stretch.first == stretch.last and layers > 1 else ""
         clauses.append(f"{verb}{one or (f' through layer {stretch.last}' if stretch is not first[-1] else '')}")
     differ = any(ways(found) != ways(first) for found in others)

@@ -38,6 +38,16 @@ class Extreme:
     outliers: Moments = field(default_factory=Moments)
     positions: Counter[int] = field(default_factory=Counter)
 
+    @property
+    def alike(self) -> bool:
+        """Whether every sample has an outlier, and the farthest are long in all of them, or short in all."""
+        return self.outliers.min > 0 and self.log_ratio.min * self.log_ratio.max > 0
+
+    @property
+    def farthest(self) -> float:
+        """How far out the token is: on average, or of the samples where it is farthest."""
+        return abs(self.log_ratio.mean) if self.alike else max(self.log_ratio.max, -self.log_ratio.min)
+
     def merge(self, other: Extreme) -> Extreme:
         """The samples of both."""
         return Extreme(
@@ -117,7 +127,8 @@ class Outliers:
     `layer` and `maker` (a kind of layer) are what changed its norm most, against the median norm, on the way to the
     point asked for, among those after which it is an outlier; layer None for what is there before the first layer.
     `ratio` is that quotient after it: the geometric mean over samples where all have an outlier, else of the sample
-    where it is farthest out. `position` is where the token stands in at least two thirds of the samples, else None.
+    where it is farthest out. `position` is where the token stands in at least two thirds of the samples, as far as that
+    is known, else None.
     """
 
     ratio: float
@@ -126,7 +137,7 @@ class Outliers:
     everywhere: bool  # at that position in all samples
     layer: int | None
     maker: str
-    in_all: bool = True  # every sample has an outlier
+    in_all: bool = True  # every sample has an outlier, and the farthest are long in all of them, or short
     several: bool = False  # most samples have more than one
 
 
@@ -137,32 +148,35 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
     """
     places, stream = list(extremes), list(extremes.values())
     sizes = [extreme.log_ratio.mean for extreme in stream]
-    peak = places.index(at) if at in places else max(range(len(stream)), key=lambda k: abs(sizes[k]), default=-1)
+    peak = places.index(at) if at in places else max(range(len(stream)), key=lambda k: stream[k].farthest, default=-1)
     if peak < 0 or not stream[peak].outliers.max > 0:
         return None
     counts, heights = stream[peak].outliers, stream[peak].log_ratio
-    if not counts.min > 0:  # samples without an outlier, or with a short instead of a long one, would hide the others
+    alike = stream[peak].alike
+    if not alike:  # samples without an outlier, or with a short instead of a long one, would hide the others
         sizes = [e.log_ratio.max if heights.max >= -heights.min else e.log_ratio.min for e in stream]
     if not sizes[peak]:
         return None
     heading = math.copysign(1.0, sizes[peak])
     jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
     # what brings a short token to an ordinary length makes no outlier yet
-    there = [k for k in range(peak + 1) if (stream[k].outliers.min if counts.min > 0 else stream[k].outliers.max) > 0]
+    there = [k for k in range(peak + 1) if (stream[k].outliers.min if alike else stream[k].outliers.max) > 0]
     made = max(there, key=jumps.__getitem__)
     layer, name = split_point(places[made])
     positions = stream[peak].positions
     position, count = positions.most_common(1)[0]
+    # a place is that of the farthest token of each sample, which is no outlier in samples that have none
+    common = 3 * count >= 2 * positions.total() and (alike or 3 * counts.mean >= 2 * counts.max)
     inside = layer is not None and name != "pre"
     maker = next((kind for _, end, kind in BLOCK_STEPS["residual", placement] if end == name), "")
     return Outliers(
         math.exp(sizes[made]),
         places[made],
-        position if 3 * count >= 2 * positions.total() else None,
-        count == positions.total() and counts.min > 0,
+        position if common else None,
+        count == positions.total() and alike,
         layer if inside else None,
         maker if inside else "",
-        counts.min > 0,
+        alike,
         counts.mean >= SEVERAL,
     )
 

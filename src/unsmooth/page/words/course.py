@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from unsmooth.analysis.measuring.changes import TOGETHER
-from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, alike, contributions, course, ways
+from unsmooth.metrics.registry import DISTANCE, METRICS
+from unsmooth.page.course import Curve, Stretch, alike, contributions, course, rounding, ways
 from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
         if layers == 1:
             return f"{does(first.way, first.slight)} its features in its one layer {values}"
         where = "in every layer" if _every(measurement, metric, policy) else "from its first layer to its last"
-        return f"{does(first.way, first.slight)} its features {where} {values}{_most(first)}"
+        return f"{does(first.way, first.slight, uneven=first.uneven)} its features {where} {values}{_most(first)}"
     room = MOST_NUMBERS - sum(_names_a_layer(stretch, layers) for stretch in stretches)
     sizes = sorted(
         (s for s in stretches if s.way and s.first < s.last and _most(s)), key=lambda s: -abs(s.after - s.before)
@@ -46,10 +46,26 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
     told, clauses, what = {id(s) for s in sizes[:room]}, [], "its features"
     for stretch in stretches:
         most = _most(stretch) if id(stretch) in told else ""
-        verb = f"{does(stretch.way, stretch.slight)} {what}" if stretch.way else "shows no clear change"
+        verb = (
+            f"{does(stretch.way, stretch.slight, uneven=stretch.uneven)} {what}"
+            if stretch.way
+            else "shows no clear change"
+        )
         what = "them" if stretch.way else what
         clauses.append(f"{verb} {_span(stretch, layers)}{most}")
     return f"{clauses[0]}, {', '.join(f'then {clause}' for clause in clauses[1:])}"
+
+
+def alike(measurement: Measurement, metric: str, policy: str) -> bool:
+    """Whether tokens are the same up to rounding at every depth, by a distance between them such as HFC/LFC."""
+    row = METRICS[metric]
+    if (
+        row.panel != DISTANCE
+        or row.unit
+        or not any((c.metric, c.tokens) == (metric, policy) for c in measurement.cells)
+    ):
+        return False
+    return all(mean <= rounding(measurement, metric, mean) for mean in Curve(measurement, metric, policy).means)
 
 
 def _most(stretch: Stretch) -> str:

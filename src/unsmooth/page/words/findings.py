@@ -23,7 +23,7 @@ from unsmooth.page.course import Curve, Stretch, alike, course, ends, leading_me
 from unsmooth.page.data import shared_policies
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, is_padded, outliers
 from unsmooth.page.words.attribution import who_found
-from unsmooth.page.words.course import WHO, course_text, made_by, makers_text, others_text
+from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
 from unsmooth.page.words.paragraph import Finding, Link, Part
 from unsmooth.page.words.phrases import listed, named, number_text, samples_said
 from unsmooth.page.words.theory import eigenvalue_shares, theory_found
@@ -122,13 +122,15 @@ def _outlier_text(found: Outliers | None) -> str:
     elif found.several:
         token = f"several tokens {whose} are outliers"
     else:
-        token = f"one token {whose}, not always at the same position, is an outlier"
+        token = f"one token {whose}{', not always at the same position,' if found.in_all else ''} is an outlier"
     its = "its norm" if found.position is not None or not found.several else "the norm of the farthest"
-    size = f"{'' if found.in_all else 'up to '}{number_text(found.ratio, 2)} times the median"
+    most = "" if found.in_all else "up to " if found.ratio > 1 else "down to "
+    size = f"{most}{number_text(found.ratio, 2)} times the median"
     if found.layer is None:
         return f"{token}: before the first layer already {its} is {size}"
     brings = "brings" if found.ratio > 1 else "shrinks"
-    return f"{token}: {WHO[found.maker]} of layer {found.layer} {brings} {its} to {size}"
+    to = "to " if found.in_all or found.ratio > 1 else ""  # down to
+    return f"{token}: {WHO[found.maker]} of layer {found.layer} {brings} {its} {to}{size}"
 
 
 def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...]:

@@ -45,13 +45,13 @@ def named(name: str) -> str:
     return f"<b>{escape(name)}</b>"
 
 
-def does(way: int, slight: bool, verbs: Mapping[int, str] = DOES) -> str:
+def does(way: int, slight: bool, verbs: Mapping[int, str] = DOES, uneven: bool = False) -> str:
     """The verb of a clear change; `verbs` has those of another medium.
 
-    >>> does(1, True, {1: "smooths"})
-    'slightly smooths'
+    >>> does(1, True, {1: "smooths"}), does(1, False, {1: "smooths"}, uneven=True)
+    ('slightly smooths', 'on the whole smooths')
     """
-    return f"{'slightly ' if slight else ''}{verbs[way]}"
+    return f"{'on the whole ' if uneven else ''}{'slightly ' if slight else ''}{verbs[way]}"
 
 
 def shape(ways: Sequence[tuple[int, bool]]) -> str:

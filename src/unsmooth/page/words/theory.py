@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.page.course import alike
+from unsmooth.page.words.course import alike
 from unsmooth.page.words.phrases import how_many
 
 if TYPE_CHECKING:
