@@ -13,7 +13,7 @@ from small_models import bert, images, vit, words
 
 import unsmooth
 from unsmooth.analysis import analyse
-from unsmooth.errors import FeatureError, ForwardError, WeightsError
+from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.page.words.findings import findings
 
 
@@ -134,3 +134,15 @@ def test_weights_that_only_the_attribution_refuses_are_told(monkeypatch: pytest.
     assert subject.explanation is not None
     assert subject.attribution is None
     assert subject.measurement.notes == ["not attributed: no weights for that"]
+
+
+def test_fewer_inputs_than_none_cannot_be_explained() -> None:
+    with pytest.raises(OptionError, match=r"explain_inputs must be 0 \(none\) or more, got -1"):
+        analyse(vit(), images(1, 2), explain_inputs=-1)
+
+
+def test_a_generator_that_is_spent_is_told() -> None:
+    batches = iter(images(1, 2))
+    unsmooth.measure(vit(), batches, "hfc_lfc")
+    with pytest.raises(FeatureError, match=r"there was no batch.*a generator gives its own once"):
+        unsmooth.measure(vit(), batches, "hfc_lfc")

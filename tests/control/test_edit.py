@@ -141,3 +141,16 @@ def test_a_value_bias_under_attention_with_a_sink_is_refused() -> None:
     with pytest.raises(WeightsError, match=r"do not sum to 1.*head_scale"):
         unsmooth.edit(model, high=0.0)
     unsmooth.edit(model, head_scale=0.5)
+
+
+@pytest.mark.parametrize("asked", [
+    {"high": float("nan")}, {"low": "0"}, {"scale": float("inf")}, {"shift": float("nan")},
+    {"head_scale": float("inf")},
+])  # fmt: skip
+def test_what_is_no_finite_number_is_refused_and_no_weight_changes(asked: dict[str, float]) -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
+    before = [parameter.clone() for parameter in encoder.parameters()]
+    with pytest.raises(OptionError, match=rf"{next(iter(asked))} must be a finite number, got"):
+        unsmooth.edit(encoder, **asked)
+    assert all(map(torch.equal, before, encoder.parameters()))
+    unsmooth.edit(encoder, low=0.0, high=float("inf")).undo()  # a bound that bounds nothing

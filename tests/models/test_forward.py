@@ -129,3 +129,8 @@ def test_of_a_pair_the_encoder_runs_alone_on_what_a_tokenizer_gives(kind: str) -
     for batch in ({"input_ids": ids, "labels": ids}, ids, {"input_ids": ids, "decoder_input_ids": ids}):
         assert unsmooth.measure(model, [batch]).frame()["mean"].equals(alone["mean"])
     assert unsmooth.explain(model, [{"input_ids": ids}]).inputs == 3
+
+
+def test_an_input_of_another_name_is_told_the_names_that_the_model_takes() -> None:
+    with pytest.raises(ForwardError, match=r"unexpected keyword argument 'pixels'\): its forward takes src, mask"):
+        call(_encoder(True, True)(), {"pixels": torch.randn(1, TOKENS, D)})

@@ -191,3 +191,8 @@ def test_a_forbidden_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "read_text", forbidden)
     with pytest.raises(CheckpointError, match=r"a\.json cannot be read \(Permission denied\)"):
         read_json(tmp_path / "a.json", "x/1")
+
+
+def test_an_empty_name_is_refused_before_the_work() -> None:
+    with pytest.raises(OutputError, match="the name of the output is empty"):
+        check_writable("")

@@ -23,7 +23,7 @@ from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import TokenViewer
 from unsmooth.analysis.walk import walk
-from unsmooth.errors import FeatureError, ForwardError, WeightsError
+from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.metrics.registry import METRICS
 from unsmooth.models.forward import main_input
 from unsmooth.sources.batches import Data
@@ -66,13 +66,17 @@ def analyse(
         track: wraps an iterable of batches to show progress.
         origin: where model and data come from; known already where both were loaded by reference.
     """
+    if explain_inputs < 0:
+        raise OptionError(f"explain_inputs must be 0 (none) or more, got {explain_inputs}")
     origin = origin or Origin.of(model, batches)
     label = name or origin.model or type(module_of(model)).__name__
     walked = iter(track(batches, f"analysing {label}", batches.samples if isinstance(batches, Data) else None)
                   if track is not None else batches)  # fmt: skip
     first = next(walked, None)
     if first is None:
-        raise FeatureError("nothing was measured: there was no batch; give at least one")
+        raise FeatureError(
+            "nothing was measured: there was no batch; give at least one (a generator gives its own once)"
+        )
     special = SpecialTokens.find(model, special_ids, tokenizer)
     settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate,
                                 "rank_budget": rank_budget}  # fmt: skip

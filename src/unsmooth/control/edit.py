@@ -10,6 +10,7 @@ eigenvectors it would be larger by up to their condition number. Constants stay 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -174,6 +175,9 @@ def _action(
     if sum(asked) != 1:
         raise OptionError("expected one of scale, flip, shift, low and high (together), head_scale; "
                           f"got {sum(asked)} of them")  # fmt: skip
+    for name, value in {"scale": scale, "shift": shift, "low": low, "high": high, "head_scale": head_scale}.items():
+        if value is not None and not _usable(value, infinite=name in ("low", "high")):
+            raise OptionError(f"{name} must be a finite number, got {value!r}")
     if head_scale is not None:
         return (None, float(head_scale)), f"heads times {head_scale:g}"
     if bounded:
@@ -192,6 +196,14 @@ def _action(
         return (lambda block: shift * torch.eye(len(block), dtype=block.dtype), 1.0), said_shift
     factor = -1.0 if flip else float(scale or 0.0)
     return (lambda block: (factor - 1) * block, 1.0), "−λ" if flip else f"{factor:g} λ"
+
+
+def _usable(value: float, infinite: bool) -> bool:
+    """Whether it is a number, and a finite one unless a bound may be infinite."""
+    try:
+        return math.isfinite(value) or (infinite and not math.isnan(value))
+    except TypeError:
+        return False
 
 
 def _edit_layer(

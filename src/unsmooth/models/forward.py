@@ -232,6 +232,8 @@ def _why(model: nn.Module, batch: Any, error: Exception) -> str:
         if isinstance(error, torch.OutOfMemoryError)
         else "a batch that is a dict gives a model several inputs by their names"
         if isinstance(error, TypeError) and "required positional argument" in first
+        else f"its forward takes {', '.join(inspect.signature(model.forward).parameters)}: name the inputs so"
+        if isinstance(error, TypeError) and "unexpected keyword argument" in first
         else ids
         if isinstance(error, IndexError) and (ids := _strange_ids(model, inputs))
         else "check the size and channels of images, the length of texts (max_length, --max-length"

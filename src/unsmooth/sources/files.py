@@ -80,6 +80,8 @@ def _refusing(path: str | Path) -> Iterator[None]:
 
 def _streams(path: str | Path) -> bool:
     """Whether this place takes bytes and keeps no file that could be replaced; OutputError for what takes none."""
+    if path == "":
+        raise OutputError("the name of the output is empty: expected the name of a file to write")
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

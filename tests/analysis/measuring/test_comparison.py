@@ -178,3 +178,9 @@ def test_matching_pairs_equal_keys_each_once_and_as_many_as_there_are(a: list[in
     assert [a[i] for i in first] == [b[j] for j in second]
     assert len(set(first.tolist())) == len(set(second.tolist())) == len(first)
     assert len(first) == sum(min(a.count(key), b.count(key)) for key in set(a))
+
+
+def test_what_is_no_measurement_is_not_compared() -> None:
+    found = unsmooth.measure(vit(), images(1, 2), "hfc_lfc")
+    with pytest.raises(UnsmoothError, match=r"expected two measurements.*got DataFrame"):
+        unsmooth.compare(found, found.frame())  # type: ignore[arg-type]

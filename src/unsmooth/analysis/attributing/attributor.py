@@ -196,7 +196,9 @@ class Attributor(AttentionListener):
     def result(self, partial: bool = False) -> Attribution:
         """What was attributed so far."""
         if not self.batches:
-            raise FeatureError("nothing was attributed: there was no batch; give at least one")
+            raise FeatureError(
+                "nothing was attributed: there was no batch; give at least one (a generator gives its own once)"
+            )
         decode = None if self._tokenizer is None else self._tokenizer.decode
         return Attribution(
             shares={policy: sums.shares for policy, sums in self.sums.items()},

@@ -160,7 +160,9 @@ class Explainer(AttentionListener):
     def result(self, partial: bool = False) -> Explanation:
         """What was explained so far."""
         if not self.batches:
-            raise FeatureError("nothing was explained: there was no batch; give at least one")
+            raise FeatureError(
+                "nothing was explained: there was no batch; give at least one (a generator gives its own once)"
+            )
         facts = [self.facts(i) for i in self.chosen]
         spectra = [
             {

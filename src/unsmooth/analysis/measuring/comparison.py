@@ -33,6 +33,11 @@ def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
     """
     import pandas as pd
 
+    for given in (a, b):
+        if not isinstance(given, Measurement):
+            raise UnsmoothError(
+                f"expected two measurements, as unsmooth.measure or unsmooth.load give them, got {type(given).__name__}"
+            )
     shared = [cell for cell in a.cells if cell in b.cells]
     if not shared:
         raise UnsmoothError("the two measurements share no point, metric and token policy: measure both alike")

@@ -232,7 +232,9 @@ class Measurer(Hooked):
     def result(self, partial: bool = False) -> Measurement:
         """What was measured so far."""
         if not self.batches:
-            raise FeatureError("nothing was measured: there was no batch; give at least one")
+            raise FeatureError(
+                "nothing was measured: there was no batch; give at least one (a generator gives its own once)"
+            )
         cells, changes, kept = self._tables.result()
         notes = list(self.notes)
         least = min((m.count for cell, m in cells.items() if cell.metric in self._spectral), default=0)
