@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.metrics.registry import DISTANCE, METRICS
-from unsmooth.page.course import Curve, Stretch, alike, contributions, course, rounding, ways
+from unsmooth.page.course import Curve, Stretch, contributions, course, rounding, ways
 from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, alike, course, ends, leading_metrics
+from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
 from unsmooth.page.data import shared_policies
 from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, is_padded, outliers
 from unsmooth.page.words.attribution import who_found

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from unsmooth.metrics.tolerance import is_zero
-from unsmooth.page.course import alike
 from unsmooth.page.words.course import alike
 from unsmooth.page.words.phrases import how_many
 
