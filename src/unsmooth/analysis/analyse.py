@@ -18,7 +18,9 @@ from unsmooth.analysis.attributing.attribution import STRONGEST, Attribution, af
 from unsmooth.analysis.attributing.attributor import Attributor
 from unsmooth.analysis.attributing.removal import total_effects
 from unsmooth.analysis.explaining.explainer import Explainer
+from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.analysis.measuring.measurer import Measurer
+from unsmooth.analysis.measuring.outliers import outliers
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import TokenViewer
@@ -94,7 +96,7 @@ def analyse(
                 explained.walk(batch, listeners)
             attributed.update(batch, explained.possible)
     measurement = measurer.result()
-    attribution = attributed.result()
+    attribution = attributed.result(outliers(measurement))
     said = explained.notes or attributed.refused  # the same weights refuse both; why is said once
     measurement.notes.extend(said + attributed.notes)
     return Subject(label, measurement, explained.result(), viewer.result(), attribution)
@@ -180,11 +182,11 @@ class _Attributed:
                 attributor.update(part)
                 self._taken.append(part)
 
-    def result(self) -> Attribution | None:
-        """The attribution, None where there is none."""
+    def result(self, outliers: Outliers | None) -> Attribution | None:
+        """The attribution, with the account of these outliers; None where there is none."""
         if self._attributor is not None and self._attributor.batches:
             with self._unless_refused():
-                take_account(self._attributor, self._taken)
+                take_account(self._attributor, self._taken, outliers)
                 found = self._attributor.result()
                 first = self._taken[: affordable(STRONGEST)]
                 found.totals = total_effects(self._attributor, found, first, STRONGEST)

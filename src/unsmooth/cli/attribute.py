@@ -108,7 +108,8 @@ def run(
     stopped.check(attributor.batches, team)
     team.attributed(attributor)
     if not (ended := team.anybody(bool(stopped))):
-        take_account(attributor, shared("following outliers"), team.merged)
+        outliers = None if attributor.carriers is None else attributor.carriers.outliers()
+        take_account(attributor, shared("following outliers"), outliers, team.merged)
         ended = team.anybody(bool(stopped))
     found = attributor.result(partial=ended)
     if total and not ended:

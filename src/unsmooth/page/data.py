@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.analysis import Measurement
 from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS, READINGS
+from unsmooth.analysis.measuring.outliers import WITHOUT, carried, is_padded
 from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.figures.by_head import head_tables
 from unsmooth.figures.palette import DIVERGING
 from unsmooth.figures.prediction import SERIES, rates_by_layer, rows_of
 from unsmooth.metrics.registry import by_panel, metric_named
 from unsmooth.page.encode import numbers
-from unsmooth.page.outliers import first_policy, is_padded
 from unsmooth.page.words.attribution import who_data
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def shared_policies(subjects: Sequence[Subject]) -> list[str]:
     padded = any(is_padded(subject.measurement) for subject in subjects)
     found = [name for name in asked if all(name in other for other in rest)]
     found.sort(key=lambda name: padded and name in COUNT_PADDING)
-    first = first_policy([subject.measurement for subject in subjects], found) if found else ""
-    return sorted(found, key=lambda name: name != first)
+    if WITHOUT in found and any(carried(subject.measurement, found[0]) for subject in subjects):
+        found.sort(key=lambda name: name != WITHOUT)
+    return found
 
 
 def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) -> dict[str, Any]:

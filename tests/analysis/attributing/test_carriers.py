@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +175,23 @@ def test_the_account_follows_from_all_inputs_whichever_comes_first() -> None:
             assert curve == pytest.approx(accounts[0].curves[run], rel=1e-9)
 
 
+def test_a_report_names_one_maker_though_few_inputs_are_attributed() -> None:
+    """Of the first input alone layer 2 makes the outlier; of the four that are measured layer 1 does."""
+    from unsmooth.page.words.carriers import account_found
+    from unsmooth.page.words.findings import findings
+
+    model = with_outlier()
+    model.blocks[2].mlp = WritesMore(model.blocks[2].mlp, model)
+    batch = torch.cat([batch.double() for batch in images(2)])[:4]
+    batch[0] += 5
+    subject = unsmooth.analysis.analyse(model, [batch], explain_inputs=1)
+    assert subject.attribution is not None
+    assert subject.attribution.carriers is not None
+    assert account_found(subject.attribution.carriers).startswith("The MLP of layer 1 brings the first token")
+    (said,) = [str(found.parts[0]) for found in findings([subject]) if found.about == "outliers"]
+    assert "the MLP of layer 1 brings its norm to" in said
+
+
 @every_case([case for case in CASES if case.name in SHAPES])
 def test_families_of_every_shape(case: Case) -> None:
     found = unsmooth.attribute(case.model(torch.float64), [case.inputs(torch.float64)], carriers=True).carriers
@@ -196,6 +214,12 @@ def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.At
     assert sinks_found(again.carriers).startswith(
         "From layer 2 on heads give the token that the MLP of layer 1 makes extreme"
     )
+    assert again.carriers.account is not None
+    again.carriers.account = replace(again.carriers.account, several=True, in_all=False, makers=3)
+    assert "heads give the tokens that the MLP of layer 1 makes extreme" in sinks_found(again.carriers)
+    said = account_found(again.carriers)
+    assert "the first token to up to" in said
+    assert "median norm (one of 3 layers that make it an outlier anew)." in said
     for wide in (1072, 346):
         assert "ln HFC/LFC with and without" in carriers(again, wide=wide).svg()
     plain = json.loads(json.dumps(found.to_json())) | {"carriers": {"layers": 3, "heads": [], "account": None}}

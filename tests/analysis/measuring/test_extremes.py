@@ -103,3 +103,21 @@ def test_what_brings_a_short_token_to_an_ordinary_length_makes_no_outlier() -> N
     assert found is not None
     assert (found.layer, found.maker, found.position) == (1, "MLP", 0)
     assert found.ratio == pytest.approx(3.1, rel=0.02)
+
+
+def test_layers_that_make_the_same_outlier_anew_are_counted() -> None:
+    """As in ALBERT: every MLP lengthens the first token, and the normalisation after it undoes that."""
+    norms = torch.ones(4, 9) + 0.01 * torch.arange(9)
+    seen = Extremes()
+    sizes = {"embed": 1.0, "blocks.0.mlp_sum": 3.0, "blocks.0.post": 1.0, "blocks.1.mlp_sum": 3.2, "blocks.1.post": 1.0}
+    sizes |= {"blocks.2.mlp_sum": 3.1, "blocks.2.post": 1.0}
+    seen.add({point: torch.cat([size * norms[:, 4:5], norms[:, 1:]], 1) for point, size in sizes.items()}, TokenKinds())
+    found = find_outliers(seen.result(), "post")
+    assert found is not None
+    assert (found.layer, found.maker, found.makers) == (1, "MLP", 3)
+    sizes |= {"blocks.1.mlp_sum": 50.0}  # the others are next to nothing
+    seen = Extremes()
+    seen.add({point: torch.cat([size * norms[:, 4:5], norms[:, 1:]], 1) for point, size in sizes.items()}, TokenKinds())
+    found = find_outliers(seen.result(), "post")
+    assert found is not None
+    assert (found.layer, found.makers) == (1, 1)

@@ -18,20 +18,24 @@ from unsmooth.analysis.attributing.attributor import Attributor
 from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, Account, CarrierPass
 from unsmooth.analysis.attributing.removal import removed
 from unsmooth.analysis.attributing.shares import Part
+from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.metrics.moments import Moments
 from unsmooth.models import hook_points
 from unsmooth.models.forward import call, evaluating, to_model
 
 
 def take_account(
-    attributor: Attributor, batches: Iterable[Any], merged: Callable[[list[Moments]], list[Moments]] = list
+    attributor: Attributor,
+    batches: Iterable[Any],
+    found: Outliers | None,
+    merged: Callable[[list[Moments]], list[Moments]] = list,
 ) -> None:
     """Where an MLP writes the outliers: runs as the model is, and without that, on the batches that were attributed.
 
-    Where other processes have other batches, `merged` adds what they found.
+    `found` says which outliers: those of the inputs that were attributed (`CarrierSums.outliers`), or those of more
+    inputs that were measured. Where other processes have other batches, `merged` adds what they found.
     """
     sums = attributor.carriers
-    found = None if sums is None else sums.outliers()
     if sums is None or found is None or found.layer is None or found.maker != "MLP":
         return
     depth, writer = len(attributor.view.layers), Part(found.layer, "mlp")
@@ -52,8 +56,9 @@ def take_account(
         ends = [start, start + depth + 1, start + 2 * (depth + 1), start + 2 * (depth + 1) + depth]
         curves[run], curves[f"{run}, others"], sink[run] = (means[a:b] for a, b in pairwise(ends))
     sums.account = Account(
-        found.layer, found.point, found.ratio, found.position, found.everywhere, rows[0].count, curves, sink
-    )
+        found.layer, found.point, found.ratio, found.position, found.everywhere, rows[0].count, curves, sink,
+        found.makers, found.in_all, found.several,
+    )  # fmt: skip
 
 
 def _add(attributor: Attributor, tables: dict[str, list[Moments]], batch: Any, writer: Part, point: str) -> int:

@@ -83,10 +83,10 @@ def attribute(
             attributor.update(batch)
             if len(first) < affordable(total, passes):
                 first.append(batch)
-    if carriers:
+    if attributor.carriers is not None:
         from unsmooth.analysis.attributing.account import take_account
 
-        take_account(attributor, given)
+        take_account(attributor, given, attributor.carriers.outliers())
     found = attributor.result()
     if total:
         from unsmooth.analysis.attributing.removal import total_effects

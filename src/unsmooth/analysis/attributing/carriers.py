@@ -127,6 +127,9 @@ class Account:
     inputs: int
     curves: dict[str, list[float]]
     sink: dict[str, list[float]]
+    makers: int = 1  # layers that make them anew, this one included
+    in_all: bool = True  # every input has one
+    several: bool = False  # most inputs have more than one
 
 
 AS_IT_IS, LEFT_OUT = "as it is", "left out"

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -139,6 +140,7 @@ class Outliers:
     maker: str
     in_all: bool = True  # every sample has an outlier, and the farthest are long in all of them, or short
     several: bool = False  # most samples have more than one
+    makers: int = 1  # layers that make it anew: of the same kind, and at least half as far, by the logarithm
 
 
 def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | None = None) -> Outliers | None:
@@ -160,9 +162,11 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
     heading = math.copysign(1.0, sizes[peak])
     jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
     # what brings a short token to an ordinary length makes no outlier yet
-    there = [k for k in range(peak + 1) if (stream[k].outliers.min if alike else stream[k].outliers.max) > 0]
-    made = max(there, key=jumps.__getitem__)
+    extreme = [(e.outliers.min if alike else e.outliers.max) > 0 for e in stream]
+    made = max((k for k in range(peak + 1) if extreme[k]), key=jumps.__getitem__)
     layer, name = split_point(places[made])
+    anew = [k for k, (was, now) in enumerate(pairwise([False, *extreme])) if now and not was
+            and split_point(places[k])[1] == name and sizes[k] * heading >= sizes[made] * heading / 2]  # fmt: skip
     positions = stream[peak].positions
     position, count = positions.most_common(1)[0]
     # a place is that of the farthest token of each sample, which is no outlier in samples that have none
@@ -178,6 +182,7 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
         maker if inside else "",
         alike,
         counts.mean >= SEVERAL,
+        len({made, *anew}),
     )
 
 

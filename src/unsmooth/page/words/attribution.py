@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unsmooth.analysis.attributing.shares import KINDS, NAMES, NEARLY_ALL, parts_of
+from unsmooth.analysis.measuring.outliers import WITHOUT, is_padded
 from unsmooth.figures.by_part import part_table
 from unsmooth.page.encode import numbers
-from unsmooth.page.outliers import WITHOUT, is_padded
 from unsmooth.page.words.carriers import sinks_found
 from unsmooth.page.words.phrases import named
 

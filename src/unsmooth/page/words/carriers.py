@@ -18,7 +18,7 @@ def sinks_found(carriers: Carriers | None) -> str:
         return ""
     begin = next((i for i in later if account.sink[AS_IT_IS][i] >= SINK), None)
     usual, without = (percent_text(fmean(account.sink[run][begin or later[0] :])) for run in (AS_IT_IS, LEFT_OUT))
-    it, them = ("the token", "it") if account.position is not None else ("the tokens", "them")
+    it, them = ("the token", "it") if account.position is not None and not account.several else ("the tokens", "them")
     first = later[0] if begin is None else begin
     said = f"From layer {first} on heads give {it} that the MLP of layer {account.layer} makes extreme {usual} of their"
     return f"{said} attention on average, and {without} where that MLP writes nothing to {them}"
@@ -32,18 +32,25 @@ def account_found(carriers: Carriers) -> str:
     much = f"{percent_text(SINK)} of {their} attention or more"
     many = f"{sinks or 'None'} of {heads} {give} the first token or outliers {much}"
     if account is None:
-        return f"{many}, and no MLP makes an outlier."
+        none = not any(row["outliers"] for row in carriers.layers)
+        return f"{many}{', and no token is an outlier after any layer' if none else ''}."
     said = {name: signed_text(curve[-1]) for name, curve in account.curves.items()}
+    times = f"{'' if account.in_all else 'up to '}{number_text(account.ratio, 2)} times the median norm"
     return (
-        f"The MLP of layer {account.layer} brings {_token(account)} to {number_text(account.ratio, 2)} times the "
-        f"median norm. ln HFC/LFC of all tokens ends at {said[AS_IT_IS]}, without such tokens at "
-        f"{said[f'{AS_IT_IS}, others']}; where that MLP does not write to them, at {said[LEFT_OUT]} and "
+        f"The MLP of layer {account.layer} brings {_token(account)} to {times}{made_anew(account.makers)}. "
+        f"ln HFC/LFC of all tokens ends at {said[AS_IT_IS]}, without such "
+        f"tokens at {said[f'{AS_IT_IS}, others']}; where that MLP does not write to them, at {said[LEFT_OUT]} and "
         f"{said[f'{LEFT_OUT}, others']}. {many}. Means over {counted(account.inputs, 'input')} with such tokens."
     )
 
 
+def made_anew(makers: int) -> str:
+    """That the layer named is not the only one; a normalisation after each makes the token an ordinary one again."""
+    return f" (one of {makers} layers that make it an outlier anew)" if makers > 1 else ""
+
+
 def _token(account: Account) -> str:
     if account.position is None:
-        return "a token of each input"
+        return f"a token of {'each input' if account.in_all else 'some inputs'}"
     token = "the first token" if account.position == 0 else f"the token at position {account.position}"
     return token if account.everywhere else f"{token} (of most inputs)"

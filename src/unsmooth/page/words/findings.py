@@ -15,14 +15,16 @@ import numpy as np
 
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.analysis.measuring.comparison import welch_half_width
+from unsmooth.analysis.measuring.extremes import Outliers
+from unsmooth.analysis.measuring.outliers import WITHOUT, carried, is_padded, outliers
 from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
 from unsmooth.page.data import shared_policies
-from unsmooth.page.outliers import NOTABLE, WITHOUT, Outliers, carried, is_padded, outliers
 from unsmooth.page.words.attribution import who_found
+from unsmooth.page.words.carriers import made_anew
 from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
 from unsmooth.page.words.paragraph import Finding, Link, Part
 from unsmooth.page.words.phrases import listed, named, number_text, samples_said
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
 
 FEW = 30  # samples
+NOTABLE = 5.0  # times the median norm: what is worth a word where `no-outliers` was not measured
 HARDLY = 0.05  # of the eigenvalues that are not 0
 Subjects = Sequence["Subject"]
 
@@ -92,7 +95,7 @@ def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[P
     measurement = subject.measurement
     base = next((policy for policy in policies if policy != WITHOUT), WITHOUT)
     metrics = carried(measurement, base)
-    found = outliers(measurement, next(iter(metrics.values()), None))
+    found = outliers(measurement)
     measured = WITHOUT in measurement.about.settings.tokens
     mixed = policies[0] == WITHOUT and base in COUNT_PADDING and is_padded(measurement)
     known = measured and not mixed  # else a policy that counts padding says nothing of what outliers carry
@@ -130,7 +133,7 @@ def _outlier_text(found: Outliers | None) -> str:
         return f"{token}: before the first layer already {its} is {size}"
     brings = "brings" if found.ratio > 1 else "shrinks"
     to = "to " if found.in_all or found.ratio > 1 else ""  # down to
-    return f"{token}: {WHO[found.maker]} of layer {found.layer} {brings} {its} {to}{size}"
+    return f"{token}: {WHO[found.maker]} of layer {found.layer} {brings} {its} {to}{size}{made_anew(found.makers)}"
 
 
 def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...]:

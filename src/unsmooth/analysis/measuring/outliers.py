@@ -1,14 +1,14 @@
 """Tokens of extreme norm: whether they carry a metric, which they are, and which layer made them.
 
 Outliers carry a metric where leaving them out (the policy `no-outliers`) changes it by a quarter or more somewhere
-along the residual stream; a cosine, which has no factor, by 0.1. Then what the page says and shows first is without
-them.
+along the residual stream; a cosine, which has no factor, by 0.1. Then what a page says and shows first is without
+them. Whatever names an outlier and its maker in a report takes them from here: the few inputs that are attributed
+could name another layer where several are nearly equal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from unsmooth.analysis.measuring.extremes import Outliers, find_outliers
 from unsmooth.analysis.measuring.measurement import Measurement
@@ -18,7 +18,6 @@ from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
 WITHOUT = "no-outliers"
 LEAST_FACTOR = 1.25
 LEAST_DIFFERENCE = 0.1
-NOTABLE = 5.0  # times the median norm: what is worth a word where `no-outliers` was not measured
 _STREAM = ("blocks.0.pre", ".mid", ".post", "_sum")  # a later layer's input is the output of the one before
 
 
@@ -71,18 +70,15 @@ def _recorded(measurement: Measurement, point: str) -> str:
     return "embed" if point == "blocks.0.pre" and point not in measurement.extremes else point
 
 
-def first_policy(measurements: Sequence[Measurement], policies: Sequence[str]) -> str:
-    """What heads the page: the first policy, unless outliers carry a metric of a model under it."""
-    first = policies[0]
-    if WITHOUT in policies and any(carried(measurement, first) for measurement in measurements):
-        return WITHOUT
-    return first
-
-
-def outliers(measurement: Measurement, at: str | None = None) -> Outliers | None:
-    """Which token is extreme at a point of the stream, and what made it; by default where it is most extreme.
+def outliers(measurement: Measurement) -> Outliers | None:
+    """Which token is extreme, and what made it: where outliers carry most of a metric, else where one is farthest out.
 
     None where there is no outlier, or where a file does not say.
     """
-    at = None if at is None else _recorded(measurement, at)
-    return find_outliers(measurement.extremes, measurement.about.model.placement, at)
+    padded = is_padded(measurement)
+    asked = [policy for policy in measurement.about.settings.tokens if policy != WITHOUT]
+    base = min(asked, key=lambda policy: padded and policy in COUNT_PADDING, default=WITHOUT)  # what pages begin with
+    at = next(iter(carried(measurement, base).values()), None)
+    return find_outliers(
+        measurement.extremes, measurement.about.model.placement, None if at is None else _recorded(measurement, at)
+    )
