@@ -20,6 +20,7 @@ from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import FeatureError, OptionError, WeightsError
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page import build_report
+from unsmooth.page.words.findings import findings
 from unsmooth.sources import Data, LoadedModel
 
 
@@ -129,6 +130,34 @@ def test_text_is_measured_without_its_special_tokens_and_explained_on_its_first_
             "ids",
             "words",
         )
+
+
+def test_texts_of_one_token_are_left_out_and_told() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2, n_positions=16)
+    tokenizer = SimpleNamespace(all_special_ids=(0,), decode=str)
+    loaded = LoadedModel(transformers.GPT2Model(config).eval(), "hf:tiny", "text", tokenizer=tokenizer)
+    ids, mask = torch.randint(1, 40, (6, 5)), torch.ones(6, 5, dtype=torch.long)
+    ids[:, 0] = 0
+    mask[4, 2:] = 0  # one token that is no special one
+    batches = [{"input_ids": i, "attention_mask": m} for i, m in zip(ids.split(2), mask.split(2), strict=True)]
+    kept = [*batches[:2], {name: x[1:] for name, x in batches[2].items()}]
+    subject, expected = (analyse(loaded, given, explain_inputs=6) for given in (batches, kept))
+    assert subject.measurement.samples == 5
+    assert subject.explanation is not None
+    assert subject.explanation.inputs == 5
+    for cell, moments in expected.measurement.cells.items():
+        assert subject.measurement.cells[cell].mean == pytest.approx(moments.mean, nan_ok=True)
+    note = "left out: 1 of 6 samples, without two tokens to compare that are neither padding nor special"
+    assert note in subject.measurement.notes
+    assert f"L{note[1:]}." in " ".join(finding.html() for finding in findings([subject]))
+    short = {name: x[:1, :2] for name, x in batches[2].items()}
+    with pytest.raises(FeatureError, match=r"no sample has two tokens .*: give longer texts, or count special tokens"):
+        analyse(loaded, [short])
+    assert analyse(loaded, [short], tokens="all").measurement.samples == 1
+    with pytest.raises(FeatureError, match=r"no sample has two tokens to compare that are no padding: give longer"):
+        analyse(loaded, [short["input_ids"][:, :1]], tokens="all")
 
 
 def test_text_models_show_their_tokens_and_hostile_ones_stay_text(browser: Person, tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from unsmooth.analysis.attributing.attribution import STRONGEST, Attribution, af
 from unsmooth.analysis.attributing.attributor import Attributor
 from unsmooth.analysis.attributing.removal import total_effects
 from unsmooth.analysis.explaining.explainer import Explainer
+from unsmooth.analysis.long_enough import LongEnough
 from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.analysis.measuring.measurer import Measurer
 from unsmooth.analysis.measuring.outliers import outliers
+from unsmooth.analysis.policies import resolve_policies
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import TokenViewer
@@ -60,7 +62,7 @@ def analyse(
         metrics: presets and metric names; by default every registered metric that a sample has, for they share spectra.
         tokens: token policies; what fits the inputs by default.
         explain_inputs: how many inputs are explained (spectra and exponents cost more than measuring); 0 for none.
-        example: which sample of the first batch the token view shows.
+        example: which sample of the first batch the token view shows; texts of one token are left out and do not count.
         degenerate: `error` or `keep`, as in `unsmooth.measure`.
         rank_budget: as in `unsmooth.measure`.
         tokenizer: as in `unsmooth.measure`; it also names the tokens of the example.
@@ -83,6 +85,7 @@ def analyse(
     settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate,
                                 "rank_budget": rank_budget}  # fmt: skip
     policies = tokens or fitting_policies(first, special)
+    long = LongEnough(module_of(model), special, resolve_policies(policies))
     every = tuple(name for name, row in METRICS.items() if not row.over_data)
     measurer = Measurer(model, metrics or every, policies, **settings, origin=origin)
     viewer = TokenViewer(model, example, tokenizer=tokenizer, origin=origin)
@@ -90,7 +93,7 @@ def analyse(
     explained = _Explained(model, explain_inputs, asked)
     attributed = _Attributed(model, explain_inputs, asked)
     with measurer:
-        for number, batch in enumerate(itertools.chain([first], walked)):
+        for number, batch in enumerate(long.of(itertools.chain([first], walked))):
             with ExitStack() as stack:
                 listeners = [measurer, *([stack.enter_context(viewer)] if number == 0 else [])]
                 explained.walk(batch, listeners)
@@ -98,7 +101,7 @@ def analyse(
     measurement = measurer.result()
     attribution = attributed.result(outliers(measurement))
     said = explained.notes or attributed.refused  # the same weights refuse both; why is said once
-    measurement.notes.extend(said + attributed.notes)
+    measurement.notes.extend(long.notes + said + attributed.notes)
     return Subject(label, measurement, explained.result(), viewer.result(), attribution)
 
 

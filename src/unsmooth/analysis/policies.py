@@ -32,7 +32,7 @@ PADDED = "the inputs hold padding"  # how a note on it begins
 _ROBUST_DEVIATIONS = 5.0
 _LEAST_FACTOR = 2.0
 _PAIR = 2  # torch's median of two is one of them, so that the other would be far from it
-_NO_TEXT = SOUND | {"pixel_values", "pixel_values_videos", "patch_valid"}
+NO_TEXT = SOUND | {"pixel_values", "pixel_values_videos", "patch_valid"}
 
 
 def resolve_policies(tokens: str | Sequence[str]) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class TokenKinds:
             special = batch["special_tokens_mask"] != 0
         elif isinstance(ids, Tensor) and special_ids is not None:
             special = torch.isin(ids, torch.tensor(sorted(special_ids), dtype=ids.dtype, device=ids.device))
-        text = True if ids is not None else False if _NO_TEXT & set(batch) else None
+        text = True if ids is not None else False if NO_TEXT & set(batch) else None
         pictures = pictures if pictures_follow(batch) else None
         return cls(prefix, padding_of(batch, prefix, model), special, text, suffix, pictures, marked)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from unsmooth.analysis.long_enough import LEFT_OUT
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.analysis.measuring.comparison import welch_half_width
 from unsmooth.analysis.measuring.extremes import Outliers
@@ -183,6 +184,10 @@ def _certainty(subjects: Subjects) -> str:
         said.append(f"With {samples_said(fewest)}, treat this as a description of these inputs")
     if counts != [1] and any(subject.measurement.per_sample is None for subject in subjects):
         said.append("Where values were not kept for each sample, only large changes can be told from chance")
+    for subject in subjects:
+        whose = f" ({named(subject.name)})" if len(subjects) > 1 else ""
+        notes = [note for note in subject.measurement.notes if note.startswith(LEFT_OUT)]
+        said += [f"{note[0].upper()}{escape(note[1:])}{whose}" for note in notes]
     if partial:
         said.append("Measuring was interrupted before the end of the data")
     return "".join(f"{text}. " for text in said).rstrip()
