@@ -43,6 +43,42 @@ def test_real_parts_are_bounded_and_undone(case: Case) -> None:
         done.undo()
 
 
+@pytest.mark.parametrize("of", ["head", "layer"])
+def test_what_is_gathered_at_zero_has_no_side(of: str) -> None:
+    """Many eigenvalues that meet are ill-conditioned: rounding to 32 bits scatters them around 0."""
+    from unsmooth.analysis.explaining.facts import eigenvalue_shares, layer_facts
+
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 2, 64, batch_first=True), 1)
+    layer = view(model).layers[0]
+
+    def seen() -> tuple[torch.Tensor, dict[str, float]]:
+        spectrum = layer_facts(layer).effective
+        values = spectrum.heads[0] if of == "head" else spectrum.layer
+        assert values is not None
+        return values, eigenvalue_shares(values)
+
+    values, shares = seen()
+    row = unsmooth.edit(model, high=0.0, of=of).frame().iloc[0]
+    assert row["negative_before"] == pytest.approx(float((values.real < 0).double().mean()))
+    assert row["negative_after"] == row["negative_before"]
+    assert row["max_after"] == 0
+    weights = layer.weights()
+    solved = torch.linalg.eigvals((weights.w_proj[0] @ weights.w_v[0]).detach().double())
+    assert of == "layer" or float((solved.real / solved.abs().max()).max()) > 1e-6  # what rounding leaves of zeros
+    gathered, after = seen()
+    assert after["re_positive"] == 0
+    assert after["re_negative"] <= shares["re_negative"]
+    assert float((gathered.real == 0).double().mean()) >= shares["re_positive"]
+
+
+def test_values_of_zero_have_nothing_to_edit() -> None:
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 1)
+    nn.init.zeros_(model.layers[0].self_attn.in_proj_weight)
+    row = unsmooth.edit(model, shift=-0.1).frame().iloc[0]
+    assert (row["change"], row["max_after"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [({"scale": 0.5}, lambda v: 0.5 * v), ({"flip": True}, lambda v: -v), ({"shift": -0.3}, lambda v: v - 0.3),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from unsmooth.control.effect import effect
@@ -219,19 +219,15 @@ def _edit_layer(
     before = weights.w_proj.detach().to("cpu", torch.float64, copy=True)
     after, scale = before.clone(), _out_scale(layer, weights, folded)
     w_v = _acting_values(weights, folded)
-    if act is None:
-        after[picked] *= 1 + strength * (factor - 1)
-    elif of == "head":
-        for h in picked:
-            after[h] += strength * _change(w_v[h], before[h] * scale, act) / scale
-    else:
-        wide, tall = w_v[picked].transpose(0, 1).flatten(1), before[picked].flatten(0, 1)
-        after[picked] += (strength * _change(wide, tall * scale, act) / scale).unflatten(0, (len(picked), -1))
-    groups = [[h] for h in picked] if of == "head" else [picked]
-    for group in groups:
-        values = w_v[group].transpose(0, 1).flatten(1)
-        old, new = ((p[group].flatten(0, 1) * scale) for p in (before, after))
-        done.rows.append(_row(layer.index, group[0] if of == "head" else WHOLE, values, old, new))
+    for group in [[h] for h in picked] if of == "head" else [picked]:
+        wide, old = w_v[group].transpose(0, 1).flatten(1), before[group].flatten(0, 1) * scale
+        if act is None:
+            spectrum = torch.linalg.eigvals(old @ wide)
+            moved, spectra = old * strength * (factor - 1), (spectrum, spectrum * (1 + strength * (factor - 1)))
+        else:
+            moved, spectra = _change(wide, old, act, strength)
+        after[group] += (moved / scale).unflatten(0, (len(group), -1))
+        done.rows.append(_row(layer.index, group[0] if of == "head" else WHOLE, wide, old, moved, spectra))
     owner = write_projection(layer, after.to(weights.w_proj), done._before)
     if act is None or weights.b_v is None or not bool(weights.b_v.any()):
         return
@@ -272,25 +268,42 @@ def _out_scale(layer: LayerView, weights: HeadWeights, folded: bool) -> Tensor:
     return weights.out_scale.detach().double().cpu()  # type: ignore[union-attr]
 
 
-def _change(w_v: Float[Tensor, "dim key"], w_proj: Float[Tensor, "key dim"], act: Any) -> Float[Tensor, "key dim"]:
-    """ΔW_proj that moves the non-zero eigenvalues of `W_V W_proj` as `act` says, on the diagonal of a Schur form."""
+Spectra = tuple[Complex[Tensor, " size"], Complex[Tensor, " size"]]
+
+
+def _change(
+    w_v: Float[Tensor, "dim key"], w_proj: Float[Tensor, "key dim"], act: Callable[[Tensor], Tensor], strength: float
+) -> tuple[Float[Tensor, "key dim"], Spectra]:
+    """ΔW_proj that moves the non-zero eigenvalues of `W_V W_proj` as `act` says, on the diagonal of a Schur form.
+
+    And the eigenvalues before and after, read from the blocks of that form: many that are gathered at one spot are
+    ill-conditioned, and solving for them again would scatter them around it.
+    """
     u, size, v = torch.linalg.svd(w_v, full_matrices=False)
     rank = int((size > size.max() * w_v.shape[0] * torch.finfo(torch.float64).eps).sum())
+    missing = torch.zeros(min(w_v.shape) - rank, dtype=torch.complex128)
+    if not rank:
+        return torch.zeros_like(w_proj), (missing, missing)
     q, size, v = u[:, :rank], size[:rank], v[:rank]
     inner = (size[:, None] * v) @ w_proj @ q
     basis, blocks = schur_basis(inner)
     t, moved = basis.mT @ inner @ basis, torch.zeros_like(inner)
+    before, after = [], []
     for start, end in blocks:
-        moved[start:end, start:end] = act(t[start:end, start:end])
-    return (v.mT / size) @ (basis @ moved @ basis.mT) @ q.mT
+        block = t[start:end, start:end]
+        moved[start:end, start:end] = strength * act(block)
+        before.append(torch.linalg.eigvals(block))
+        after.append(torch.linalg.eigvals(block + moved[start:end, start:end]))
+    spectra = torch.cat([*before, missing]), torch.cat([*after, missing])
+    return (v.mT / size) @ (basis @ moved @ basis.mT) @ q.mT, spectra
 
 
-def _row(layer: int, head: int, w_v: Tensor, old: Tensor, new: Tensor) -> dict[str, Any]:
-    before, after = (torch.linalg.eigvals(p @ w_v).real for p in (old, new))
+def _row(layer: int, head: int, w_v: Tensor, old: Tensor, moved: Tensor, spectra: Spectra) -> dict[str, Any]:
+    before, after = (s.real.where(s.real.abs() > 1e-12 * s.abs().max(), 0) for s in spectra)  # zeros have no side
     return {
         "layer": layer, "head": head,
         "size": float(torch.linalg.matrix_norm(w_v @ old)),
-        "change": float(torch.linalg.matrix_norm(w_v @ (new - old))),
+        "change": float(torch.linalg.matrix_norm(w_v @ moved)),
         "min_before": float(before.min()), "max_before": float(before.max()),
         "min_after": float(after.min()), "max_after": float(after.max()),
         "negative_before": float((before < 0).double().mean()), "negative_after": float((after < 0).double().mean()),

@@ -100,7 +100,7 @@ def plane_panel(
         mine = drawing.group(cloud=name)
         far = (np.abs(values.real) > reach) | (np.abs(values.imag) > most)
         near = ~far & (values != 0)
-        sides = (near & (values.real < 0), near & (values.real >= 0), far, values == 0)
+        sides = (near & (values.real < 0), near & (values.real > 0), far, values == 0)
         size, opacity = (2.6, 0.5) if name == "raw" and len(clouds) > 1 else (4.4, 0.72)
         for (said, colour), chosen in zip(SIDES.items(), sides, strict=True):
             if not chosen.any():
@@ -113,6 +113,9 @@ def plane_panel(
             kept = values[chosen]
             at = zip(np.clip(kept.real, -reach, reach), np.clip(kept.imag, -most, most), strict=True)
             mine.dots(plot.at(at), colour, size, opacity)
+        still = values[near & (values.real == 0)]  # on neither side, and no zeros
+        if len(still):
+            mine.dots(plot.at(zip(still.real, still.imag, strict=True)), SIDES[AT_ZERO], size, opacity)
     return drawing, there
 
 
@@ -147,8 +150,7 @@ def spectrum_note(found: Mapping[str, Spectrum], of: str, most: float) -> str:
         return NOT_FOUND
     for name, spectrum in found.items():
         values: Values = getattr(spectrum, of)
-        zero = float((values == 0).mean())
-        left = float(((values.real < 0) & (values != 0)).mean())
+        zero, left = (float(chosen.mean()) for chosen in (values.real == 0, values.real < 0))
         beside = f" and {percent_text(zero)} at it" if zero >= MANY else ""
         condition = (
             f", eigenvectors’ condition {number_text(spectrum.condition, 2)}" if of == "layer" and

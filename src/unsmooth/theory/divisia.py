@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unsmooth.theory.folding import Folded, output_statistics, statistics, values_of
 from unsmooth.theory.matrices import HeadMatrices
+from unsmooth.theory.normality import settled
 
 Mask = Bool[Tensor, "batch token"] | None
 
@@ -137,7 +138,9 @@ def spectral_side(
     and `I − N` over the rest, so that both parts of every head sum to the head whatever its normality.
     """
     values, vectors = torch.linalg.eig((w_proj.double() @ w_v.double()).cpu())
-    chosen = vectors * (values.real < 0)[:, None, :]
+    rows = zip(values, vectors, w_v, w_proj, strict=True)
+    left = torch.stack([settled(*row).real < 0 for row in rows])  # what is 0 to rounding has no side
+    chosen = vectors * left[:, None, :]
     return torch.linalg.solve(vectors.mT, chosen.mT).mT.real
 
 

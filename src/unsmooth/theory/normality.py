@@ -10,6 +10,8 @@ from unsmooth.metrics.tolerance import tolerance
 from unsmooth.metrics.workers import spread
 from unsmooth.theory.spectrum import head_eigenvalues
 
+_MEETING = 4.0  # times what rounding does to first order: how far it moves eigenvalues that meet
+
 
 def departure_from_normality(
     w_v: Float[Tensor, "head dim key"],
@@ -45,6 +47,39 @@ def head_conditions(w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "h
 def _head_condition(matrices: tuple[Tensor, Tensor]) -> float:
     small, root = matrices
     return condition_number(root.to(torch.complex128) @ torch.linalg.eig(small).eigenvectors)
+
+
+def settled(
+    values: Complex[Tensor, " size"], vectors: Complex[Tensor, "size size"], w_v: Tensor, w_proj: Tensor
+) -> Complex[Tensor, " size"]:
+    """Eigenvalues of `W_V W_proj` (or `W_proj W_V`), with real part 0 where rounding to 32 bits may have made it.
+
+    To first order that is eps ‖W_V‖ ‖W_proj‖ times the eigenvalue's condition number (the length of its left
+    eigenvector beside the right one), and some times that where several meet. Many at one spot are ill-conditioned: of
+    eigenvalues that `edit` gathers at 0, rounding leaves up to some per cent of the largest, on either side.
+    """
+    inverse, failed = torch.linalg.inv_ex(vectors)
+    if int(failed):
+        return values
+    condition = inverse.norm(dim=-1) * vectors.norm(dim=-2)
+    sizes = (torch.linalg.matrix_norm(w.detach().double().cpu(), 2) for w in (w_v, w_proj))
+    reach = _MEETING * torch.finfo(torch.float32).eps * next(sizes) * next(sizes) * condition
+    still = values.real.abs() <= reach
+    return torch.where(values.abs() <= reach, 0, torch.where(still, 1j * values.imag, values))
+
+
+def settled_heads(
+    w_v: Float[Tensor, "head dim key"], w_proj: Float[Tensor, "head key dim"]
+) -> Complex[Tensor, "head key"]:
+    """The same of every head, through the smaller of its two sides."""
+    v, p = w_v.detach().double().cpu(), w_proj.detach().double().cpu()
+    small = p @ v if v.shape[-1] <= v.shape[-2] else v @ p
+
+    def solve(each: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        values, vectors = torch.linalg.eig(each[0])
+        return settled(values, vectors, each[1], each[2])
+
+    return torch.stack(spread(solve, list(zip(small, v, p, strict=True))))
 
 
 def condition_number(vectors: Complex[Tensor, "size count"]) -> float:

@@ -23,9 +23,11 @@ from unsmooth.theory.normality import (
     eigenbasis,
     head_conditions,
     layer_departure,
+    settled,
+    settled_heads,
 )
 from unsmooth.theory.projection import SpectralProjector, spectral_projector
-from unsmooth.theory.spectrum import HSpectrum, head_eigenvalues, layer_spectrum
+from unsmooth.theory.spectrum import HSpectrum
 
 WHOLE = -1  # the "head" of a row that is about Σ_h H_h
 
@@ -82,10 +84,10 @@ def layer_facts(
     plain, total = ((w_v @ w_proj).sum(0).cpu() for w_v, w_proj in (bare, acting.pair))
     found = torch.linalg.eig(total.mT)  # H = Wᵀ
     same = torch.linalg.eig(plain.mT) if folded else found
-    heads, dim, key = exact.w_v.shape
-    known = same.eigenvalues if heads * key >= dim else layer_spectrum(*bare)  # of fewer, the rest are exact zeros
-    raw = HSpectrum(head_eigenvalues(*bare), known, dim)
-    effective = HSpectrum(head_eigenvalues(*acting.pair), found.eigenvalues, dim)
+    raw, effective = (
+        HSpectrum(settled_heads(*pair), settled(values, vectors, *_side_by_side(*pair)), len(total))
+        for pair, (values, vectors) in ((bare, same), (acting.pair, found))
+    )
     basis = eigenbasis(total.mT, *found)
     rows = [] if folded else _rows(layer.index, False, raw, bare, plain, condition_number(basis[1]))
     if folded:
@@ -97,9 +99,14 @@ def layer_facts(
     return LayerFacts(layer.index, packed, used, raw, effective, mean, directions, rows)
 
 
+def _side_by_side(w_v: Tensor, w_proj: Tensor) -> tuple[Tensor, Tensor]:
+    """All heads' W_V and W_proj as one factor each of Σ_h W_h."""
+    return w_v.transpose(0, 1).flatten(1), w_proj.flatten(0, 1)
+
+
 def _heads_only(index: int, folded: bool, wide: HeadWeights, exact: HeadWeights, acting: Folded) -> LayerFacts:
     pairs = {False: (exact.w_v, exact.w_proj), **({True: acting.pair} if folded else {})}
-    spectra = {done: HSpectrum(head_eigenvalues(*pair), None, pair[0].shape[-2]) for done, pair in pairs.items()}
+    spectra = {done: HSpectrum(settled_heads(*pair), None, pair[0].shape[-2]) for done, pair in pairs.items()}
     rows = [row for done, pair in pairs.items() for row in _rows(index, done, spectra[done], pair, None, math.nan)]
     packed = fold_weights(wide)
     used = packed if folded else fold(wide.w_v, wide.w_proj)
