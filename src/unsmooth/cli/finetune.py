@@ -130,11 +130,11 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
     for data in names:
         here = [run for run in runs if run.data == data]
         table = Table(title=f"{data}: {here[0].unit if here else 'no run yet'}, in %", title_justify="left")
-        # earlier runs know the share of eigenvalues, not how much they weigh
-        weighed = all("negative_energy_after" in run.scores for run in here if run.scores)
-        side, heading = ("negative_energy", "(Re λ < 0)²") if weighed else ("negative", "Re λ < 0")
+        # earlier runs know the share of the bare weights' eigenvalues, not how much those of H as it acts weigh
+        weighed = all("acting_negative_energy_after" in run.scores for run in here if run.scores)
+        side, heading = ("acting_negative_energy", "(Re λ < 0)²") if weighed else ("negative", "Re λ < 0")
         for column in ("arm", "score", "n", "HFC/LFC", heading, "seconds"):
-            table.add_column(column, justify="left" if column == "arm" else "right")
+            table.add_column(column, justify="left" if column == "arm" else "right", overflow="fold")
         for arm in sorted({run.arm for run in here}, key=arm_names().index):
             done = [run for run in here if run.arm == arm and run.scores]
             if not done:

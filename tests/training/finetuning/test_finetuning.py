@@ -49,10 +49,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> ImageJob:
 
 def test_every_arm_trains_and_is_scored(job: ImageJob) -> None:
     before = {name: value.clone() for name, value in job.loaded.model.state_dict().items()}
-    for name in ("plain", "adapter-sharpening", "penalty-smoothing", "contranorm"):
+    for name in ("plain", "adapter-sharpening", "penalty-smoothing", "penalty-sharpening-strong", "contranorm"):
         found = job.run(Arm(name, rank=2), seed=0)
         assert 0 <= found["score"] <= 1
         assert found["hfc_lfc_before"] != found["hfc_lfc_after"]
+        assert 0 < found["acting_negative_energy_after"] < 1
     assert all(torch.equal(value, before[name]) for name, value in job.loaded.model.state_dict().items())
 
 
@@ -65,9 +66,9 @@ def test_a_penalty_is_exact_where_it_looked_and_of_first_order_nearby() -> None:
     model = vit().double()
     near = Arm("penalty-sharpening").penalty_near(model)
     assert near is not None
-    assert near().item() == spectral_penalty(model, "sharpening").item()
+    assert near().item() == spectral_penalty(model, "sharpening", folded=True).item()
     weight = model.blocks[0].attn.proj.weight  # type: ignore[index, union-attr]
-    expected = torch.autograd.grad(spectral_penalty(model, "sharpening"), weight)[0]
+    expected = torch.autograd.grad(spectral_penalty(model, "sharpening", folded=True), weight)[0]
     assert torch.equal(torch.autograd.grad(near(), weight)[0], expected)
     ratios = []
     for _ in range(7):
@@ -75,7 +76,8 @@ def test_a_penalty_is_exact_where_it_looked_and_of_first_order_nearby() -> None:
         for size in (1e-3, 1e-4):
             with torch.no_grad():
                 weight += size * direction
-            errors.append(abs(near().item() - spectral_penalty(model, "sharpening").item()))
+            exact = spectral_penalty(model, "sharpening", folded=True).item()
+            errors.append(abs(near().item() - exact))
             with torch.no_grad():
                 weight -= size * direction
         ratios.append(errors[1] / errors[0])
@@ -146,6 +148,28 @@ def test_pictures_are_moved_and_flipped_but_not_changed() -> None:
     assert set(found[moved, 0].flatten().tolist()) <= values
 
 
+def test_a_layer_scale_of_either_sign_turns_no_side_round() -> None:
+    """As in DINOv2: the bare weights lie on the other side of what acts, on which penalty and record are."""
+    torch.manual_seed(0)
+    model = vit(init_values=1.0)
+    for block in model.blocks:  # type: ignore[union-attr]
+        torch.nn.init.constant_(block.ls1.gamma, -1.0)
+    bare, acting = (spectral_sides(model, folded=folded) for folded in (False, True))
+    assert acting["negative_energy"] == pytest.approx(1 - bare["negative_energy"], abs=0.1)
+    Arm("adapter-sharpening", rank=2).apply(model, seed=0)
+    with torch.no_grad():
+        adapter_of(model).psi.fill_(0.5)
+    after = spectral_sides(model, folded=True)["negative_energy"]
+    assert after > acting["negative_energy"]
+    assert spectral_sides(model)["negative_energy"] < bare["negative_energy"]
+    plain = bake(model)
+    near = Arm("penalty-sharpening").penalty_near(plain)
+    assert near is not None
+    assert near().item() == pytest.approx(spectral_sides(plain, folded=True)["sharpening"], rel=1e-4)
+    with pytest.raises(OptionError, match="leave out `mode` and `folded`"):
+        spectral_penalty(reparametrize(vit(), "sharpening"), folded=True)
+
+
 class Scripted:
     """Scores by arm and seed, and a count of the runs."""
 
@@ -176,6 +200,20 @@ def test_runs_are_kept_resumed_and_compared(tmp_path: Path) -> None:
     damaged.write_text(json.dumps({**json.loads(damaged.read_text()), "seed": "one"}))
     with pytest.raises(CheckpointError, match="seed must be int"):
         load_runs(tmp_path)
+
+
+def test_no_run_is_made_without_its_pair(tmp_path: Path) -> None:
+    """The first run of a job, plain, is often its longest: at the end others would fit into the time, of no use."""
+
+    class Warming(Scripted):
+        def run(self, arm: Arm, seed: int, deadline: float = math.inf) -> dict[str, float]:
+            time.sleep(0.3 if not self.calls else 0)
+            return super().run(arm, seed)
+
+    warming, arms = Warming(), chosen_arms(["featscale"])
+    run_study("m", [warming], arms, range(1), tmp_path, say=lambda said: None)
+    run_study("m", [warming], arms, range(2), tmp_path, minutes=0.2 / 60, say=lambda said: None)
+    assert warming.calls == [("plain", 0), ("featscale", 0)]
 
 
 def test_other_models_and_settings_are_not_mixed(tmp_path: Path) -> None:

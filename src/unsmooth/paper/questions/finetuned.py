@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 from unsmooth.paper.evidence import Evidence
@@ -73,13 +74,17 @@ def _reached(runs: Sequence[FineTuned], model: str, data: str) -> str:
 
 def _dose(runs: Sequence[FineTuned]) -> str:
     """How far control moved what it is to move: HFC/LFC after fine-tuning, over plain's with the same seed."""
+    from unsmooth.training.finetuning.arms import STRONG, Arm
+
     plain = {(run.model, run.data, run.seed): run.scores["hfc_lfc_after"] for run in runs if run.arm == "plain"}
     said = []
-    for mode in ("sharpening", "smoothing"):
+    for mode, strong in product(("sharpening", "smoothing"), (False, True)):
         times = [run.scores["hfc_lfc_after"] / plain[key] for run in runs
-                 if mode in run.arm and (key := (run.model, run.data, run.seed)) in plain]  # fmt: skip
+                 if Arm(run.arm).mode == mode and run.arm.endswith(STRONG) == strong
+                 and (key := (run.model, run.data, run.seed)) in plain]  # fmt: skip
         if times:
-            said.append(f"{statistics.geometric_mean(times):.2f} with {mode} ({min(times):.2f} to {max(times):.2f})")
+            dose = f"{mode} in a larger dose" if strong else mode
+            said.append(f"{statistics.geometric_mean(times):.2f} with {dose} ({min(times):.2f} to {max(times):.2f})")
     return (
         f" HFC/LFC after the last layer is, in multiples of plain's with the same seed, {', '.join(said)}."
         if said

@@ -2,7 +2,7 @@
 
 plain                                       all weights train, nothing else
 adapter-sharpening, adapter-smoothing       and an adapter of that sign (`unsmooth.adapt`), which starts at 0
-penalty-sharpening, penalty-smoothing       and the distance of H's eigenvalues from that side in the loss
+penalty-sharpening, penalty-smoothing       and the distance of H's eigenvalues, as it acts, from that side in the loss
 …-strong                                    one of these four in a larger dose: the adapter learns ten times as fast,
                                             or the penalty is 10 at the start, whatever the eigenvalues' size
 contranorm, featscale, …                    and a published fix
@@ -76,7 +76,7 @@ class Arm:
 
     def penalty_near(self, encoder: nn.Module) -> Callable[[], Tensor] | None:
         """What is added to the loss of the next steps, but for its weight."""
-        return penalty_near(encoder, self.mode) if self.name.startswith("penalty-") else None
+        return penalty_near(encoder, self.mode, folded=True) if self.name.startswith("penalty-") else None
 
     def weight_of(self, start: float) -> float:
         """The penalty's weight, for its value at the start."""

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from unsmooth.control.effect import effect
 from unsmooth.control.penalty import spectral_sides
+from unsmooth.models import view
 from unsmooth.training.engine.step import autocast
 from unsmooth.training.finetuning.arms import Arm, fit, parameter_rates
 
@@ -54,7 +55,7 @@ class Job(ABC):
         encoder = model.encoder
         assert isinstance(encoder, nn.Module)
         pretrained, look = list(encoder.parameters()), [self.look()]
-        before = effect(encoder, look, None) | spectral_sides(encoder)
+        before = effect(encoder, look, None) | _sides(encoder)
         arm.apply(encoder, seed)
         model.to(self.device)  # what a fix added
         groups = parameter_rates(model, encoder, pretrained, added_lr=arm.added_lr, **self.rates)
@@ -70,7 +71,7 @@ class Job(ABC):
         fitted = fit(model, groups, encoder, arm, loss, self.steps, clip=self.clip, deadline=deadline)
         with torch.no_grad():
             scores = self.score(model)
-        after = effect(encoder, look, None) | spectral_sides(encoder)
+        after = effect(encoder, look, None) | _sides(encoder)
         seen = {
             f"{name}_{when}": v for when, found in (("before", before), ("after", after)) for name, v in found.items()
         }
@@ -79,3 +80,12 @@ class Job(ABC):
     def autocast(self) -> Any:
         """As training and scoring compute."""
         return autocast(self.device, self.precision)
+
+
+def _sides(encoder: nn.Module) -> dict[str, float]:
+    """Signs of eigenvalues, of the bare weights and of H as it acts (`acting_…`); both are one where nothing folds."""
+    bare = spectral_sides(encoder)
+    weights = [layer.weights() for layer in view(encoder).layers]
+    folds = any(each.norm is not None or each.out_scale is not None for each in weights)
+    acting = spectral_sides(encoder, folded=True) if folds else bare
+    return bare | {f"acting_{name}": value for name, value in acting.items()}

@@ -76,8 +76,8 @@ def run_study(
 ) -> list[FineTuned]:  # fmt: skip
     """Each run that has no file yet, seed after seed so that what there is can be compared at any time.
 
-    A run that would not end in time (as long as the longest of its job and arm, or of its job) is not started, and one
-    that does not is given up, without a file.
+    A run that would not end in time (as long as the longest of its job and arm, or of its job) is not started, nor is
+    one without its pair, the plain run of its seed; and one that does not end in time is given up, without a file.
     """
     begun, known = time.monotonic(), {run.file: run for run in load_runs(folder)}
     longest = {(run.data, run.arm): run.seconds for run in sorted(known.values(), key=lambda run: run.seconds)}
@@ -88,6 +88,8 @@ def run_study(
         start = time.monotonic()
         likely = max((took for (data, _), took in longest.items() if data == job.name), default=0.0)
         if file_of(job.name, arm.name, seed) in known or start + longest.get((job.name, arm.name), likely) >= deadline:
+            continue
+        if arm.name != PLAIN and file_of(job.name, PLAIN, seed) not in known:
             continue
         failed, scores = "", {}
         try:
