@@ -163,6 +163,8 @@ def test_one_sample_and_few_samples_and_an_interruption_are_said() -> None:
 @pytest.mark.parametrize(("name", "words"), [
     ("falling", 'unsmooth.reparametrize(model, "sharpening")'),
     ("rising", 'unsmooth.reparametrize(model, "smoothing")'),
+    ("falling", 'fine-tune with unsmooth.adapt(model, "sharpening"), which adds negative ones'),
+    ("rising", 'fine-tune with unsmooth.adapt(model, "smoothing")'),
     ("flat", "measure more samples"),
     ("a decoder with a sink", "leave tokens of extreme norm out"),
 ])  # fmt: skip

@@ -210,8 +210,10 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
             "try a published remedy (<code>unsmooth.apply_fix</code>): H’s eigenvalues are on the sharpening side "
             "already"
             if _one_sided(smoothing, -1)
-            else 'train with <code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s eigenvalues '
-            "from being positive, or with a published remedy (<code>unsmooth.apply_fix</code>)"
+            else 'train anew with <code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s '
+            "eigenvalues from being positive, fine-tune with "
+            '<code>unsmooth.adapt(model, "sharpening")</code>, which adds negative ones, or try a published remedy '
+            "(<code>unsmooth.apply_fix</code>)"
         )
     elif smoothing:
         said = (
@@ -233,8 +235,8 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
     elif sharpening := [(subject, stretch) for subject, stretch in found if stretch.way < 0]:
         said = "What one could do: nothing has to be done"
         if not _one_sided(sharpening, 1):
-            said += "; where tokens should come closer together, train with "
-            said += '<code>unsmooth.reparametrize(model, "smoothing")</code>'
+            said += "; where tokens should come closer together, train anew with <code>unsmooth.reparametrize(model, "
+            said += '"smoothing")</code>, or fine-tune with <code>unsmooth.adapt(model, "smoothing")</code>'
     elif all(alike(subject.measurement, metric, policies[0]) for subject in subjects):
         said = (
             "What one could do: measure inputs whose tokens differ; of tokens that are alike nothing more can be said"
