@@ -139,7 +139,9 @@ def test_what_makes_no_sense_is_refused() -> None:
     for asked, said in (
         ({}, "expected one of scale"), ({"scale": 1.0, "flip": True}, "got 2"),
         ({"low": 1.0, "high": 0.0}, "above high"),
-        ({"flip": True, "heads": [9]}, "has heads 0 to 3"), ({"flip": True, "strength": 2.0}, "from 0"),
+        ({"flip": True, "heads": [9]}, "some of the heads 0 to 3"), ({"flip": True, "heads": "1"}, "some of the heads"),
+        ({"flip": True, "heads": []}, "some of the heads"), ({"high": "low"}, "'low': expected a number"),
+        ({"flip": True, "strength": 2.0}, "from 0"),
         ({"flip": True, "of": "lunch"}, "of"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=said):

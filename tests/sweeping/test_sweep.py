@@ -117,6 +117,8 @@ def test_a_task_may_give_one_number_and_bad_input_loses_nothing() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     with pytest.raises(OptionError, match="from 0 to 1"):
         unsmooth.sweep(model, INPUTS, loss, strengths=[2.0])
+    with pytest.raises(OptionError, match="unknown option of an edit 'hihg'"):
+        unsmooth.sweep(model, INPUTS, loss, edits=[{"hihg": 0.0}])
     with pytest.raises(OptionError, match="no edit"):
         unsmooth.sweep(model, INPUTS, loss, edits=[])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +58,7 @@ def command(
     from unsmooth.sweeping.strengths import EDITS
 
     output.check()
-    edits = [options.key_values(text.split(",")) for text in edit] if edit else list(EDITS)
+    edits = [options.key_values(re.split(r",(?![^\[(]*[\])])", text)) for text in edit] if edit else list(EDITS)
     steps = options.numbers("--strengths", strengths, "0.25,0.5,1")
     loaded = loading.load(model)
     batches = reading.open(data, loaded)

@@ -33,6 +33,7 @@ from unsmooth.theory.schur import schur_basis
 if TYPE_CHECKING:
     import pandas as pd
 
+Heads = int | Sequence[int] | None
 WHOLE = -1  # the "head" of a row that is about Σ_h H_h
 
 
@@ -98,7 +99,7 @@ def edit(
     head_scale: float | None = None,
     drop_sink: Iterable[Any] | None = None,
     layers: Layers = "all",
-    heads: Sequence[int] | None = None,
+    heads: Heads = None,
     of: str = "head",
     folded: bool = True,
     strength: float = 1.0,
@@ -135,12 +136,10 @@ def edit(
     >>> done.undo()
     """
     given = None if data is None else list(each_batch(data))
-    if drop_sink is not None:
-        if any((scale is not None, flip, shift is not None, low is not None, high is not None, head_scale is not None)):
-            raise OptionError("drop_sink is an edit of its own: give the others in another call")
-        action = None
-    else:
-        action = _action(scale, flip, shift, low, high, head_scale)
+    others = (scale, flip or None, shift, low, high, head_scale)
+    if drop_sink is not None and any(each is not None for each in others):
+        raise OptionError("drop_sink is an edit of its own: give the others in another call")
+    action = None if drop_sink is not None else _action(scale, flip, shift, low, high, head_scale)
     if of not in ("head", "layer"):
         raise OptionError.unknown("of", of, ("head", "layer"))
     if not 0 <= strength <= 1:
@@ -207,14 +206,15 @@ def _usable(value: float, infinite: bool) -> bool:
 
 
 def _edit_layer(
-    layer: LayerView, action: tuple[Act, float], heads: Sequence[int] | None, of: str, folded: bool, strength: float,
+    layer: LayerView, action: tuple[Act, float], heads: Heads, of: str, folded: bool, strength: float,
     done: Edit,
 ) -> None:  # fmt: skip
     weights = layer.weights()
     count = len(weights.w_v)
-    picked = list(range(count)) if heads is None else sorted({int(h) for h in heads})
-    if not picked or not all(0 <= h < count for h in picked):
-        raise OptionError(f"heads {list(heads or [])}: {layer.name} has heads 0 to {count - 1}")
+    given: Any = range(count) if heads is None else [heads] if isinstance(heads, int) else heads
+    if isinstance(given, str) or not given or not all(isinstance(h, int) and 0 <= h < count for h in given):
+        raise OptionError(f"heads {heads!r}: expected some of the heads 0 to {count - 1} of {layer.name}, as [0, 1]")
+    picked = sorted(set(given))
     act, factor = action
     before = weights.w_proj.detach().to("cpu", torch.float64, copy=True)
     after, scale = before.clone(), _out_scale(layer, weights, folded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,9 @@ def sweep(
     steps = _checked(strengths)
     if not edits:
         raise OptionError("no edit to sweep: give some, such as [{'high': 0.0}]")
+    known = set(signature(edit).parameters) - {"model", "strength", "data", "loss"}
+    for unknown in (name for options in edits for name in options if name not in known):
+        raise OptionError.unknown("option of an edit", unknown, sorted(known))
     plain, policies = module_of(model), resolve_policies(tokens)
     given = batches if isinstance(batches, Data) else list(each_batch(batches))
     origin = origin or Origin.of(model, given)
