@@ -17,7 +17,8 @@ from unsmooth.analysis.sweep import Sweep
 def test_a_sweep_is_printed_saved_and_drawn(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
     out, drawn = tmp_path / "sweep.json", tmp_path / "figures"
     asked = ("--data", "bundled", "--task", f"knn:{folder(tmp_path / 'data')}", "--samples", 2, "--task-samples", 3,
-             "--edit", "scale=0.5", "--edit", "head_scale=0,heads=[0,1]", "--strengths", 1, "--layers", "0:1", "--out", out, "--figures", drawn)  # fmt: skip
+             "--edit", "scale=0.5", "--edit", "head_scale=0,heads=[0,1]",
+             "--strengths", 1, "--layers", "0:1", "--out", out, "--figures", drawn)  # fmt: skip
     said = cli("sweep", *tiny, "--model-option", "num_classes=0", *asked).stdout
     for words in ("scale=0.5", "k-NN accuracy in share", "3 samples", "price", f"written to {out}"):
         assert words in said

@@ -23,7 +23,7 @@ SCHEMA = "unsmooth.sweep/1"
 HEADLINE = "hfc_lfc"
 DEFINITIONS = {
     "strength": "how far the edit goes, from 0 (the model as it is) to 1",
-    "moved": "‖ΔH‖_F / ‖H‖_F over all edited matrices together",
+    "moved": "‖ΔH‖_F / ‖H‖_F over all edited matrices together (drop_sink: of an MLP's output weights)",
     "hfc_lfc": "HFC/LFC after the last block, mean over samples",
     "score": "the task's score, mean over its samples",
     "difference, low, high": "score minus that of the unedited model, with Student's 95 % interval over the task's "
