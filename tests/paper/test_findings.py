@@ -174,6 +174,6 @@ def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
     for path in (tmp_path / "finetuned").glob("birds-adapter*"):
         path.unlink()
     nothing = findings(records)[question]["answer"]
-    assert nothing.startswith("No gain was found. Of 3 comparisons")
+    assert nothing.startswith("No gain was found. Of 4 comparisons")
     assert "none can be claimed" in nothing
     assert "birds)." not in nothing[: nothing.index("Plain reaches")]

@@ -30,8 +30,8 @@ Arms = Annotated[
     str,
     typer.Option(
         help="With commas: plain, adapter-sharpening, adapter-smoothing, penalty-sharpening, penalty-smoothing, these "
-        "four with -strong after them, and published fixes (attnscale, featscale, contranorm, neutreno, gfsa, "
-        "centered). Plain is always there."
+        "four with -strong after them, penalties with -bare after them, and published fixes (attnscale, featscale, "
+        "contranorm, neutreno, gfsa, centered). Plain is always there."
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each arm; those with the same seed are pairs.")]
@@ -130,7 +130,7 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
     for data in names:
         here = [run for run in runs if run.data == data]
         table = Table(title=f"{data}: {here[0].unit if here else 'no run yet'}, in %", title_justify="left")
-        # earlier runs know the share of the bare weights' eigenvalues, not how much those of H as it acts weigh
+        # earlier runs know the share of the bare weights' eigenvalues, not how much those of the folded H weigh
         weighed = all("acting_negative_energy_after" in run.scores for run in here if run.scores)
         side, heading = ("acting_negative_energy", "(Re λ < 0)²") if weighed else ("negative", "Re λ < 0")
         for column in ("arm", "score", "n", "HFC/LFC", heading, "seconds"):

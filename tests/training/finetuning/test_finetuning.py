@@ -163,6 +163,9 @@ def test_a_layer_scale_of_either_sign_turns_no_side_round() -> None:
     assert after > acting["negative_energy"]
     assert spectral_sides(model)["negative_energy"] < bare["negative_energy"]
     plain = bake(model)
+    bare = Arm("penalty-sharpening-bare")
+    assert bare.mode == "sharpening"
+    assert bare.penalty_near(plain)().item() == spectral_penalty(plain, "sharpening").item()  # type: ignore[misc]
     near = Arm("penalty-sharpening").penalty_near(plain)
     assert near is not None
     assert near().item() == pytest.approx(spectral_sides(plain, folded=True)["sharpening"], rel=1e-4)

@@ -2,7 +2,9 @@
 
 plain                                       all weights train, nothing else
 adapter-sharpening, adapter-smoothing       and an adapter of that sign (`unsmooth.adapt`), which starts at 0
-penalty-sharpening, penalty-smoothing       and the distance of H's eigenvalues, as it acts, from that side in the loss
+penalty-sharpening, penalty-smoothing       and the distance of H's eigenvalues, with the norm before it and LayerScale
+                                            folded in, from that side in the loss
+penalty-…-bare                              the same of the weights alone, without folding
 …-strong                                    one of these four in a larger dose: the adapter learns ten times as fast,
                                             or the penalty is 10 at the start, whatever the eigenvalues' size
 contranorm, featscale, …                    and a published fix
@@ -30,6 +32,7 @@ PLAIN = "plain"
 EVERY = 25  # steps for which one look at the eigenvalues serves, to first order
 ADDED_LR = 1e-3  # of what an arm adds to the pretrained weights
 STRONG, DOSE = "-strong", 10.0
+BARE = "-bare"
 
 
 class OutOfTimeError(Exception):
@@ -39,7 +42,8 @@ class OutOfTimeError(Exception):
 def arm_names() -> list[str]:
     """Every arm there is."""
     ours = [f"{kind}-{mode}" for kind in ("adapter", "penalty") for mode in SIGNS]
-    return [PLAIN, *ours, *(name + STRONG for name in ours), *FIXES]
+    bare = [f"penalty-{mode}{BARE}" for mode in SIGNS]
+    return [PLAIN, *ours, *(name + STRONG for name in ours), *bare, *FIXES]
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Arm:
     @property
     def mode(self) -> str | None:
         """The side that the arm pushes to, if it does."""
-        return self.name.removesuffix(STRONG).partition("-")[2] or None
+        return self.name.removesuffix(STRONG).removesuffix(BARE).partition("-")[2] or None
 
     @property
     def added_lr(self) -> float:
@@ -76,7 +80,9 @@ class Arm:
 
     def penalty_near(self, encoder: nn.Module) -> Callable[[], Tensor] | None:
         """What is added to the loss of the next steps, but for its weight."""
-        return penalty_near(encoder, self.mode, folded=True) if self.name.startswith("penalty-") else None
+        if not self.name.startswith("penalty-"):
+            return None
+        return penalty_near(encoder, self.mode, folded=not self.name.endswith(BARE))
 
     def weight_of(self, start: float) -> float:
         """The penalty's weight, for its value at the start."""

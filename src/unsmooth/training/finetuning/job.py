@@ -83,7 +83,7 @@ class Job(ABC):
 
 
 def _sides(encoder: nn.Module) -> dict[str, float]:
-    """Signs of eigenvalues, of the bare weights and of H as it acts (`acting_…`); both are one where nothing folds."""
+    """Signs of eigenvalues, of the bare weights and with folding (`acting_…`); both are one where nothing folds."""
     bare = spectral_sides(encoder)
     weights = [layer.weights() for layer in view(encoder).layers]
     folds = any(each.norm is not None or each.out_scale is not None for each in weights)
