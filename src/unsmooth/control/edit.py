@@ -10,7 +10,6 @@ eigenvectors it would be larger by up to their condition number. Constants stay 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from unsmooth.control.effect import effect
+from unsmooth.control.eigenvalue_action import Act, eigenvalue_action
 from unsmooth.control.layers import attention_layers
 from unsmooth.control.select import Layers, select_layers
 from unsmooth.control.sink import drop_sink as drop
@@ -139,7 +139,7 @@ def edit(
     others = (scale, flip or None, shift, low, high, head_scale)
     if drop_sink is not None and any(each is not None for each in others):
         raise OptionError("drop_sink is an edit of its own: give the others in another call")
-    action = None if drop_sink is not None else _action(scale, flip, shift, low, high, head_scale)
+    action = None if drop_sink is not None else eigenvalue_action(scale, flip, shift, low, high, head_scale)
     if of not in ("head", "layer"):
         raise OptionError.unknown("of", of, ("head", "layer"))
     if not 0 <= strength <= 1:
@@ -160,49 +160,6 @@ def edit(
         done.undo()  # the layers before the one that refused
         raise
     return done
-
-
-Act = Callable[[Tensor], Tensor] | None  # of a block of a Schur form; None scales a head whole
-
-
-def _action(
-    scale: float | None, flip: bool, shift: float | None, low: float | None, high: float | None,
-    head_scale: float | None,
-) -> tuple[tuple[Act, float], str]:  # fmt: skip
-    bounded = low is not None or high is not None
-    asked = [scale is not None, flip, shift is not None, bounded, head_scale is not None]
-    if sum(asked) != 1:
-        raise OptionError("expected one of scale, flip, shift, low and high (together), head_scale; "
-                          f"got {sum(asked)} of them")  # fmt: skip
-    for name, value in {"scale": scale, "shift": shift, "low": low, "high": high, "head_scale": head_scale}.items():
-        if value is not None and not _usable(value, infinite=name in ("low", "high")):
-            raise OptionError(f"{name} must be a finite number, got {value!r}")
-    if head_scale is not None:
-        return (None, float(head_scale)), f"heads times {head_scale:g}"
-    if bounded:
-        least, most = (-torch.inf if low is None else low), (torch.inf if high is None else high)
-        if least > most:
-            raise OptionError(f"low {low} is above high {high}")
-
-        def bound(block: Tensor) -> Tensor:
-            real = block.diagonal().mean()
-            return (real.clamp(least, most) - real) * torch.eye(len(block), dtype=block.dtype)
-
-        said = [f"at {side} {value:g}" for side, value in (("least", low), ("most", high)) if value is not None]
-        return (bound, 1.0), f"real parts {' and '.join(said)}"
-    if shift is not None:
-        said_shift = f"λ {'−' if shift < 0 else '+'} {abs(shift):g}"
-        return (lambda block: shift * torch.eye(len(block), dtype=block.dtype), 1.0), said_shift
-    factor = -1.0 if flip else float(scale or 0.0)
-    return (lambda block: (factor - 1) * block, 1.0), "−λ" if flip else f"{factor:g} λ"
-
-
-def _usable(value: float, infinite: bool) -> bool:
-    """Whether it is a number, and a finite one unless a bound may be infinite."""
-    try:
-        return math.isfinite(value) or (infinite and not math.isnan(value))
-    except TypeError:
-        return False
 
 
 def _edit_layer(
