@@ -41,6 +41,26 @@ def test_wsc_marks_the_span_and_the_pronoun(shared_data: Path) -> None:
     assert claim == "He is Mark"
 
 
+@pytest.mark.parametrize(
+    ("span", "pronoun", "marked"),
+    [
+        (("Mark Twain", 4), ("he", 1), "When [ he ] was young, [ Mark Twain ] travelled with his mother."),
+        (("his mother.", 8), ("his", 8), "When he was young, Mark Twain travelled with [ [ his ] mother. ]"),
+    ],
+)
+def test_wsc_marks_a_pronoun_before_the_span_or_in_it(
+    span: tuple[str, int], pronoun: tuple[str, int], marked: str
+) -> None:
+    target = {
+        f"{name}_{key}": value
+        for name, pair in (("span1", span), ("span2", pronoun))
+        for key, value in zip(("text", "index"), pair, strict=True)
+    }
+    text = "When he was young, Mark Twain travelled with his mother."
+    (example,) = TASKS["WSC"].read({"text": text, "target": target, "label": True}, TASKS["WSC"])
+    assert example.choices[0] == (marked, f"{pronoun[0]} is {span[0]}")
+
+
 @pytest.mark.shared
 def test_the_best_constant_guess_of_validation(shared_data: Path) -> None:
     folder, found = shared_data / "superglue", {}

@@ -85,12 +85,17 @@ def _wic(r: dict[str, Any], task: SuperGlueTask) -> Iterator[Example]:
 
 def _wsc(r: dict[str, Any], task: SuperGlueTask) -> Iterator[Example]:
     words, target = r["text"].split(), r["target"]
-    for span in ("span2", "span1"):  # the later one first, so that indices stay right
+    starts, ends = [], []
+    for span in ("span1", "span2"):  # either may come first, or lie in the other
         start, count = target[f"{span}_index"], len(target[f"{span}_text"].split())
         if not 0 <= start < len(words):
             raise ValueError(f"{span}_index {start} is outside the text of {len(words)} words")
-        words[start : start + count] = ["[", *words[start : start + count], "]"]
-    yield Example(((" ".join(words), f"{target['span2_text']} is {target['span1_text']}"),), task.label(r["label"]))
+        starts.append(start)
+        ends.append(min(start + count, len(words)))
+    marked: list[str] = []
+    for i in range(len(words) + 1):
+        marked += ["]"] * ends.count(i) + ["["] * starts.count(i) + words[i : i + 1]
+    yield Example(((" ".join(marked), f"{target['span2_text']} is {target['span1_text']}"),), task.label(r["label"]))
 
 
 TASKS = {
