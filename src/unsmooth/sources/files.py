@@ -24,6 +24,29 @@ def cache_folder() -> Path:
     return Path(os.environ.get("UNSMOOTH_CACHE") or Path(home) / "unsmooth")
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One process at a time goes through, the others wait: the first makes what all of them read.
+
+    `path` is an empty file that stays. The wait ends with the process that is waited for, however that ends. Where
+    nothing can be written, nothing is made, and where there are no locks (Windows, some network drives) nobody waits.
+    """
+    try:
+        import fcntl
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def check_writable(path: str | Path) -> None:
     """An error now, before hours of work, where `write_atomically` would fail in the end; leaves nothing behind."""
     with _refusing(path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import torch
 from training.tasks.text.conftest import document
 
 from unsmooth.errors import CheckpointError, DataError
+from unsmooth.training.tasks.text import corpus as module
 from unsmooth.training.tasks.text.corpus import Texts, open_corpus
 from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash
 
@@ -47,6 +51,34 @@ def test_a_second_call_reads_the_cache_and_another_setting_does_not(
     with (folder / "texts" / "a.jsonl").open("a") as file:
         file.write("\n" + json.dumps({"text": document(3)}))
     assert corpus(folder).train.key != first.train.key
+
+
+def test_of_two_that_open_the_same_texts_at_once_one_makes_the_tokens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs side by side on one machine: the second waits, and reads what the first made."""
+    both = threading.Barrier(2)
+    real, made = module.train_tokenizer, []
+
+    def slow(*given: object) -> object:
+        made.append(given)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # time for the other one to come in
+        return real(*given)
+
+    monkeypatch.setattr(module, "train_tokenizer", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(corpus, [folder, folder])
+    assert len(made) == 1
+    assert first.train.key == second.train.key
+
+
+def test_a_cache_that_cannot_be_written_is_read(folder: Path) -> None:
+    made = corpus(folder)
+    for path in (folder / "cache").glob("*.lock"):
+        path.unlink()
+        path.mkdir()  # no file can be made of that name
+    assert corpus(folder).train.key == made.train.key
 
 
 def test_files_called_validation_are_held_out(folder: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.errors import CheckpointError, DataError, MissingExtraError
+from unsmooth.sources.files import alone
 from unsmooth.sources.paths import Source, find_source
 from unsmooth.sources.records import texts
 from unsmooth.sources.shards import ABOUT, TokenShards, open_shards, write_shards
@@ -107,11 +108,12 @@ def open_corpus(
         return _prepared(Path(data[0]), length, tokenizer)
     found = Texts.at(data, documents)
     text_key = found.key()
-    words = open_tokenizer(tokenizer) if tokenizer else _own_tokenizer(found, cache, text_key, vocabulary)
-    key = f"{text_key}-{tokenizer_hash(words)}-{length}"
-    splits = [_split(found, split, cache / key, words, length, key) for split in SPLITS]
-    if not (cache / key / "tokenizer.json").exists():
-        words.save_pretrained(cache / key)
+    with alone(cache / f"{text_key}.lock"):  # runs side by side that start with the same texts
+        words = open_tokenizer(tokenizer) if tokenizer else _own_tokenizer(found, cache, text_key, vocabulary)
+        key = f"{text_key}-{tokenizer_hash(words)}-{length}"
+        splits = [_split(found, split, cache / key, words, length, key) for split in SPLITS]
+        if not (cache / key / "tokenizer.json").exists():
+            words.save_pretrained(cache / key)
     return Corpus(words, *splits)
 
 
