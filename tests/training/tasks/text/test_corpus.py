@@ -73,6 +73,17 @@ def test_of_two_that_open_the_same_texts_at_once_one_makes_the_tokens(
     assert first.train.key == second.train.key
 
 
+def test_the_same_texts_give_the_same_tokenizer_in_another_cache(folder: Path) -> None:
+    """Else a record's command would train on other ids elsewhere, and a run would not go on without its cache."""
+    made = corpus(folder)
+    (folder / "cache").rename(folder / "lost")
+    again = corpus(folder)
+    assert again.tokenizer.get_vocab() == made.tokenizer.get_vocab()
+    assert again.train.key == made.train.key
+    assert sorted(again.tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
+    assert again.tokenizer.tokenize("quick ##u") == made.tokenizer.tokenize("quick # # u")
+
+
 def test_a_cache_that_cannot_be_written_is_read(folder: Path) -> None:
     made = corpus(folder)
     for path in (folder / "cache").glob("*.lock"):

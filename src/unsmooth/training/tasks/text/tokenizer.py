@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,21 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
-    """Lower-case WordPiece, accents stripped, as BERT's: a Hugging Face fast tokenizer."""
+    """Lower-case WordPiece, accents stripped, as BERT's: a Hugging Face fast tokenizer.
+
+    The same texts give the same pieces with the same ids, on any machine: see `_train`.
+    """
     try:
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+        from tokenizers import decoders, processors
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
         raise MissingExtraError.needed("tokenizers and transformers", "text", "training a tokenizer") from error
-    model = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    model.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
-    model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    texts = list(texts)
+    single = [piece for piece in _train(texts, 1, ()) if piece.startswith("##")]
+    pieces = _train(texts, vocabulary, sorted(single))
+    model = _wordpiece(pieces)
+    model.add_special_tokens(list(SPECIAL))
     model.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False)
-    model.train_from_iterator(texts, trainer)
     if model.get_vocab_size() <= len(SPECIAL):
         raise DataError("the texts hold no words: expected files with text in them")
     if model.get_vocab_size() < vocabulary:
@@ -38,6 +41,30 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     )
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     return PreTrainedTokenizerFast(tokenizer_object=model, mask_token="[MASK]", **names)
+
+
+def _train(texts: Sequence[str], vocabulary: int, first: Sequence[str]) -> dict[str, int]:
+    """Pieces and their ids: the special ones, those named, all letters, then merged ones.
+
+    The trainer numbers letters inside words in an order that differs from call to call, and decides between equally
+    frequent pairs by these numbers. Named before, in an order, they have the same ones always.
+    """
+    from tokenizers import trainers
+
+    model, names = _wordpiece(), [*SPECIAL, *first]
+    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=names, show_progress=False)
+    model.train_from_iterator(texts, trainer)
+    found: dict[str, int] = model.get_vocab()
+    return found
+
+
+def _wordpiece(pieces: dict[str, int] | None = None) -> Any:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    model = Tokenizer(models.WordPiece(pieces, unk_token="[UNK]"))
+    model.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return model
 
 
 def open_tokenizer(reference: str | Path) -> Any:
