@@ -248,6 +248,11 @@ def test_results_of_a_list_are_what_reproduce_reads(
         assert json.loads((folder / "evaluation.json").read_text())["clean"]["images"] == 16
         assert (folder / "attribution.json").exists()
     assert said[:2] == ["tiny-imagenet-plain-seed0: done already", "tiny-imagenet-sharpening-split-seed0: started"]
+    again: list[str] = []
+    lists.train_all(
+        runs, tiny_data, tmp_path / "new", tmp_path / "other", say=again.append, results=tmp_path / "results"
+    )
+    assert again == [f"{run.name}: done already" for run in runs]  # nothing is written over results that are there
     notes: list[str] = []
     table = changes_table("table1", kept_groups(Context(runs=tmp_path / "results"), notes))
     for title in ("ViT-S", "ViT-S (sharpening), split"):

@@ -146,7 +146,7 @@ def command(
         same_steps, std, subset, budget,
     )  # fmt: skip
     folder = out or Path("runs") / run.name
-    more = _after(run, results, superglue, superglue_budget)
+    more = _after(run, folder, results, superglue, superglue_budget)
     record = None
     try:
         with sigterm_as_ctrl_c():
@@ -185,11 +185,12 @@ def _what_is_kept(folder: Path, ended: bool) -> str:
     return f"the checkpoint in {folder} is of {done}; the same command goes on from there"
 
 
-def _after(run: Run, results: Path | None, superglue: str | None, budget: str | None) -> dict[str, Any]:
+def _after(run: Run, folder: Path, results: Path | None, superglue: str | None, budget: str | None) -> dict[str, Any]:
     """What is done with the trained model; what cannot be done is refused before anything is trained."""
     from unsmooth.sources.files import check_writable
     from unsmooth.training.engine.budget import Budget
     from unsmooth.training.engine.record import RECORD
+    from unsmooth.training.engine.results import check_results
     from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
     from unsmooth.training.tasks.text.recipe import TextRecipe
 
@@ -201,6 +202,7 @@ def _after(run: Run, results: Path | None, superglue: str | None, budget: str | 
     if results is None:
         return {}
     check_writable(results / run.short_name / RECORD)
+    check_results(results / run.short_name, folder)
     if superglue is None:
         return {}
     minutes = Budget.parse(budget).minutes

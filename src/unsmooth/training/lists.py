@@ -16,6 +16,7 @@ from unsmooth.sources.provenance import default_device
 from unsmooth.training.engine.journal import read_log
 from unsmooth.training.engine.loop import Kept, TrainingError, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
+from unsmooth.training.engine.results import check_results, has_results
 from unsmooth.training.engine.run import Run
 from unsmooth.training.tasks import find_recipe
 from unsmooth.training.tasks.images.data import KeptImages
@@ -50,7 +51,7 @@ def train_all(
     results: Path | None = None,
     **options: Any,
 ) -> None:
-    """Each run that has no record yet, until the time is up; a run that would not fit is not started.
+    """Each run that has no record or results yet, until the time is up; a run that would not fit is not started.
 
     `results` is where each model's measurement, explanation and scores go, beside its record; those that an earlier
     call could not make are tried again while the model is there.
@@ -65,7 +66,8 @@ def train_all(
     kept: Kept = {}  # runs that differ in their seed alone share a compiled step
     for run in runs:
         target, failed = records / f"{run.name}.json", records / f"{run.name}.failed.json"
-        if target.exists() or failed.exists():
+        place = None if results is None else results / run.short_name
+        if target.exists() or failed.exists() or (place is not None and has_results(place, run.name)):
             say(f"{run.name}: done already")
             if (out / run.name / RECORD).exists():
                 write_results(run)
@@ -74,8 +76,10 @@ def train_all(
         if left < longest:
             say(f"{run.name}: not started, {left:.0f} s left")
             break
-        say(f"{run.name}: started")
         before, folder = time.monotonic(), out / run.name
+        if place is not None:
+            check_results(place, folder)
+        say(f"{run.name}: started")
         try:
             record = train(run, data, folder, kept=kept, **options)
         except (TrainingError, WeightsError) as error:  # that training breaks is a result too; the other runs go on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import unsmooth
 from unsmooth.cli import train as train_verb
-from unsmooth.errors import OptionError
+from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.training import TrainingRecord
 from unsmooth.training.tasks.superglue import evaluation
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue
@@ -125,3 +126,24 @@ def test_what_cannot_be_done_afterwards_is_refused_before(folder: Path, tiny: Te
         assert why in str(found.exception)
     assert not (folder / "run").exists()
     assert isinstance(found.exception, OptionError)
+
+
+def test_results_of_another_model_are_never_taken_for_this_ones(folder: Path, tiny: TextRecipe) -> None:
+    """A folder of results is named without the budget: a longer run would have found those of a shorter one."""
+    assert live(folder, tiny).exit_code == 0
+    place = folder / "results" / "small-text-plain"
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    other = live(folder, tiny, "--budget", "9", "--out", str(folder / "longer"))
+    assert isinstance(other.exception, CheckpointError)
+    assert "is of small-text-6steps-plain-seed0, and" in str(other.exception)
+    assert "longer has no finished run yet" in str(other.exception)
+    assert not (folder / "longer").exists()  # refused before it is trained
+    record = TrainingRecord.load(folder / "run")
+    for changes, why in (
+        ({"weights": "0" * 64}, "is of small-text-6steps-plain-seed0, by other weights"),
+        ({"run": "x"}, "not of x"),
+    ):
+        replace(record, **changes).save(folder / "run" / "record.json")
+        with pytest.raises(CheckpointError, match=why):
+            results.write_results(folder / "run", folder / "texts", place)
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before

@@ -15,6 +15,7 @@ from unsmooth.analysis import Origin, attribute, explain, measure
 from unsmooth.errors import UnsmoothError
 from unsmooth.sources.trained import load_trained
 from unsmooth.training.engine.record import RECORD, TrainingRecord
+from unsmooth.training.engine.results import check_results
 from unsmooth.training.tasks.images.data import load_images
 from unsmooth.training.tasks.images.encoded import open_encoded
 from unsmooth.training.tasks.images.evaluation import evaluate_trained
@@ -37,6 +38,7 @@ def write_results(
     record = TrainingRecord.load(folder)
     model, config = load_trained(folder)
     recipe, model = ImageRecipe.from_dict(config["recipe"]), model.to(device)
+    check_results(target, folder)
     target.mkdir(parents=True, exist_ok=True)
     origin = Origin(record.run, record.weights, f"the test images of {recipe.name}", "images", record.command)
     batches = list(normalised(_some_images(data, recipe, MEASURED), recipe, model, BATCH))

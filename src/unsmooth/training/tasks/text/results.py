@@ -15,6 +15,7 @@ from unsmooth.analysis import Origin, attribute, explain, measure
 from unsmooth.errors import UnsmoothError, WeightsError
 from unsmooth.sources import load_model
 from unsmooth.training.engine.record import RECORD, TrainingRecord
+from unsmooth.training.engine.results import SCORES, check_results
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
 from unsmooth.training.tasks.superglue.finetune import FineTuning
 from unsmooth.training.tasks.text.corpus import Corpus
@@ -22,7 +23,6 @@ from unsmooth.training.tasks.text.recipe import TextRecipe
 from unsmooth.training.tasks.text.task import open_texts
 
 MEASURED, EXPLAINED, BATCH = 128, 16, 16  # held-out sequences, the first ones, nothing hidden
-SUPERGLUE = "superglue.json"
 Say = Callable[[str], None]
 
 
@@ -45,6 +45,7 @@ def write_results(
         torch.cuda.empty_cache()
     record = TrainingRecord.load(folder)
     recipe = TextRecipe.from_dict(record.recipe)
+    check_results(target, folder)
     target.mkdir(parents=True, exist_ok=True)
     loaded = load_model(folder, device=device)
     made: dict[str, tuple[Callable[..., Any], int]] = {
@@ -67,7 +68,7 @@ def write_results(
     if superglue is not None:
         named = replace(loaded, reference=record.run)  # a folder's path says nothing elsewhere
         scores = evaluate_superglue(
-            named, superglue, how=FineTuning(), minutes=minutes, out=target / SUPERGLUE, device=device,
+            named, superglue, how=FineTuning(), minutes=minutes, out=target / SCORES, device=device,
             progress=lambda task, seed, found: say(f"{task}, seed {seed}: {100 * found['score']:.1f}"),
         )  # fmt: skip
         say(_said(scores))
