@@ -191,7 +191,7 @@ def _after(run: Run, folder: Path, results: Path | None, superglue: str | None, 
     from unsmooth.training.engine.budget import Budget
     from unsmooth.training.engine.record import RECORD
     from unsmooth.training.engine.results import check_results
-    from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
+    from unsmooth.training.tasks.superglue.examples import check_files
     from unsmooth.training.tasks.text.recipe import TextRecipe
 
     if superglue is None:
@@ -208,8 +208,7 @@ def _after(run: Run, folder: Path, results: Path | None, superglue: str | None, 
     minutes = Budget.parse(budget).minutes
     if budget is not None and minutes is None:
         raise OptionError(f"expected a time such as 8m or 90s for --superglue-budget, got {budget!r}")
-    for task in TASKS.values():
-        read_examples(superglue, task, "val")
+    check_files(superglue)
     return {"superglue": superglue, "minutes": minutes}
 
 

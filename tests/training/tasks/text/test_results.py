@@ -124,8 +124,11 @@ def test_what_cannot_be_done_afterwards_is_refused_before(folder: Path, tiny: Te
     ):
         found = live(folder, tiny, *more)
         assert why in str(found.exception)
-    assert not (folder / "run").exists()
     assert isinstance(found.exception, OptionError)
+    (tasks / "RTE" / "train.jsonl").unlink()
+    found = live(folder, tiny, "--superglue", str(tasks))
+    assert "RTE/train.jsonl: expected SuperGLUE's own layout" in str(found.exception)
+    assert not (folder / "run").exists()
 
 
 def test_results_of_another_model_are_never_taken_for_this_ones(folder: Path, tiny: TextRecipe) -> None:

@@ -139,3 +139,10 @@ def read_examples(folder: str | Path, task: SuperGlueTask, split: str) -> list[E
     if not found:
         raise DataError(f"{path} is empty: expected one record per line")
     return found
+
+
+def check_files(folder: str | Path) -> None:
+    """DataError where a task's files are not there or cannot be read: better now than when a model is trained."""
+    for task in TASKS.values():
+        for split in ("train", "val"):
+            read_examples(folder, task, split)
