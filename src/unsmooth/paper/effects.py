@@ -158,7 +158,10 @@ def oscillation_in_words(groups: Sequence[ColumnModels]) -> list[str]:
             counts = _and([f"{title} {number}" for title, number in found.items()])
             yes = [title for title, number in found.items() if number > 1]
             verdict = f"it oscillates by {_and(yes)}" if yes else "it does not oscillate"
-            said.append(f"{group.recipe}, plain: number of turns over depth: {counts}; {verdict} (two turns or more)")
+            said.append(
+                f"{group.recipe}, plain: number of turns over depth: {counts}; {verdict} (two turns or more; a way "
+                "back of less than a fifth of the curve's range is none)"
+            )
     return said
 
 
