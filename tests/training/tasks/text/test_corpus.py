@@ -14,7 +14,7 @@ import pytest
 import torch
 from training.tasks.text.conftest import document
 
-from unsmooth.errors import CheckpointError, DataError
+from unsmooth.errors import CheckpointError, DataError, OutputError
 from unsmooth.training.tasks.text import corpus as module
 from unsmooth.training.tasks.text.corpus import Texts, open_corpus
 from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash
@@ -84,6 +84,19 @@ def test_the_same_texts_give_the_same_tokenizer_in_another_cache(folder: Path) -
     assert again.tokenizer.tokenize("quick ##u") == made.tokenizer.tokenize("quick # # u")
 
 
+def test_an_empty_file_beside_others_is_named(folder: Path) -> None:
+    (folder / "texts" / "b.jsonl").touch()
+    with pytest.raises(DataError, match=r"b\.jsonl is empty"):
+        corpus(folder)
+
+
+def test_a_cache_that_cannot_be_made_is_refused_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "cache").write_text("a file")
+    monkeypatch.setattr(module, "train_tokenizer", lambda *_: pytest.fail("worked for nothing"))
+    with pytest.raises(OutputError, match=r"tokenizer\.json cannot be written"):
+        corpus(folder)
+
+
 def test_a_cache_that_cannot_be_written_is_read(folder: Path) -> None:
     made = corpus(folder)
     for path in (folder / "cache").glob("*.lock"):
@@ -133,7 +146,8 @@ def test_tokens_of_something_else_under_the_name_are_refused(folder: Path) -> No
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "hold no words"),
+        (b"", "a.jsonl is empty"),
+        (b"\n", "hold no words"),
         (b'{"text": "\xff\xfe"}', "not JSON in UTF-8"),
         (b'{"text": "a few words"}', "no sequence|only .* different pieces"),
     ],

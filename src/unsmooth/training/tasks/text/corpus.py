@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsmooth.errors import CheckpointError, DataError, MissingExtraError
-from unsmooth.sources.files import alone
+from unsmooth.sources.files import alone, check_writable
 from unsmooth.sources.paths import Source, find_source
 from unsmooth.sources.records import texts
 from unsmooth.sources.shards import ABOUT, TokenShards, open_shards, write_shards
@@ -48,6 +48,8 @@ class Texts:
         for source, path in zip(sources, data, strict=True):
             if source.kind != "text":
                 raise DataError(f"{path} holds {source.kind}: expected text")
+            if empty := next((file for file in source.files if not file.stat().st_size), None):
+                raise DataError(f"{empty} is empty: expected text in it, or that it is not there")
         return cls(sources, documents=documents)
 
     def key(self) -> str:
@@ -131,6 +133,7 @@ def _prepared(folder: Path, length: int, tokenizer: str | Path | None) -> Corpus
 def _own_tokenizer(found: Texts, cache: Path, text_key: str, vocabulary: int) -> Any:
     folder = cache / f"{text_key}-wordpiece-{vocabulary}"
     if not (folder / "tokenizer.json").exists():
+        check_writable(folder / "tokenizer.json")
         tokenizer = train_tokenizer(_first_characters(found.read("train")), vocabulary)
         draft = folder.with_name(folder.name + ".part")
         tokenizer.save_pretrained(draft)
@@ -145,6 +148,7 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
         if (shards.key, shards.length) != (key, length):
             raise CheckpointError(f"{place} holds tokens of something else: delete it, and they are made anew")
         return shards
+    check_writable(place / ABOUT)
     ids = encoded(found.read(split), tokenizer)
     try:
         return write_shards(ids, place, length=length, vocabulary=len(tokenizer), key=key)
