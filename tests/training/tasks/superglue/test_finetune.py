@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model
+from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model, RobertaConfig, RobertaModel
 
-from unsmooth.errors import CheckpointError, DataError, UnknownModelError
+from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
 from unsmooth.sources import LoadedModel
-from unsmooth.training.tasks.superglue.classifier import Instead, classifier, encode
+from unsmooth.training.tasks.superglue.classifier import Instead, classifier, encode, positions
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
 from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuneTask, FineTuning, Split
@@ -175,3 +176,14 @@ def test_decoders_are_taken_and_what_is_no_text_model_is_refused(loaded: LoadedM
     bare = LoadedModel(loaded.model, "tiny", "text")
     with pytest.raises(DataError, match="tiny has no tokenizer"):
         evaluate_superglue(bare, folder, [TASKS["RTE"]], device="cpu")
+    with pytest.raises(UnknownModelError, match="tiny takes images: expected a text encoder"):
+        evaluate_superglue(LoadedModel(torch.nn.Linear(2, 2), "tiny", "images"), folder, [TASKS["RTE"]], device="cpu")
+
+
+def test_a_model_with_too_few_positions_is_refused_before_it_is_tuned(loaded: LoadedModel, folder: Path) -> None:
+    how = replace(HOW, length=129)
+    with pytest.raises(OptionError, match="tiny has 128 positions, and RTE takes 129 tokens"):
+        evaluate_superglue(loaded, folder, [TASKS["RTE"]], how=how, device="cpu")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    assert positions(RobertaModel(RobertaConfig(vocab_size=60, max_position_embeddings=130, **shape))) == 128
+    assert positions(build_model(RECIPES["small-text"], 60, loaded.tokenizer, 0)) is None  # rotary

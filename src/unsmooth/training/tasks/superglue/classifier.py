@@ -93,3 +93,12 @@ def encode(
     )
     shape = (len(examples), -1, found["input_ids"].shape[-1])
     return found["input_ids"].view(shape), found["attention_mask"].bool().view(shape)
+
+
+def positions(model: nn.Module) -> int | None:
+    """How many tokens a model with learned positions can take; None where positions are computed."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and name.endswith(("position_embeddings", "wpe")):
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa's begin after the padding's
+            return module.num_embeddings - unused
+    return None
