@@ -25,11 +25,12 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone(path: Path, otherwise: str | None = None) -> Iterator[None]:
     """One process at a time goes through, the others wait: the first makes what all of them read.
 
-    `path` is an empty file that stays. The wait ends with the process that is waited for, however that ends. Where
-    nothing can be written, nothing is made, and where there are no locks (Windows, some network drives) nobody waits.
+    With `otherwise` they do not wait: OutputError in these words. `path` is an empty file that stays. A wait ends with
+    the process that is waited for, however that ends. Where nothing can be written, nothing is made, and where there
+    are no locks (Windows, some network drives) nobody waits.
     """
     try:
         import fcntl
@@ -40,8 +41,12 @@ def alone(path: Path) -> Iterator[None]:
         yield
         return
     try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if otherwise is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError(otherwise) from None
+        except OSError:
+            pass  # some network drives have no locks
         yield
     finally:
         os.close(handle)

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model, RobertaConfig, RobertaModel
 
-from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
+from unsmooth.errors import CheckpointError, DataError, OptionError, OutputError, UnknownModelError
 from unsmooth.sources import LoadedModel
 from unsmooth.training.tasks.superglue.classifier import Instead, classifier, encode, positions
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
@@ -23,6 +23,11 @@ from unsmooth.training.tasks.text.recipe import RECIPES
 from unsmooth.training.tasks.text.tokenizer import train_tokenizer
 
 HOW = FineTuning(lr=3e-3, batch_size=8, epochs=8, length=16, precision="float32")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSMOOTH_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +105,23 @@ def test_interrupted_work_goes_on_and_scores_stay_the_same(folder: Path, loaded:
     assert again.scores == evaluate_superglue(loaded, folder, tasks, **options).scores
     with pytest.raises(CheckpointError, match="another model or other settings"):
         evaluate_superglue(loaded, folder, tasks, how=HOW, seeds=2, out=out, device="cpu")
+
+
+def test_a_second_process_is_refused_the_same_file(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    """Both kept their own scores in memory, and the last to write lost the other's."""
+    options: dict[str, Any] = {"how": replace(HOW, epochs=1), "seeds": 1, "device": "cpu"}
+    refused: list[str] = []
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(OutputError, match="another process is writing its scores to .*--out") as error:
+            evaluate_superglue(loaded, folder, [TASKS["COPA"]], out=tmp_path / "scores.json", **options)
+        refused.append(str(error.value))
+        evaluate_superglue(loaded, folder, [TASKS["COPA"]], out=tmp_path / "others.json", **options)
+
+    evaluate_superglue(loaded, folder, [TASKS["RTE"]], out=tmp_path / "scores.json", progress=meanwhile, **options)
+    assert len(refused) == 1
+    both = evaluate_superglue(loaded, folder, [TASKS["COPA"]], out=tmp_path / "scores.json", **options)
+    assert both.scores.keys() == {"RTE", "COPA"}
 
 
 def splits(folder: Path, loaded: LoadedModel, length: int = 16) -> list[Split]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
-from unsmooth.sources.files import read_json, validate_file, write_result
+from unsmooth.sources.files import alone, cache_folder, read_json, validate_file, write_result
 from unsmooth.sources.provenance import default_device, provenance
 from unsmooth.training.engine.step import Speed
 from unsmooth.training.tasks.superglue.classifier import positions
@@ -102,6 +105,26 @@ def evaluate_superglue(
         raise DataError(f"{loaded.reference} has no tokenizer beside its weights: put its files there")
     how = how or FineTuning()
     device = torch.device(device or default_device())
+    with _claimed(out):
+        return _evaluate(loaded, folder, tasks, how, seeds, minutes, out, device, speed, progress)
+
+
+@contextmanager
+def _claimed(out: str | Path | None) -> Iterator[None]:
+    """Hold the file of the scores: two processes would write theirs over each other's."""
+    if out is None:
+        yield
+        return
+    name = hashlib.blake2b(os.fsencode(Path(out).resolve()), digest_size=16).hexdigest()
+    otherwise = f"another process is writing its scores to {out}: wait for it to end, or choose another --out"
+    with alone(cache_folder() / "locks" / name, otherwise):
+        yield
+
+
+def _evaluate(
+    loaded: LoadedModel, folder: str | Path, tasks: Sequence[SuperGlueTask], how: FineTuning, seeds: int | None,
+    minutes: float | None, out: str | Path | None, device: torch.device, speed: Speed | None, progress: Progress | None,
+) -> SuperGlue:  # fmt: skip
     result = _begin(loaded, how, out)
     wanted = {task: task.seeds if seeds is None else seeds for task in tasks}
     started, before = time.monotonic(), float(result.protocol.get("minutes", 0.0))
