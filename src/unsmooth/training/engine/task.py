@@ -22,7 +22,7 @@ Batch = tuple[Tensor, ...]
 class Optimisation:
     """AdamW, its clipping, and the arithmetic of forward and backward."""
 
-    weight_decay: float = 0.0  # on weights; not on biases, norms or embeddings
+    weight_decay: float = 0.0  # on weights; not on biases, norms and what the model exempts
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     clip_norm: float = 0.0  # 0: gradients are not clipped

@@ -28,7 +28,7 @@ EVALUATED = 64  # examples at once
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How an encoder is fine-tuned (NoTrainNoGain's settings); epochs and length are the task's own unless given."""
+    """How an encoder is fine-tuned; epochs and length are the task's own unless given."""
 
     lr: float = 4e-5
     batch_size: int = 16

@@ -110,8 +110,8 @@ def crammed_bert() -> TextRecipe:
     """Geiping & Goldstein (2023), as the paper used it: 16 layers of width 768, 120 M parameters, 25 % of 128 masked.
 
     `unsmooth train crammed-bert --data TEXTS --budget 15m [--variant smoothing-split]`
-    It differs from theirs in rotary positions, a transform before the decoder, no norm before layer 0's attention (all
-    ModernBERT's), and a batch that grows only if asked (`--set batch_size=128 --set grow=4`).
+    It differs from theirs in rotary positions, a transform before the decoder, no norm before layer 0's attention,
+    initial weights (all ModernBERT's), and a batch that grows only if asked (`--set batch_size=128 --set grow=4`).
     """
     return TextRecipe(name="crammed-bert")
 
