@@ -27,7 +27,7 @@ class ZooHook(BuildHookInterface):
             zoo = Path(self.root) / "zoo"
             results = [path.relative_to(zoo) for path in (zoo / "results").rglob("*.json")]
             kept = [path for path in results if (zoo / path).stat().st_size < LARGE]  # others: the hub
-            for name in ("README.md", "records", *MODELS, *map(str, kept)):
+            for name in ("README.md", "records", "finetuned", *MODELS, *map(str, kept)):
                 build_data["force_include"][str(zoo / name)] = f"unsmooth/zoo/{name}"
 
 

@@ -31,6 +31,8 @@ def test_a_wheel_holds_every_file_of_the_package_and_six_models(installed: Path)
     assert [path for path in files if "__pycache__" not in path.parts and not (installed / path).exists()] == []
     models = {path.parent.name for path in installed.glob("unsmooth/zoo/*/model.safetensors")}
     assert models == {f"{data}-{v}" for data in ("cifar100", "text") for v in ("plain", "sharpening", "smoothing")}
+    runs = {path.name for path in (ROOT / "zoo" / "finetuned").iterdir()}
+    assert {path.name for path in installed.glob("unsmooth/zoo/finetuned/*")} == runs  # `reproduce findings` reads them
     (wheel,) = installed.parent.glob("*.whl")
     assert wheel.stat().st_size < 45e6
 
