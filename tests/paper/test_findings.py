@@ -177,3 +177,11 @@ def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
     assert nothing.startswith("No gain was found. Of 4 comparisons")
     assert "none can be claimed" in nothing
     assert "birds)." not in nothing[: nothing.index("Plain reaches")]
+    for seed in range(5):
+        scores = {"score": 0.9, "hfc_lfc_after": 9.0}
+        run = FineTuned("m", "bees", "accuracy", "penalty-sharpening-bare", seed, scores, 1.0, {})
+        (tmp_path / "finetuned" / run.file).write_text(json.dumps({"schema": SCHEMA, **asdict(run)}))
+    told = findings(records)[question]["answer"]
+    assert "Of m no penalty of the folded H was run: arms called `…-bare`" in told
+    assert "with sharpening" not in told
+    assert "+40" not in told[told.index("leave possible") : told.index("Plain reaches")]

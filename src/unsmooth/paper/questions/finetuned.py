@@ -51,15 +51,17 @@ def fine_tuning(e: Evidence) -> Answer:
         said += f" {'The other differences' if claimed else 'Differences'} are {min(rest):+.2f} to {max(rest):+.2f}."
     said += _excluded(found)
     said += f" Plain reaches {'; '.join(_reached(runs, model, data) for model, data in places)}."
-    said += _dose(runs)
+    said += _dose(runs) + _bare(runs)
     return "leaning" if statistics.median(pairs) >= ENOUGH else "open", f"{each} pairs", said
 
 
 def _excluded(found: Sequence[tuple[str, str, Comparison]]) -> str:
     """How large a gain of an adapter or a penalty could be: the highest end of the 95 % intervals, by data set."""
+    from unsmooth.training.finetuning.arms import BARE
+
     highest: dict[str, float] = {}
     for model, data, c in found:
-        if c.name.startswith(("adapter-", "penalty-")) and c.difference.pairs >= ENOUGH:
+        if c.name.startswith(("adapter-", "penalty-")) and not c.name.endswith(BARE) and c.difference.pairs >= ENOUGH:
             place = f"{model} on {data}"
             highest[place] = max(c.difference.high, highest.get(place, -math.inf))
     said = "; ".join(f"{high:+.1f} points ({place})" for place, high in highest.items())
@@ -74,13 +76,13 @@ def _reached(runs: Sequence[FineTuned], model: str, data: str) -> str:
 
 def _dose(runs: Sequence[FineTuned]) -> str:
     """How far control moved what it is to move: HFC/LFC after fine-tuning, over plain's with the same seed."""
-    from unsmooth.training.finetuning.arms import STRONG, Arm
+    from unsmooth.training.finetuning.arms import BARE, STRONG, Arm
 
     plain = {(run.model, run.data, run.seed): run.scores["hfc_lfc_after"] for run in runs if run.arm == "plain"}
     said = []
     for mode, strong in product(("sharpening", "smoothing"), (False, True)):
         times = [run.scores["hfc_lfc_after"] / plain[key] for run in runs
-                 if Arm(run.arm).mode == mode and run.arm.endswith(STRONG) == strong
+                 if Arm(run.arm).mode == mode and run.arm.endswith(STRONG) == strong and not run.arm.endswith(BARE)
                  and (key := (run.model, run.data, run.seed)) in plain]  # fmt: skip
         if times:
             dose = f"{mode} in a larger dose" if strong else mode
@@ -90,3 +92,15 @@ def _dose(runs: Sequence[FineTuned]) -> str:
         if said
         else ""
     )
+
+
+def _bare(runs: Sequence[FineTuned]) -> str:
+    """Models whose penalties all knew nothing of folding, and so of the side that acts."""
+    from unsmooth.training.finetuning.arms import BARE
+
+    penalised = {(run.model, run.arm.endswith(BARE)) for run in runs if run.arm.startswith("penalty-")}
+    models = sorted({model for model, bare in penalised if bare and (model, False) not in penalised})
+    if not models:
+        return ""
+    why = f"arms called `…{BARE}` penalise the weights alone, whose side need not be the one that acts"
+    return f" Of {', '.join(models)} no penalty of the folded H was run: {why}."
