@@ -212,7 +212,7 @@ def tiny_imagenet() -> ImageRecipe:
     return ImageRecipe(
         name="tiny-imagenet", timm_name="vit_small_patch16_224", image_size=64, patch_size=8, width=384, heads=6,
         qkv_bias=True, classes=200, train_images=100_000, mean=TINY_MEAN, std=TINY_STD, epochs=100, batch_size=512,
-        lr=1e-3, warmup_epochs=10, clip_norm=1.0, every=20, crop_area=0.25, rand_augment_std=0.5,
+        lr=5e-4, warmup_epochs=10, clip_norm=1.0, every=20, crop_area=0.25, rand_augment_std=0.5,
         rand_augment_increasing=True, rand_augment_bicubic=True, mixup=0.8, cutmix=1.0, mix_prob=0.5, erase_prob=0.25,
     )  # fmt: skip
 
