@@ -13,7 +13,7 @@ from unsmooth.paper.columns import COLUMNS, WANTED, kept_groups, missing, neares
 from unsmooth.paper.effects import effect, effects, forms_in_words, limited_in_words, oscillation_in_words, turns
 from unsmooth.paper.evidence import Evidence
 from unsmooth.paper.published import column
-from unsmooth.paper.questions.features import language
+from unsmooth.paper.questions.features import language, other_images
 from unsmooth.training import Run, find_recipe
 from unsmooth.training.engine.record import TrainingRecord
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue
@@ -27,9 +27,9 @@ def keep(folder: Path, recipe: str, variant: str, seed: int = 0, **curves: list[
     name = f"{recipe}-{variant}-seed{seed}"
     rows = [{"step": 1, "smoothing": FLAT | curves}]
     recipes = {"name": recipe}
-    TrainingRecord(name, variant, seed, 1.0, "unsmooth train …", 1.0, {"loss": 3.0}, recipes, rows).save(
-        folder / name / "record.json"
-    )
+    TrainingRecord(
+        name, variant, seed, 1.0, "unsmooth train …", 1.0, {"loss": 3.0, "accuracy": 0.4}, recipes, rows
+    ).save(folder / name / "record.json")
     return folder / name
 
 
@@ -199,6 +199,17 @@ def test_language_models_are_compared_after_the_last_block_and_by_their_loss(tmp
     assert answer[:2] == ("open", "4 models")
     assert "crammed-bert: plain 1.50, 3.00; smoothing 1.25, 3.00" in answer[2]
     assert "Smoothing ends with a higher HFC/LFC than plain in small-text." in answer[2]
+    assert "one seed of each" in answer[2]
+
+
+def test_other_images_are_compared_after_the_last_block_and_by_their_accuracy(tmp_path: Path) -> None:
+    assert other_images(Evidence(Context(runs=tmp_path))) is None
+    keep(tmp_path, "tiny-imagenet", "plain", hfc_lfc=[1.0, 0.5])
+    keep(tmp_path, "tiny-imagenet", "smoothing", hfc_lfc=[1.0, 0.75])
+    answer = other_images(Evidence(Context(runs=tmp_path)))
+    assert answer is not None
+    assert "tiny-imagenet: plain 0.50, 40.00; smoothing 0.75, 40.00" in answer[2]
+    assert "Smoothing ends with a higher HFC/LFC than plain in tiny-imagenet." in answer[2]
 
 
 def test_superglue_shows_scores_beside_the_most_frequent_label(tmp_path: Path) -> None:

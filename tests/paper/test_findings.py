@@ -82,8 +82,20 @@ def test_spread_smoothing_and_drift_follow_from_the_records(tmp_path: Path) -> N
     control = found["Does the parametrisation control what features do?"]
     assert control["status"] == "settled"
     assert "sharpening +2.00 (+2.00 to +2.00)" in control["answer"]
+    assert "Not on all data" not in control["answer"]
     losses = found["If sharpening helps, is it optimisation or generalisation?"]
     assert "training loss -0.100 (-0.100 to -0.100)" in losses["answer"]
+
+
+def test_control_of_one_data_set_names_those_on_which_it_fails(tmp_path: Path) -> None:
+    runs(tmp_path, 0.0)
+    for variant, ratio in (("plain", 0.5), ("smoothing", 0.75)):
+        tiny = {"recipe": {"name": "tiny-imagenet"}, "run": f"tiny-imagenet-{variant}-seed0"}
+        (tmp_path / variant).mkdir()
+        content = record(variant, 0, 1.0, 0.4, epochs=[log(0.5, ratio)], **tiny)
+        (tmp_path / variant / "record.json").write_text(json.dumps(content), encoding="utf-8")
+    control = findings(tmp_path)["Does the parametrisation control what features do?"]
+    assert "smoothing ends with a higher HFC/LFC than plain in tiny-imagenet (questions below)" in control["answer"]
 
 
 def test_two_seeds_settle_nothing_about_spread(tmp_path: Path) -> None:

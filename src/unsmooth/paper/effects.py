@@ -99,7 +99,11 @@ def limited_in_words(groups: Sequence[ColumnModels]) -> list[str]:
             late = rank is not None and abs(rank.late) >= LIMITED
             early = rank is not None and abs(rank.early) >= LIMITED
             only = late and not early and beyond == [METRICS["effective_rank"].title]
-            where = f"it reaches {_tenth()} in {_and(beyond)}" if beyond else f"every effect is below {_tenth()}"
+            where = (
+                f"control's effect reaches {_tenth()} in {_and(beyond)}"
+                if beyond
+                else f"every effect is below {_tenth()}"
+            )
             said.append(
                 f"{whose}: that “only the effective rank is somewhat affected in later layers” "
                 + ("holds" if only else f"does not hold: {where}")

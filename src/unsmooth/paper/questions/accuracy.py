@@ -101,8 +101,9 @@ def smoothing_costs(e: Evidence) -> Answer | None:
     return (
         "settled" if at_ten and at_ten[0].differs else "open",
         f"{at_ten[0].difference.pairs if at_ten else 0} pairs",
-        f"Yes. Smoothing minus plain in points: {'; '.join(shown)}. Held above zero, part of its eigenvalues ends at "
-        f"zero, where attention adds nothing: {', '.join(zero)}. That this is the reason is a reading, not a test.",
+        f"Yes, on CIFAR-100. Smoothing minus plain in points: {'; '.join(shown)}. Held above zero, part of its "
+        f"eigenvalues ends at zero, where attention adds nothing: {', '.join(zero)}. That this is the reason is a "
+        "reading, not a test.",
     )
 
 

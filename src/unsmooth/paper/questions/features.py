@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from unsmooth.figures.text import listed
@@ -30,8 +31,15 @@ def control(e: Evidence) -> Answer | None:
         "settled" if right else "open",
         f"{min(c.difference.pairs for c in found.values())} pairs",
         f"{'Yes' if right else 'Not clearly'}, on 10 % of CIFAR-100: HFC/LFC of the last block minus plain's: {said}; "
-        f"plain's is {e.ratio('plain')}.",
+        f"plain's is {e.ratio('plain')}." + _elsewhere(e),
     )
+
+
+def _elsewhere(e: Evidence) -> str:
+    """Recipes on other data in which smoothing leaves the features less smooth than plain training does."""
+    against = _smoothing_above_plain(kept_groups(e.context, []))
+    said = "Not on all data: smoothing ends with a higher HFC/LFC than plain in"
+    return f" {said} {listed(against)} (questions below)." if against else ""
 
 
 @question(
@@ -107,33 +115,61 @@ def real_spectra(e: Evidence) -> Answer | None:
 
 
 @question(
+    "Does control act alike on other images?", "paper, Figure 2 (ImageNet)",
+    "fig2", "more seeds, and ImageNet itself (`unsmooth train imagenet --data PATH`)",
+)  # fmt: skip
+def other_images(e: Evidence) -> Answer | None:
+    """The ImageNet column of Figure 2."""
+    claim = "that only the effective rank is somewhat affected in later layers"
+    return _in_column(e, "ImageNet", "test accuracy in %", lambda record: 100 * record.final["accuracy"], claim)
+
+
+@question(
     "Does control act alike in language models?", "paper, Figure 2 (The Pile); summary, question 7",
     "fig2", "more seeds and longer runs (`unsmooth train crammed-bert --data TEXTS --budget 15m`)",
 )  # fmt: skip
 def language(e: Evidence) -> Answer | None:
-    """The text column of Figure 2: what control does to the last block, and what it costs."""
-    groups = [group for group in kept_groups(e.context, []) if group.column.data == "The Pile"]
-    said, against = [], []
+    """The text column of Figure 2."""
+    return _in_column(e, "The Pile", "held-out loss", lambda record: record.final["loss"], "a limited effect")
+
+
+def _in_column(
+    e: Evidence, data: str, what: str, value: Callable[[TrainingRecord], float], claim: str
+) -> Answer | None:
+    """What control does to the last block of a column's models, and what it costs, beside what the paper says."""
+    groups = [group for group in kept_groups(e.context, []) if group.column.data == data]
+    said = []
     for recipe in dict.fromkeys(group.recipe for group in groups):
-        ends = {group.variant: _ends(group) for group in groups if group.recipe == recipe}
-        said.append(f"{recipe}: " + "; ".join(f"{v} {ratio:.2f}, {loss:.2f}" for v, (ratio, loss) in ends.items()))
-        if {"plain", "smoothing"} <= ends.keys() and ends["smoothing"][0] > ends["plain"][0]:
-            against.append(recipe)
+        ends = [
+            f"{group.variant} {_last(group):.2f}, {fmean(value(kept.record) for kept in group.models):.2f}"
+            for group in groups
+            if group.recipe == recipe
+        ]
+        said.append(f"{recipe}: " + "; ".join(ends))
     if not said:
         return None
-    models = sum(len(group.models) for group in groups)
+    against = _smoothing_above_plain(groups)
     smoothing = f" Smoothing ends with a higher HFC/LFC than plain in {listed(against)}." if against else ""
+    alone = all(len(group.models) == 1 for group in groups)
+    chance = "; one seed of each says nothing of what chance does" if alone else ""
     return (
         "open",
-        f"{models} models",
-        f"HFC/LFC after the last block and held-out loss. {'. '.join(said)}.{smoothing} The paper reports a limited "
-        "effect; one seed of each says nothing of what chance does.",
+        f"{sum(len(group.models) for group in groups)} models",
+        f"HFC/LFC after the last block and {what}. {'. '.join(said)}.{smoothing} The paper reports {claim}{chance}.",
     )
 
 
-def _ends(group: ColumnModels) -> tuple[float, float]:
-    curves = group.curves("hfc_lfc")
-    return fmean(curve[-1] for curve in curves), fmean(kept.record.final["loss"] for kept in group.models)
+def _smoothing_above_plain(groups: Sequence[ColumnModels]) -> list[str]:
+    """Recipes whose smoothing model ends with a higher HFC/LFC than the plain one."""
+    ends = {(group.recipe, group.variant): _last(group) for group in groups}
+    recipes = dict.fromkeys(group.recipe for group in groups)
+    both = [r for r in recipes if {(r, "plain"), (r, "smoothing")} <= ends.keys()]
+    return [r for r in both if ends[r, "smoothing"] > ends[r, "plain"]]
+
+
+def _last(group: ColumnModels) -> float:
+    """HFC/LFC after the last block."""
+    return fmean(curve[-1] for curve in group.curves("hfc_lfc"))
 
 
 @question(
