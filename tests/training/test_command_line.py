@@ -236,8 +236,11 @@ def test_data_with_classes_in_another_order_is_refused(trained: Path, tiny_data:
     assert config["class_names"] == names
     shutil.copytree(trained, tmp_path / "run")
     for written, said in (
-        (names[::-1], r"the model and the data number their classes differently: .* class 3, class 2, .* was expected"),
-        (["apple", *names[1:]], r"the model and the data name different classes \(apple, class 0\)"),
+        (names[::-1], r"the model and the data number their classes differently, .*: expected .* class 3, class 2, "),
+        (
+            ["apple", *names[1:]],
+            r"the model and the data name different classes \(only the model has apple; only the data has class 0\)",
+        ),
     ):
         (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "class_names": written}))
         with pytest.raises(DataError, match=said):

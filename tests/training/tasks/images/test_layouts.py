@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
 from collections.abc import Callable
@@ -135,8 +136,8 @@ def test_tiny_imagenet_is_read_as_it_is_unzipped(unzipped: Path) -> None:
 
 def test_a_test_set_without_classes_is_no_split(unzipped: Path) -> None:
     (unzipped / "val" / "val_annotations.txt").unlink()
-    for read in (load_images, open_encoded):
-        with pytest.raises(DataError, match="no test split"):
+    for read, name in ((load_images, "test"), (open_encoded, "validation")):
+        with pytest.raises(DataError, match=f"no {name} split"):
             read(unzipped, "test")
 
 
@@ -144,3 +145,60 @@ def test_annotations_that_are_cut_off_are_named(unzipped: Path) -> None:
     (unzipped / "val" / "val_annotations.txt").write_text("val_0.png\tn01\t0\nval_1.png\n")
     with pytest.raises(DataError, match="line 2 of .*val_annotations.txt has no image and class"):
         open_encoded(unzipped, "test")
+
+
+@pytest.mark.parametrize("read", [load_images, open_encoded])
+def test_validation_images_without_class_folders_are_told_where_to_go(
+    read: Callable[[Path, str], object], folder: Path
+) -> None:
+    """ImageNet's own archive, or Kaggle's: all images side by side."""
+    for number, path in enumerate(sorted(folder.glob("val/*/*.png"))):
+        path.rename(folder / "val" / f"ILSVRC2012_val_{number}.png")
+        path.parent.rmdir()
+    with pytest.raises(
+        DataError, match=r"val has no class folders.*: move its 2 images into such folders; torchvision"
+    ):
+        read(folder, "test")
+
+
+def write_parquet(path: Path, names: list[str]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    PNG.save(file, "PNG")
+    told = json.dumps({"info": {"features": {"label": {"names": names}}}})
+    table = pa.table({"image": [{"bytes": file.getvalue()}] * 2, "label": [0, 1]})
+    pq.write_table(table.replace_schema_metadata({"huggingface": told}), path)
+
+
+@pytest.mark.parametrize("read", [load_images, open_encoded])
+def test_files_of_a_split_that_number_classes_differently_are_refused(
+    read: Callable[[Path, str], object], tmp_path: Path
+) -> None:
+    write_parquet(tmp_path / "train-00000-of-00002.parquet", ["ant", "bee"])
+    write_parquet(tmp_path / "train-00001-of-00002.parquet", ["bee", "ant"])
+    with pytest.raises(DataError, match="train-00001-of-00002.parquet names or numbers its classes otherwise"):
+        read(tmp_path, "train")
+
+
+def test_a_shard_cut_between_two_images_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSMOOTH_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "train-1.tar"
+    write_tar(path, a_png=b"x", a_cls=b"1", b_png=b"x", b_cls=b"0")
+    path.write_bytes(path.read_bytes()[: 4 * 512])  # a header and a block for each of the first two
+    with pytest.raises(DataError, match=r"train-1.tar is truncated or no plain tar \(it has no end mark\): download"):
+        open_encoded(tmp_path, "train")
+
+
+def test_tar_shards_of_the_hub_have_the_columns_of_webdataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `datasets` itself, which reads a local folder as it reads a repository of the hub."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    file = io.BytesIO()
+    PNG.save(file, "PNG")
+    for split in ("train", "validation"):
+        write_tar(tmp_path / "shards" / f"{split}-0.tar", a_png=file.getvalue(), a_cls=b"1")
+    found = open_encoded(f"hub:{tmp_path / 'shards'}", "test")
+    assert found.labels.tolist() == [1]
+    assert found.read([0]) == [file.getvalue()]

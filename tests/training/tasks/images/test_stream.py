@@ -251,7 +251,7 @@ def test_data_that_is_not_what_the_recipe_means_is_refused(folder: Path, recipe:
         home = tmp_path / "other" / "val" / f"class{9 - label}"
         home.mkdir(exist_ok=True)
         (home / "a.jpg").write_bytes(jpeg(0))
-    refused([], tmp_path / "other", r"train and validation name different classes")
+    refused([], tmp_path / "other", r"only train has class0, .*; only validation has class6, .*: expected in both")
     (tmp_path / "train-0.tar").write_bytes(b"no tar")
     refused([], tmp_path, r"train-0.tar is truncated or no plain tar")
     with pytest.raises(OptionError, match="crop_area must be above 0"):

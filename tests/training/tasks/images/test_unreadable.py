@@ -42,7 +42,7 @@ def test_what_takes_its_place_is_an_image_of_the_runs_share(folder: Path) -> Non
     images = open_encoded(folder, "train")
     kept = torch.tensor([0, 2, 4, 6])  # 40 and 120 of both classes
     seen = Steps(images, kept, RECIPE, seed=0, rank=0, world=1)[0]
-    assert [Path(name).name for name, _ in seen["unreadable"]] == ["120.png"]
+    assert [(Path(name).name, why) for name, why in seen["unreadable"]] == [("120.png", "it is empty")]
     colours = seen["pixels"].flatten(1).float().mean(1).int().tolist()
     found = sorted(zip(seen["labels"].tolist(), colours, strict=True))
     assert found == [(0, 40), (1, 40), (1, 40), (1, 120)]  # not (0, 160), which the run must not see

@@ -23,7 +23,10 @@ def class_folders(folder: Path) -> dict[str, list[str]]:
         return _annotated(folder)
     found = {path.name: sorted(_images_of(path)) for path in subfolders(folder)}
     if not found:
-        raise DataError(f"{folder} has no class folders: expected one folder of images per class")
+        said = f"{folder} has no class folders, but one folder of images per class was expected"
+        if flat := len(_image_names(folder)):
+            said += f": move its {flat} images into such folders; torchvision.datasets.ImageNet does that for ImageNet"
+        raise DataError(said)
     empty = [name for name, images in found.items() if not images]
     if empty and len(empty) < len(found):
         several = f"{len(empty)} class folders hold" if len(empty) > 1 else "a class folder holds"

@@ -63,6 +63,8 @@ def centre_crop(blob: Any, spec: ImageInput) -> Square:
 def _file(blob: Any) -> io.BytesIO:
     if not isinstance(blob, bytes):
         raise DataError("it cannot be read" if blob is None else f"it is of type {type(blob).__name__}")
+    if not blob:
+        raise DataError("it is empty")
     return io.BytesIO(blob)
 
 

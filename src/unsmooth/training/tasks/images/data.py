@@ -20,8 +20,8 @@ from unsmooth.sources.paths import IMAGES
 from unsmooth.training.tasks.images.class_folders import class_folders, labelled, readable
 from unsmooth.training.tasks.images.decode import decode_all, read_image
 
-LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
-IMAGE_COLUMNS = ("img", "image")
+LABEL_COLUMNS = ("fine_label", "label", "labels", "class", "cls")  # the last as `datasets` gives webdataset's files
+IMAGE_COLUMNS = ("img", "image", "jpg", "jpeg", "png", "webp")
 EXPECTED = (
     "HF-layout parquet (train-*.parquet, test- or validation-*.parquet), torchvision's cifar-100-python folder, "
     f"or train/ and test/ folders with one folder per class (files {', '.join(sorted(IMAGES))})"
@@ -181,7 +181,7 @@ def _from_parquet(files: list[Path]) -> ImageSet:
 
             table = pq.read_table(file)
         image, label = image_and_label(table.column_names, file)
-        names = names or class_names(table.schema.metadata or {}, label)
+        names = same_names(names, class_names(table.schema.metadata or {}, label), file)
         values = table.column(image).to_pylist()
         blobs = [value.get("bytes") if isinstance(value, dict) else value for value in values]
         arrays += decode_all(blobs, [f"{file}, row {row}" for row in range(len(blobs))])
@@ -232,6 +232,13 @@ def class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
         return tuple(json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"])
     except (KeyError, TypeError, ValueError):  # not there, or not what `datasets` writes: the names only help
         return ()
+
+
+def same_names(names: tuple[str, ...], others: tuple[str, ...], file: Path) -> tuple[str, ...]:
+    """The names of a split's classes, with those of another of its files; DataError where labels differ in meaning."""
+    if names and others and names != others:
+        raise DataError(f"{file} names or numbers its classes otherwise than the files before it: write them alike")
+    return names or others
 
 
 def _from_torchvision(file: Path) -> ImageSet:

@@ -22,6 +22,8 @@ JPEG = b"\xff\xd8"  # how such a file begins
 def _decode(blob: Any, where: str) -> UInt8[np.ndarray, "channel height width"]:
     if not isinstance(blob, bytes):
         raise DataError(f"{where} holds no image: expected the bytes of an image file, got {type(blob).__name__}")
+    if not blob:
+        raise DataError(f"{where} is empty: remove it or repair it")
     if blob[:2] == JPEG and (pixels := _decode_jpeg(blob)) is not None:
         return pixels
     try:

@@ -7,12 +7,7 @@ is decoded here. Objects of these classes go to worker processes: they hold path
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-import os
 import re
-import tarfile
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,11 +18,10 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from unsmooth.errors import DataError, OutputError
-from unsmooth.sources.files import cache_folder, write_atomically
-from unsmooth.sources.paths import IMAGES
+from unsmooth.errors import DataError
 from unsmooth.training.tasks.images import data as in_memory
-from unsmooth.training.tasks.images.class_folders import class_folders, labelled, readable, subfolders
+from unsmooth.training.tasks.images.class_folders import class_folders, labelled, subfolders
+from unsmooth.training.tasks.images.tar_index import tar_index
 
 EXPECTED = (
     "train/ and val/ with one folder per class, parquet (train-*.parquet, validation-*.parquet), "
@@ -105,7 +99,8 @@ class Parquet(Encoded):
 
                 shard = pq.ParquetFile(file)
                 self.column, label = in_memory.image_and_label(shard.schema_arrow.names, file)
-                self.class_names = self.class_names or in_memory.class_names(shard.schema_arrow.metadata or {}, label)
+                names = in_memory.class_names(shard.schema_arrow.metadata or {}, label)
+                self.class_names = in_memory.same_names(self.class_names, names, file)
                 sizes += [shard.metadata.row_group(g).num_rows for g in range(shard.num_row_groups)]
                 self.groups += [(number, g) for g in range(shard.num_row_groups)]
                 labels += shard.read([label]).column(label).to_pylist()
@@ -149,7 +144,7 @@ class Tars(Encoded):
 
     def __init__(self, files: list[Path]) -> None:
         self.files = files
-        table = _tar_index(files)
+        table = tar_index(files)
         self.place, self.labels = table[:, :3], torch.from_numpy(np.ascontiguousarray(table[:, 3]))
 
     def name(self, index: int) -> str:
@@ -215,7 +210,8 @@ def open_encoded(path: str | Path, split: str) -> Encoded:
             return _whole(Tars(files), split, path)
         if labelled(path / name):
             return _whole(Files(path / name), split, path)
-    raise DataError(f"no {split} split at {path}: expected {EXPECTED}")
+    called = "validation" if split == "test" else split
+    raise DataError(f"no {called} split at {path}: expected {EXPECTED}")
 
 
 def _whole(found: Encoded, split: str, path: Path) -> Encoded:
@@ -235,58 +231,3 @@ def _tars(path: Path, name: str) -> list[Path]:
     """By a word of the shard's name (train-0001, imagenet_train.0001, train0001), or by that of its folder."""
     found = sorted(path.glob("**/*.tar"))
     return [p for p in found if name in re.split("[^a-z]+", p.stem.lower()) or p.parent.name == name]
-
-
-def _tar_index(files: list[Path]) -> Int64[np.ndarray, "image 4"]:
-    """Shard, offset, size and label of every image; kept in the cache, since reading all headers takes minutes."""
-    stamp = "\n".join(f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
-    kept = cache_folder() / "tars" / f"{hashlib.blake2b(os.fsencode(stamp), digest_size=16).hexdigest()}.npy"
-    if kept.is_file():
-        try:
-            table: Int64[np.ndarray, "image 4"] = np.load(kept, allow_pickle=False)
-            return table
-        except (OSError, ValueError):
-            pass  # damaged: made again
-    rows = [(number, *entry) for number, file in enumerate(files) for entry in _tar_images(file)]
-    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
-    file = io.BytesIO()
-    np.save(file, table)
-    try:
-        write_atomically(kept, file.getvalue())
-    except OutputError as error:
-        said = f"the index of {len(files)} tar shards is made anew at every start, for its cache does not keep it"
-        warnings.warn(f"{said} ({error}; UNSMOOTH_CACHE names another folder)", stacklevel=2)
-    return table
-
-
-def _tar_images(file: Path) -> Iterator[tuple[int, int, int]]:
-    """Offset, size and label of a shard's images, in their order."""
-    images: dict[str, tuple[int, int]] = {}
-    labels: dict[str, int] = {}
-    try:
-        with readable(file), tarfile.open(file, "r:") as shard:
-            for member in shard:
-                folder, _, base = member.name.rpartition("/")
-                stem, _, kind = base.partition(".")
-                key = f"{folder}/{stem}"
-                if not member.isfile() or base.startswith("."):
-                    continue
-                if f".{kind.lower()}" in IMAGES:
-                    images[key] = (member.offset_data, member.size)
-                elif kind.lower() in ("cls", "json"):
-                    content = shard.extractfile(member)
-                    labels |= {} if content is None else _label(key, kind.lower(), content.read())
-    except (tarfile.TarError, OSError) as error:
-        raise DataError(f"{file} is truncated or no plain tar ({error}): download or write it again") from error
-    if missing := [key for key in images if key not in labels]:
-        raise DataError(f"{file} has no label of {missing[0].lstrip('/')}: expected KEY.cls with a number beside it")
-    return ((offset, size, labels[key]) for key, (offset, size) in images.items())
-
-
-def _label(key: str, kind: str, content: bytes) -> dict[str, int]:
-    try:
-        found = json.loads(content)
-        number = found.get("label") if kind == "json" else found
-    except (ValueError, AttributeError):
-        number = None
-    return {key: number} if isinstance(number, int) and not isinstance(number, bool) else {}

@@ -137,7 +137,7 @@ def evaluate_trained(
 
 def _test_images(data: str | Path, recipe: ImageRecipe, names: Sequence[str], samples: int | None) -> ImageSet:
     test = load_images(data, "test")
-    same_classes(names, test.class_names, "the model and the data")
+    same_classes(names, test.class_names, ("the model", "the data"))
     check_images(test, recipe, "test", remedy=False)
     return test if samples is None else test.take(torch.arange(min(samples, len(test))))
 
@@ -148,7 +148,7 @@ def _on_stream(
 ) -> tuple[Scores, Tensor]:  # fmt: skip
     """Scores on images that stay on disk, and the first of them."""
     test, spec = open_encoded(data, "test"), image_input(recipe)
-    same_classes(names, test.class_names, "the model and the data")
+    same_classes(names, test.class_names, ("the model", "the data"))
     check_encoded(test.labels, test.class_names, recipe, "test", remedy=False)
     centres, device = Centres(test, spec, samples), next(model.parameters()).device
     loader = loader_of(centres, range(len(centres)), workers_for(device))

@@ -186,7 +186,7 @@ def open_stream(
 ) -> StreamTask:
     """List and check the images, choose the run's share of them, build its model."""
     images, test = open_encoded(data, "train"), open_encoded(data, "test")
-    same_classes(images.class_names, test.class_names, "train and validation")
+    same_classes(images.class_names, test.class_names, ("train", "validation"))
     for found, split in ((images, "train"), (test, "test")):
         check_encoded(found.labels, found.class_names, recipe, split)
     kept = None if run.fraction == 1 else members_of(images.labels, run.fraction, run.subset)

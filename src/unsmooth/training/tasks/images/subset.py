@@ -123,20 +123,27 @@ def load_splits(
 ) -> tuple[ImageSet, ImageSet]:
     """Train (its class-balanced fraction) and test, both checked."""
     train, test = load_images(path, "train"), load_images(path, "test")
-    same_classes(train.class_names, test.class_names, "train and test")  # first: a class that one lacks has a name
+    same_classes(train.class_names, test.class_names, ("train", "test"))  # first: a class that one lacks has a name
     for images, split in ((train, "train"), (test, "test")):
         check_images(images, recipe, split)
     return keep_fraction(train, fraction, subset), test
 
 
-def same_classes(names: Sequence[str], others: Sequence[str], both: str) -> None:
-    """Refuse labels that would not mean the same; where either side has no names, nothing is known."""
+def same_classes(names: Sequence[str], others: Sequence[str], both: tuple[str, str]) -> None:
+    """Refuse labels of `both` that would not mean the same; where either side has no names, nothing is known."""
     if not (names and others) or tuple(names) == tuple(others):
         return
-    strange = sorted(set(names) ^ set(others))
-    differ = f"name different classes ({', '.join(strange[:4])})" if strange else "number their classes differently"
-    expected = ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
-    raise DataError(f"{both} {differ}: their labels would not mean the same; {expected} was expected")
+    pairs = ((both[0], set(names) - set(others)), (both[1], set(others) - set(names)))
+    strange = [f"only {whose} has {_some(sorted(found))}" for whose, found in pairs if found]
+    differ = f"name different classes ({'; '.join(strange)})" if strange else "number their classes differently"
+    raise DataError(
+        f"{both[0]} and {both[1]} {differ}, so their labels would not mean the same: expected in both, in this order, "
+        f"{_some(names)}"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
 
 
 def data_hash(*splits: ImageSet) -> str:
