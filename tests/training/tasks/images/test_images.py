@@ -198,7 +198,9 @@ def test_splits_that_name_other_classes_are_refused(tmp_path: Path, tiny_recipe:
     shutil.rmtree(tmp_path / "test")
     shutil.copytree(tmp_path / "train", tmp_path / "test")
     shutil.rmtree(tmp_path / "test" / "class 0")  # whose number the next would take: the label that lacks is another
-    with pytest.raises(DataError, match=r"\(only train has class 0\).*: expected .*, class 0, class 1, class 2, class 3$"):
+    with pytest.raises(
+        DataError, match=r"only train has class 0\).*: expected .*, class 0, class 1, class 2, class 3$"
+    ):
         load_splits(tmp_path, tiny_recipe)
 
 
