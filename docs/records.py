@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import findings
+import image_runs as images
 
 from unsmooth.metrics.differences import compare_seeds
 from unsmooth.paper import Context, find_item
@@ -95,7 +96,7 @@ def columns() -> str:
     effects = find_item("fig2").run(Context()).tables[-1]
     said = [
         *limited_in_words(groups), *oscillation_in_words(groups), *forms_in_words(groups), *signs_in_words(groups),
-        *missing_in_words(groups),
+        *missing_in_words(groups), *notes,
     ]  # fmt: skip
     lines = [f"{effects.title} (`unsmooth reproduce fig2`; both halves of the blocks, means over seeds):", ""]
     lines += [*markdown(effects), "", *(f"- {findings._typeset(text)}." for text in said)]
@@ -108,20 +109,19 @@ def columns() -> str:
 
 
 def image_runs() -> str:
-    """What the ViT-S models of docs/imagenet.md reach, a line a variant."""
-    groups = [group for group in kept_groups(Context(), []) if group.column.data == "ImageNet"]
+    """What the ViT-S models of docs/imagenet.md reach, a line a variant, and what follows from it."""
+    notes: list[str] = []
+    groups = [group for group in kept_groups(Context(), notes) if group.column.data == "ImageNet"]
     if not groups:
         return "**No run of these recipes has come to its end yet**, so their accuracies with this code are not known."
-    rows: list[list[Value]] = []
-    for group in groups:
-        records = [kept.record for kept in group.models]
-        right = Summary.of([100 * record.final["accuracy"] for record in records])
-        minutes = Summary.of([record.minutes for record in records])
-        assert right is not None
-        assert minutes is not None
-        rows.append([group.recipe, group.variant, right.show(".2f"), f"{minutes.mean:.1f}", records[0].hardware])
-    columns = ["recipe", "variant", "test accuracy in %", "minutes", "on"]
-    return "\n".join(markdown(Table("What they reach", columns, rows)))
+    changed = [note for note in notes if note.startswith(images.NAMES)]
+    said = [f"- {findings._typeset(text)}." for text in (*images.sentences(groups), *changed)]
+    return "\n".join([*markdown(images.runs_table(groups)), "", *said])
+
+
+def imagenet(page: str) -> str:
+    """The page with what its runs reach, and with the values of its recipes."""
+    return between(between(page, "runs", image_runs()), "recipes", "\n".join(markdown(images.recipe_table())))
 
 
 def explains() -> str:
@@ -236,9 +236,7 @@ def pages() -> dict[Path, str]:
     found = find_item("findings").run(Context())
     return {
         Path("docs/reproduce.md"): reproduce,
-        Path("docs/imagenet.md"): between(
-            (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8"), "runs", image_runs()
-        ),
+        Path("docs/imagenet.md"): imagenet((ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8")),
         Path("docs/control.md"): between(
             (ROOT / "docs" / "control.md").read_text(encoding="utf-8"), "fine-tuned", fine_tuned()
         ),

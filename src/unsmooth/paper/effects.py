@@ -12,6 +12,7 @@ from unsmooth.paper.item import Context, Table, Value
 from unsmooth.paper.records import load_records
 
 LIMITED = 0.1  # an effect below this share of plain's value, or below this difference of cosines, is called limited
+RANK_ALONE = "that “only the effective rank is somewhat affected in later layers” (the paper, of ImageNet)"
 LEAST_TURN = 0.2  # of a curve's range: a smaller way back is no turn
 
 
@@ -27,7 +28,16 @@ class Effect(NamedTuple):
     @property
     def limited(self) -> bool:
         """Whether it is small in both halves."""
-        return max(abs(self.early), abs(self.late)) < LIMITED
+        return not (affected(self.early) or affected(self.late))
+
+
+def affected(gap: float) -> bool:
+    """Whether an effect, as it is shown (in whole percents), is not limited.
+
+    >>> affected(0.094), affected(-0.096)
+    (False, True)
+    """
+    return round(abs(gap), 2) >= LIMITED
 
 
 def effect(plain: Sequence[Sequence[float]], controlled: Sequence[Sequence[float]], metric: str) -> Effect | None:
@@ -88,6 +98,7 @@ def limited_in_words(groups: Sequence[ColumnModels]) -> list[str]:
     from unsmooth.metrics.registry import METRICS
 
     said = []
+    held: dict[str, list[str]] = {}  # by recipe of an ImageNet model: the variants of which it holds
     for (data, recipe, variant), found in effects(groups).items():
         whose = f"{recipe}, {variant}"
         beyond = [METRICS[metric].title for metric, each in found.items() if not each.limited]
@@ -95,20 +106,34 @@ def limited_in_words(groups: Sequence[ColumnModels]) -> list[str]:
             verdict = f"is not limited: it reaches {_tenth()} in {_and(beyond)}" if beyond else f"is below {_tenth()}"
             said.append(f"{whose}: the effect of control (the paper: “limited”) {verdict}")
         else:
-            rank = found.get("effective_rank")
-            late = rank is not None and abs(rank.late) >= LIMITED
-            early = rank is not None and abs(rank.early) >= LIMITED
-            only = late and not early and beyond == [METRICS["effective_rank"].title]
-            where = (
-                f"control's effect reaches {_tenth()} in {_and(beyond)}"
-                if beyond
-                else f"every effect is below {_tenth()}"
-            )
-            said.append(
-                f"{whose}: that “only the effective rank is somewhat affected in later layers” "
-                + ("holds" if only else f"does not hold: {where}")
-            )
+            against = _against_rank_alone(found)
+            said.append(f"{whose}: {RANK_ALONE} " + (f"does not hold: {_and(against)}" if against else "holds"))
+            held.setdefault(recipe, []).extend([] if against else [variant])
+    for recipe, variants in held.items():
+        count = sum(name == recipe for _, name, _ in effects(groups))
+        which = f"{len(variants)} ({_and(variants)})" if variants else "none"
+        said.append(
+            f"{recipe}: {RANK_ALONE} holds for {which} of {count} controlled {'models' if count > 1 else 'model'}; "
+            f"affected means that the mean over a half of the blocks differs by {_tenth()} or more"
+        )
     return said
+
+
+def _against_rank_alone(found: dict[str, Effect]) -> list[str]:
+    """What speaks against it that the effective rank alone is affected, and in later layers alone."""
+    from unsmooth.metrics.registry import METRICS
+
+    against = []
+    for metric, each in found.items():
+        title = METRICS[metric].title
+        early, late = (_shown(metric, gap) for gap in each)
+        if metric != "effective_rank" and not each.limited:
+            against.append(f"{title} is affected (by {early} in the earlier half of the blocks, {late} in the later)")
+        if metric == "effective_rank" and affected(each.early):
+            against.append(f"{title} is affected in the earlier half, too ({early})")
+        if metric == "effective_rank" and not affected(each.late):
+            against.append(f"{title} is not affected in the later half ({late})")
+    return against
 
 
 def forms_in_words(groups: Sequence[ColumnModels]) -> list[str]:
