@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,14 +109,6 @@ class AttentionListener(Hooked):
         """
         self.check(batch)
         super().update(batch)
-
-    @contextmanager
-    def numbered(self) -> Iterator[None]:
-        """What is wrong with the features of a batch is said with its number, also where others share the pass."""
-        try:
-            yield
-        except FeatureError as error:
-            raise FeatureError(f"{error} (batch {self.batches})") from None
 
     def check(self, batch: Any) -> None:
         """Before the first batch: WeightsError unless weights and matrices reproduce the attention's own output."""

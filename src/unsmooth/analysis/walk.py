@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from torch import Tensor, nn
 
-from unsmooth.errors import UnsmoothError
+from unsmooth.errors import FeatureError, UnsmoothError
 from unsmooth.models import ModelView
 from unsmooth.models.forward import call, evaluating, to_model
 
@@ -50,6 +50,7 @@ class Hooked(Listener):
     """A listener whose hooks are in the model inside its `with`, and the model evaluates meanwhile."""
 
     view: ModelView
+    batches: int = 0  # that were taken in
     _stack: ExitStack | None = None
 
     @abstractmethod
@@ -59,6 +60,14 @@ class Hooked(Listener):
     def update(self, batch: Any) -> None:
         """One forward pass, all of whose samples are taken in, or none."""
         walk(self.view.model, batch, [self])
+
+    @contextmanager
+    def numbered(self) -> Iterator[None]:
+        """What is wrong with the features of a batch is said with its number, also where others share the pass."""
+        try:
+            yield
+        except FeatureError as error:
+            raise FeatureError(f"{error} (batch {self.batches})") from None
 
     def require_hooks(self) -> ExitStack:
         """Those of a listener that was entered; an error outside its `with`, where a forward pass would be missed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -19,10 +20,14 @@ MEANING = {
     "zero_mean": "the mean token is zero in {}: LFC = 0, so that HFC/LFC is infinite",
     "zero_token": "a token is zero everywhere in {}: it has no direction and counts with cosine 0",
 }
-_OTHER = dict.fromkeys(MEANING, "content and no-outliers leave padding out") | {
-    "zero_token": "class and register tokens that were never trained and embeddings of padding often are zero: patches "
-    "leaves out the former, content padding, no-outliers both"
-}
+_KEEP = "(degenerate='keep', --degenerate keep)"
+
+
+class ZeroTokens(NamedTuple):
+    """Tokens that are zero everywhere, in words, and the token policies that leave them out."""
+
+    which: str
+    instead: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,13 @@ def check_rule(rule: str) -> str:
     return rule
 
 
-def degeneracies(flags: Flags, metrics: Sequence[Metric], rule: str, where: str) -> Iterator[str]:
+def degeneracies(
+    flags: Flags, metrics: Sequence[Metric], rule: str, where: str, zeros: ZeroTokens | None = None
+) -> Iterator[str]:
     """What must be said of the samples at one point; FeatureError under the rule `error`.
 
-    NaN and infinity are always an error. What remains are zeros: the message says what the values mean.
+    NaN and infinity are always an error. What remains are zeros: the message says what the values mean, which tokens
+    they are (`zeros`), where that is known, and what to do.
     """
     spoiling = {name for metric in metrics for name in metric.spoiled_by}
     always = {"nonfinite", "all_zero"}
@@ -58,13 +66,22 @@ def degeneracies(flags: Flags, metrics: Sequence[Metric], rule: str, where: str)
     if "all_zero" in found:
         found = [name for name in found if name in always]  # it says more than its consequences
     for name in found:
-        count = int(getattr(flags, name).sum())
-        said = f"{where}: {MEANING[name].format('1 sample' if count == 1 else f'{count} samples')}"
+        count, which = int(getattr(flags, name).sum()), ""
+        if zeros is not None and rule == "error" and name == "zero_token":
+            which = f" ({zeros.which})"
+        said = f"{where}: {MEANING[name].format(f'1 sample{which}' if count == 1 else f'{count} samples{which}')}"
         if name == "nonfinite":
             raise FeatureError(f"{said}; look at the weights and inputs, or use a wider dtype")
         if rule == "error":
-            raise FeatureError(
-                f"{said}; leave the point out, choose other tokens ({_OTHER[name]}), or keep it (degenerate='keep', "
-                "--degenerate keep)"
-            )
+            raise FeatureError(f"{said}; {_what_to_do(name, zeros)}")
         yield said
+
+
+def _what_to_do(name: str, zeros: ZeroTokens | None) -> str:
+    if name != "zero_token":
+        return f"keep it {_KEEP}, or leave the point out, where points can be chosen (points=, --points)"
+    if zeros is not None and zeros.instead:
+        policies = ",".join(zeros.instead)
+        return f"leave it out (tokens='{policies}', --tokens {policies}), or keep it {_KEEP}"
+    other = "" if zeros is not None else ", or choose tokens without it (tokens='no-outliers', --tokens no-outliers)"
+    return f"keep it {_KEEP}{other}"

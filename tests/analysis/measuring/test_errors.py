@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from small_models import bert, images, vit
 from torch import nn
 
 import unsmooth
-from unsmooth.analysis import Explainer, Measurer
+from unsmooth.analysis import Explainer, Measurer, analyse
 from unsmooth.errors import (
     DataError,
     FeatureError,
@@ -22,6 +25,7 @@ from unsmooth.errors import (
     UnknownModelError,
     UnsmoothError,
 )
+from unsmooth.models import view
 from unsmooth.sources import Data
 
 
@@ -79,6 +83,58 @@ def test_an_all_zero_token_says_what_its_value_means() -> None:
         unsmooth.measure(model, images())
     kept = unsmooth.measure(model, images(), degenerate="keep")
     assert any("zero" in note for note in kept.notes)
+
+
+def _padded_llama() -> tuple[torch.nn.Module, list[dict[str, torch.Tensor]]]:
+    transformers = pytest.importorskip("transformers")
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = transformers.LlamaModel(transformers.LlamaConfig(**shape, vocab_size=30, pad_token_id=0)).eval()
+    ids, mask = torch.randint(3, 30, (4, 9)), torch.ones(4, 9, dtype=torch.long)
+    ids[2, 5:] = mask[2, 5:] = 0  # whose embedding is 0
+    return model, [{"input_ids": ids[rows], "attention_mask": mask[rows]} for rows in (slice(2), slice(2, 4))]
+
+
+def _fresh_deit() -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    transformers = pytest.importorskip("transformers")
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = transformers.DeiTModel(transformers.DeiTConfig(**shape, image_size=16, patch_size=4)).eval()
+    return model, [torch.randn(3, 3, 16, 16)]
+
+
+@pytest.mark.parametrize(
+    ("made", "special", "which", "instead"),
+    [
+        (_padded_llama, None, r"1 sample \(tokens 5 to 8 of sample 0, padding\).*\(batch 1\)", "no-outliers"),
+        (_padded_llama, [0, 1, 2], r"1 sample \(tokens 5 to 8 of sample 0, padding\)", "content,no-outliers"),
+        (_fresh_deit, None, r"3 samples \(tokens 0 and 1 of sample 0, before the patches\)", "patches,no-outliers"),
+    ],
+)
+def test_zero_tokens_are_named_with_what_leaves_them_out(
+    made: Any, special: list[int] | None, which: str, instead: str
+) -> None:
+    """What the message advises works, and no later layer runs where the first batch has them."""
+    model, batches = made()
+    advice = rf"leave it out \(tokens='{instead}', --tokens {instead}\), or keep it"
+    for verb in (unsmooth.measure, partial(analyse, explain_inputs=1)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # padding counts
+            with pytest.raises(FeatureError, match=rf"embed, all tokens: .*{which}") as said:
+                verb(model, batches, special_ids=special)
+        assert re.search(advice, str(said.value))
+        verb(model, batches, tokens=instead, special_ids=special)
+
+
+def test_a_zero_token_of_the_first_batch_is_told_before_anything_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batches = _fresh_deit()
+    ran: list[int] = []
+    view(model).layers[0].block.register_forward_hook(lambda *_: ran.append(1))
+    with pytest.raises(FeatureError, match="a token is zero everywhere"):
+        unsmooth.measure(model, batches)
+    assert ran == []
+    monkeypatch.setattr(Explainer, "facts", lambda *_: ran.append(2))
+    with pytest.raises(FeatureError, match="a token is zero everywhere"):
+        analyse(model, batches)
+    assert 2 not in ran  # no spectrum of weights
 
 
 def test_unknown_options_list_the_valid_ones() -> None:

@@ -33,6 +33,7 @@ from unsmooth.analysis.measuring.fingerprint import batch_keys, sample_keys
 from unsmooth.analysis.measuring.measurement import Measurement, MeasureSettings
 from unsmooth.analysis.measuring.over_data import over_data
 from unsmooth.analysis.measuring.running import RunningTables, Shape
+from unsmooth.analysis.measuring.zeros import refuse_zeros, zero_tokens
 from unsmooth.analysis.policies import (
     COUNT_PADDING,
     PADDED,
@@ -99,6 +100,8 @@ def measure(
 
 class Measurer(Hooked):
     """`measure`, batch by batch: enter, `update` with each batch, leave, take the `result`."""
+
+    _special = SpecialTokens(None, told=False)
 
     def __init__(
         self,
@@ -220,13 +223,14 @@ class Measurer(Hooked):
 
     def _flush(self) -> Mapping[tuple[str, str], Mapping[str, Tensor]]:
         """The values of every distinct point and policy, once nothing is wrong with the features."""
-        try:
+        with self.numbered():
             values = self._evaluator.flush()
             for (point, policy), flags in self._evaluator.flagged.items():
-                for said in degeneracies(flags, self._per_sample, self._degenerate, f"{point}, {policy} tokens"):
+                norms = self._evaluator.norms.get((point, self.policies[0]))
+                zeros = None if norms is None else zero_tokens(norms, self._kinds, self._special.told)
+                where = f"{point}, {policy} tokens"
+                for said in degeneracies(flags, self._per_sample, self._degenerate, where, zeros):
                     self.notes[said] = None
-        except FeatureError as error:
-            raise FeatureError(f"{error} (batch {self.batches})") from None
         return values
 
     def result(self, partial: bool = False) -> Measurement:
@@ -255,6 +259,9 @@ class Measurer(Hooked):
             self._same_as[point] = self._previous.point
             return
         self._previous, self._size = Seen.now(point, x), len(x)
+        if not self.batches and self._degenerate == "error":
+            with self.numbered():
+                refuse_zeros(point, x, self._masks, self._kinds, self._special.told, self._per_sample)
         self._evaluator.add_each(x, {(point, p): mask for p, mask in self._masks.items()}, self._stream.get(point))
         for policy, mask in self._masks.items() if self._over_data else ():
             kept = None if mask is None else mask(norms_of(x))
