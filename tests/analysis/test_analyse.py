@@ -10,9 +10,10 @@ import pytest
 import torch
 from results import view_tokens
 from small_models import bert, images, vit, words
+from torch import Tensor
 
 import unsmooth
-from unsmooth.analysis import analyse
+from unsmooth.analysis import Explainer, analyse
 from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.page.words.findings import findings
 
@@ -110,7 +111,7 @@ def test_steps_are_explained_under_the_policies_that_are_measured_and_the_page_t
 def test_features_that_hold_nan_are_said_with_their_batch(broken: int) -> None:
     data = images(3)
     data[broken][:] = torch.nan
-    with pytest.raises(FeatureError, match=rf"holds NaN.* \(batch {broken}\)$"):
+    with pytest.raises(FeatureError, match=rf"NaN or infinity .* \(batch {broken}\)$"):
         analyse(vit(), data, metrics="hfc_lfc", tokens="all", explain_inputs=6)
 
 
@@ -134,6 +135,69 @@ def test_weights_that_only_the_attribution_refuses_are_told(monkeypatch: pytest.
     assert subject.explanation is not None
     assert subject.attribution is None
     assert subject.measurement.notes == ["not attributed: no weights for that"]
+
+
+def _texts(short: list[int], length: int) -> tuple[torch.nn.Module, list[dict[str, torch.Tensor]]]:
+    """A small Llama, and texts of which the second is short."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = transformers.LlamaModel(transformers.LlamaConfig(**shape, vocab_size=40)).eval()
+    ids, mask = torch.randint(20, 40, (6, length)), torch.ones(6, length, dtype=torch.long)
+    ids[1, : len(short)], mask[1, len(short) :] = torch.tensor(short), 0
+    return model, [{"input_ids": ids, "attention_mask": mask}]
+
+
+LEFT = (
+    "left out: 1 of 5 inputs that were to be {}: fewer than two of their tokens count in some layer, or all are equal"
+)
+
+
+@pytest.mark.filterwarnings("ignore:the inputs hold padding")
+@pytest.mark.parametrize("short", [[7, 7], [12, 11, 10]])
+def test_a_short_text_costs_the_others_nothing(short: list[int]) -> None:
+    """Equal tokens have no HFC; of three tokens two may be outliers, one in the first layer and one in the last."""
+    model, batches = _texts(short, 8)
+    with torch.no_grad():
+        found: Any = model
+        table = found.embed_tokens.weight
+        table[10:13] = torch.eye(3, 32) * torch.tensor([60.0, 1.0, 1.0])[:, None]
+        for layer in found.layers:
+            layer.self_attn.o_proj.weight *= 0.01
+        mlp = found.layers[0].mlp  # writes some 60 to token 12, as long as token 10 is, and 4,000 to token 11
+        mlp.gate_proj.weight[:2] = mlp.up_proj.weight[:2] = torch.eye(3, 32)[1:] * 10 / 32**0.5
+        mlp.down_proj.weight[:, :2] = torch.tensor([40.0, 0.6]) / 32**0.5
+    subject = analyse(model, batches, explain_inputs=5, metrics="hfc_lfc")
+    assert subject.attribution is not None
+    others = [{name: x[[0, 2, 3, 4]] for name, x in batches[0].items()}]
+    expected = analyse(model, others, explain_inputs=4, metrics="hfc_lfc").attribution
+    assert expected is not None
+    assert subject.attribution.inputs == expected.inputs == 4
+    assert subject.attribution.frame()["mean"].tolist() == pytest.approx(expected.frame()["mean"].tolist(), abs=1e-5)
+    assert LEFT.format("attributed") in subject.measurement.notes
+    assert LEFT.format("attributed")[1:] in " ".join(finding.html() for finding in findings([subject]))
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_an_input_that_cannot_be_explained_is_left_out(one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batches = _texts([7, 8], 2)
+    explain, short = Explainer._explain, model.get_parameter("embed_tokens.weight")[7]
+
+    def refuse(self: Explainer, tokens: Any, index: int, pre: Tensor, **seen: Any) -> None:
+        if index == 0 and (not one or bool((pre[:, 0] == short).all(-1).any())):
+            raise FeatureError("too few")
+        explain(self, tokens, index, pre, **seen)
+
+    monkeypatch.setattr(Explainer, "_explain", refuse)
+    subject = analyse(model, batches, explain_inputs=5, metrics="hfc_lfc")
+    assert subject.measurement.samples == 6
+    if one:
+        assert subject.explanation is not None
+        assert subject.explanation.inputs == 4
+        assert LEFT.format("explained") in subject.measurement.notes
+    else:
+        assert subject.explanation is None
+        assert "not explained: too few (batch 0)" in subject.measurement.notes
 
 
 def test_fewer_inputs_than_none_cannot_be_explained() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from unsmooth.analysis.attributing.attribution import STRONGEST, Attribution, af
 from unsmooth.analysis.attributing.attributor import Attributor
 from unsmooth.analysis.attributing.removal import total_effects
 from unsmooth.analysis.explaining.explainer import Explainer
-from unsmooth.analysis.long_enough import LongEnough
+from unsmooth.analysis.long_enough import LEFT_OUT, LongEnough
 from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.analysis.measuring.measurer import Measurer
 from unsmooth.analysis.measuring.outliers import outliers
@@ -98,11 +99,11 @@ def analyse(
                 listeners = [measurer, *([stack.enter_context(viewer)] if number == 0 else [])]
                 explained.walk(batch, listeners)
             attributed.update(batch, explained.possible)
-    measurement = measurer.result()
+    measurement, explanation = measurer.result(), explained.result()
     attribution = attributed.result(outliers(measurement))
-    said = explained.notes or attributed.refused  # the same weights refuse both; why is said once
-    measurement.notes.extend(long.notes + said + attributed.notes)
-    return Subject(label, measurement, explained.result(), viewer.result(), attribution)
+    refused = [] if explanation is None and explained.notes else attributed.refused  # by the same weights: said once
+    measurement.notes.extend(long.notes + explained.notes + refused + attributed.notes)
+    return Subject(label, measurement, explanation, viewer.result(), attribution)
 
 
 class _Explained:
@@ -110,6 +111,7 @@ class _Explained:
 
     def __init__(self, model: nn.Module | LoadedModel, most: int, settings: dict[str, Any]) -> None:
         self.notes: list[str] = []
+        self._left_out = _LeftOut("explained")
         self._module = module_of(model)
         self._explainer: Explainer | None = None
         self._most = most
@@ -122,7 +124,7 @@ class _Explained:
     def walk(self, batch: Any, listeners: Sequence[Any]) -> None:
         """One forward pass for all listeners, and for the explanation while inputs of it are wanted."""
         explainer = self._explainer
-        if explainer is None or explainer.inputs >= self._most:
+        if explainer is None or explainer.inputs >= self._most or self._left_out.count >= self._most:
             return walk(self._module, batch, listeners)
         if not self._try(lambda: explainer.check(batch)):
             return walk(self._module, batch, listeners)
@@ -132,11 +134,13 @@ class _Explained:
         except WeightsError as error:
             self._give_up(error)
             return walk(self._module, batch, listeners)
-        except ForwardError:  # attention that is not fused takes more memory: apart, and a few inputs at a time
+        except (ForwardError, FeatureError):
+            # attention that is not fused takes more memory: apart, and a few inputs at a time; an input that cannot be
+            # explained is left out, and features that cannot be measured are refused here again
             walk(self._module, batch, listeners)
             with explainer:
                 for part in _parts(batch, self._most - explainer.inputs):
-                    walk(self._module, part, [explainer])
+                    list(self._left_out.taken(partial(walk, self._module, listeners=[explainer]), part))
         return None
 
     @property
@@ -146,6 +150,7 @@ class _Explained:
 
     def result(self) -> Any:
         """The explanation, None where there is none."""
+        self.notes += self._left_out.note(0 if self._explainer is None else self._explainer.inputs)
         return None if self._explainer is None or not self._explainer.batches else self._explainer.result()
 
     def _try(self, act: Callable[[], None]) -> bool:
@@ -169,6 +174,7 @@ class _Attributed:
         self.refused: list[str] = []  # by the weights
         self._most = most
         self._attributor: Attributor | None = None
+        self._left_out = _LeftOut("attributed")
         self._taken: list[Any] = []  # for the account of the outliers, which is taken when all were seen
         with self._unless_refused():
             self._attributor = Attributor(model, most=most, carriers=True, **settings) if most else None
@@ -176,17 +182,17 @@ class _Attributed:
     def update(self, batch: Any, checked: bool) -> None:
         """The inputs of a batch that are still wanted; `checked` if the explanation found that the weights fit."""
         attributor = self._attributor
-        if attributor is None or attributor.inputs >= self._most:
+        if attributor is None or attributor.inputs >= self._most or self._left_out.count >= self._most:
             return
         attributor.checked |= checked
         parts = _parts(batch, self._most - attributor.inputs) if attributor.view.batch_first else [batch]
         with self._unless_refused(), attributor:
             for part in parts:
-                attributor.update(part)
-                self._taken.append(part)
+                self._taken += self._left_out.taken(attributor.update, part, attributor.view.batch_first)
 
     def result(self, outliers: Outliers | None) -> Attribution | None:
         """The attribution, with the account of these outliers; None where there is none."""
+        self.notes += self._left_out.note(0 if self._attributor is None else self._attributor.inputs)
         if self._attributor is not None and self._attributor.batches:
             with self._unless_refused():
                 take_account(self._attributor, self._taken, outliers)
@@ -208,6 +214,40 @@ class _Attributed:
             self.notes.append(f"not attributed: {error}")
 
 
+class _LeftOut:
+    """Inputs of which ln HFC/LFC does not exist somewhere: one among many costs no others their place on the page."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.count = 0
+        self._why = ""
+
+    def taken(self, update: Callable[[Any], None], part: Any, separable: bool = True) -> Iterator[Any]:
+        """What of a part of a batch `update` took in: all of it, or the inputs that it takes one by one."""
+        try:
+            update(part)
+        except FeatureError as error:
+            single = list(_parts(part, AT_ONCE, 1)) if separable else []
+            if len(single) > 1:
+                for each in single:
+                    yield from self.taken(update, each)
+            else:
+                self.count, self._why = self.count + 1, str(error)
+        else:
+            yield part
+
+    def note(self, inputs: int) -> list[str]:
+        """How many were left out beside these inputs, if any."""
+        if not self.count:
+            return []
+        if not inputs:
+            return [f"not {self._what}: {self._why}"]
+        return [
+            f"{LEFT_OUT}{self.count} of {self.count + inputs} inputs that were to be {self._what}: fewer than two of "
+            "their tokens count in some layer, or all are equal"
+        ]
+
+
 def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:
     """The token policies that say something about such inputs; `content` where it is known what is special."""
     batch = main_input(batch)
@@ -220,11 +260,11 @@ def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:
     return ("all", "no-outliers")
 
 
-def _parts(batch: Any, count: int) -> Iterable[Any]:
+def _parts(batch: Any, count: int, at_once: int = AT_ONCE) -> Iterable[Any]:
     """The first `count` samples, a few at a time."""
     batch = main_input(batch)
-    for start in range(0, count, AT_ONCE):
-        rows = slice(start, min(start + AT_ONCE, count))
+    for start in range(0, count, at_once):
+        rows = slice(start, min(start + at_once, count))
         if isinstance(batch, Mapping):
             part = {name: x[rows] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
             size = max((len(x) for x in part.values() if isinstance(x, Tensor) and x.dim()), default=0)
