@@ -121,3 +121,27 @@ def test_layers_that_make_the_same_outlier_anew_are_counted() -> None:
     found = find_outliers(seen.result(), "post")
     assert found is not None
     assert (found.layer, found.makers) == (1, 1)
+
+
+def test_the_maker_of_an_outlier_is_not_what_made_an_earlier_one() -> None:
+    """A token that is long at first and ordinary then is made by the layer that makes it longest.
+
+    After that layer one sample has so many long tokens that none is an outlier by the rule; after the next all have.
+    """
+    found = Extremes()
+    first, plain = torch.tensor([4.0, 1.0, 1.01, 1.02, 0.99, 1.0, 1.0]), torch.tensor([1.5, 1, 1.2, 1.3, 0.9, 1, 0.8])
+    far = torch.tensor([150.0, 1.0, 1.01, 1.02, 0.99, 1.0, 1.0])
+    many = torch.tensor([150.0, 1.0, 90.0, 80.0, 0.05, 0.04, 1.0])
+    norms = {
+        "embed": torch.stack([first, first]),
+        "blocks.0.post": torch.stack([plain, plain]),
+        "blocks.1.mid": torch.stack([plain, plain]),
+        "blocks.1.post": torch.stack([far, many]),
+        "blocks.2.post": torch.stack([0.9 * far + 0.1, 0.9 * far + 0.1]),
+    }
+    found.add({point: x.double() for point, x in norms.items()}, TokenKinds())
+    assert found.result()["blocks.1.post"].outliers.min == 0
+    made = find_outliers(found.result(), "pre", "blocks.2.post")
+    assert made is not None
+    assert (made.layer, made.maker, made.point, made.in_all) == (1, "MLP", "blocks.1.post", True)
+    assert made.ratio == pytest.approx(150, rel=0.01)
