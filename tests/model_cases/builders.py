@@ -17,12 +17,20 @@ from unsmooth.models import ModelView, view
 D, HEADS, LAYERS, TOKENS, BATCH, VOCAB = 32, 4, 3, 7, 2, 50
 NEWER = {
     "Cohere2Moe",
+    "Flint",
+    "GlmAsrEncoder",
     "GraniteDoclingText",
     "Gte",
     "HYV3",
     "Kolibri1",
     "Mellum",
     "Molmo2Text",
+    "OpenAIPrivacyFilter",
+    "Pixio",
+    "Sapiens2",
+    "Tipsv2Text",
+    "Tipsv2Vision",
+    "Ultrabert",
 }  # not in every release that we support
 
 

@@ -161,11 +161,12 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
         return None
     heading = math.copysign(1.0, sizes[peak])
     jumps = [(size - before) * heading for before, size in zip([0.0, *sizes], sizes[: peak + 1], strict=False)]
-    # What brings a short token to an ordinary length makes no outlier yet. One that is far out counts, though in some
-    # samples others beside it may be so too, and hide it from the rule.
-    extreme = [(e.outliers.max if not alike or size * heading >= sizes[peak] * heading / 2 else e.outliers.min) > 0
-               for e, size in zip(stream, sizes, strict=True)]  # fmt: skip
-    made = max((k for k in range(peak + 1) if extreme[k]), key=jumps.__getitem__)
+    # what brings a short token to an ordinary length makes no outlier yet
+    extreme = [(e.outliers.min if alike else e.outliers.max) > 0 for e in stream]
+    # of one that is far out, other long tokens may hide it from the rule in some samples
+    far = [e.outliers.max > 0 and size * heading >= sizes[peak] * heading / 2
+           for e, size in zip(stream, sizes, strict=True)]  # fmt: skip
+    made = max((k for k in range(peak + 1) if extreme[k] or far[k]), key=jumps.__getitem__)
     layer, name = split_point(places[made])
     anew = [k for k, (was, now) in enumerate(pairwise([False, *extreme])) if now and not was
             and split_point(places[k])[1] == name and sizes[k] * heading >= sizes[made] * heading / 2]  # fmt: skip

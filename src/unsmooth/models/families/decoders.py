@@ -10,7 +10,7 @@ from unsmooth.models.taps import into, out
 
 GPT2 = Family(
     name="hf-gpt2",
-    classes=hf("GPT2Model ImageGPTModel"),
+    classes=hf("GPT2Model ImageGPTModel DecisionTransformerGPT2Model"),
     blocks="h",
     when={"crossattention": None},
     embed=out("drop"),
@@ -69,7 +69,7 @@ LLAMA = Family(
         "Glm4MoeModel OlmoeModel HeliumModel ArceeModel SeedOssModel Ernie4_5Model Ernie4_5_MoeModel "
         "HunYuanDenseV1Model MinistralModel Ministral3Model MiniMaxM2Model CwmModel Jais2Model "
         "HunYuanMoEV1Model Dots1Model AriaTextModel SolarOpenModel ExaoneMoeModel HYV3Model MellumModel "
-        "Molmo2TextModel"
+        "Molmo2TextModel UltrabertModel"
     ),
     blocks="layers",
     embed=out("embed_tokens"),
@@ -116,8 +116,13 @@ _APERTUS = LLAMA.like(
     },
     attention={"norm": "attention_layernorm"},
 )
+_EMU3 = LLAMA.like(
+    "hf-emu3", hf("Emu3TextModel"), points={"attn": out("dropout", 1, of=2), "mlp": out("dropout", 2, of=2)}
+)
 _LLAMA4 = LLAMA.like("hf-llama4", hf("Llama4TextModel"), points={"mlp": out("feed_forward")})
-_GPT_OSS = LLAMA.like("hf-gpt-oss", hf("GptOssModel"), attention={"sink": "self_attn.sinks"})
+_GPT_OSS = LLAMA.like(
+    "hf-gpt-oss", hf("GptOssModel FlintModel OpenAIPrivacyFilterModel"), attention={"sink": "self_attn.sinks"}
+)
 # Measured, with matrices, but not explained: a normalisation stands among the maps that would be W_V W_proj.
 _DEEPSEEK = LLAMA.like(
     "hf-deepseek",

@@ -1,4 +1,4 @@
-"""Rows for Hugging Face's speech encoders: wav2vec 2.0 and its relatives, SEW-D, Moonshine."""
+"""Rows for Hugging Face's speech encoders: wav2vec 2.0 and its relatives, SEW-D, Moonshine, GLM-ASR."""
 
 from __future__ import annotations
 
@@ -43,3 +43,4 @@ _WAVLM_STABLE = _WAV2VEC2_STABLE.like("hf-wavlm-stable", hf("WavLMEncoderStableL
 _SEW_D = DEBERTA_V2.like("hf-sew-d", hf("SEWDEncoder"), embed=())
 
 _MOONSHINE = LLAMA.like("hf-moonshine-encoder", hf("MoonshineEncoder"), embed=(), final_norm=out("layer_norm"))
+_GLM_ASR = _MOONSHINE.like("hf-glm-asr-encoder", hf("GlmAsrEncoder"), final_norm=out("norm"))

@@ -11,7 +11,7 @@ BERT = Family(
     name="hf-bert",
     classes=hf(
         "BertModel BertGenerationEncoder ErnieModel LayoutLMModel MarkupLMModel SplinterModel RoCBertModel "
-        "ChineseCLIPTextModel"
+        "ChineseCLIPTextModel AlignTextModel"
     ),
     placement="post",
     blocks="encoder.layer",
@@ -29,7 +29,7 @@ BERT = Family(
     when={"crossattention": None},
     causal="attention.self.is_causal",
 )
-_ROBERTA = BERT.like("hf-roberta", hf("RobertaModel XLMRobertaModel CamembertModel Data2VecTextModel"))
+_ROBERTA = BERT.like("hf-roberta", hf("RobertaModel XLMRobertaModel CamembertModel Data2VecTextModel ClapTextModel"))
 _ELECTRA = BERT.like("hf-electra", hf("ElectraModel"), embed=(out("embeddings_project"), out("embeddings")))
 _ROFORMER = _ELECTRA.like(
     "hf-roformer",

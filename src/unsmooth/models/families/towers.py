@@ -17,6 +17,9 @@ _YOLOS = HF_VIT.like(
 _VILT = HF_VIT.like(
     "hf-vilt", hf("ViltModel"), attention={"maps": Maps(into("attention.attention.dropout"))}, prefix=(), pictures=1
 )
+_FLAVA_TEXT = _VILT.like("hf-flava-text", hf("FlavaTextModel"), pictures=None)
+_FLAVA_IMAGE = _FLAVA_TEXT.like("hf-flava-image", hf("FlavaImageModel"), prefix=(1,))
+_PIXIO = HF_VIT.like("hf-pixio", hf("PixioModel"), prefix=("embeddings.n_cls_tokens",))
 _DATA2VEC_VISION = HF_BEIT.like(
     "hf-data2vec-vision",
     hf("Data2VecVisionModel"),
@@ -61,6 +64,7 @@ _AIMV2 = HF_CLIP_VISION.like(
     },
     prefix=(),
 )
+_AIMV2_TEXT = _AIMV2.like("hf-aimv2-text", hf("Aimv2TextModel"), causal=True)
 _OWLVIT = HF_CLIP_VISION.like(
     "hf-owlvit-vision", hf("OwlViTVisionTransformer Owlv2VisionTransformer"), embed=out("pre_layernorm")
 )

@@ -46,7 +46,7 @@ HF_DINOV2 = HF_VIT.like(
 )
 
 _HF_DINOV2_REGISTERS = HF_DINOV2.like(
-    "hf-dinov2-registers", hf("Dinov2WithRegistersModel"), prefix=(1, "config.num_register_tokens")
+    "hf-dinov2-registers", hf("Dinov2WithRegistersModel Tipsv2VisionModel"), prefix=(1, "config.num_register_tokens")
 )
 
 # LayerScale is a parameter of the block, not a module; drop_path stands after it, once per sub-layer.
@@ -59,7 +59,7 @@ HF_BEIT = HF_VIT.like(
 
 _HF_DINOV3 = _HF_DINOV2_REGISTERS.like(
     "hf-dinov3",
-    hf("DINOv3ViTModel"),
+    hf("DINOv3ViTModel Sapiens2Model"),
     blocks=("model.layer", "layer"),
     final_norm=out("norm"),
     attention={"heads": "attention.num_heads"},
@@ -69,7 +69,7 @@ HF_CLIP_VISION = Family(
     name="hf-clip-vision",
     classes=hf(
         "CLIPVisionModel CLIPVisionTransformer CLIPSegVisionModel CLIPSegVisionTransformer "
-        "ChineseCLIPVisionModel MetaClip2VisionModel MLCDVisionModel"
+        "ChineseCLIPVisionModel MetaClip2VisionModel MLCDVisionModel AltCLIPVisionModel"
     ),
     blocks=("encoder.layers", "vision_model.encoder.layers"),
     embed=(out("pre_layrnorm"), out("vision_model.pre_layrnorm")),
@@ -109,5 +109,7 @@ _HF_CLIP_TEXT = HF_CLIP_VISION.like(
     causal=True,
 )
 _HF_SIGLIP_TEXT = _HF_CLIP_TEXT.like(
-    "hf-siglip-text", hf("SiglipTextModel SiglipTextTransformer Siglip2TextModel Siglip2TextTransformer"), causal=False
+    "hf-siglip-text",
+    hf("SiglipTextModel SiglipTextTransformer Siglip2TextModel Siglip2TextTransformer Tipsv2TextModel"),
+    causal=False,
 )
