@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def number_text(value: float, digits: int = 3) -> str:
@@ -54,6 +54,16 @@ def counted(count: int, what: str) -> str:
     ('1 sample', '8 samples')
     """
     return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def counted_between(counts: Iterable[int], what: str) -> str:
+    """Numbers that may differ, with their noun.
+
+    >>> counted_between([4, 4], "input"), counted_between([4, 2], "input")
+    ('4 inputs', '2 to 4 inputs')
+    """
+    few, *_, many = sorted([*counts] * 2)
+    return counted(many, what) if few == many else f"{few} to {counted(many, what)}"
 
 
 def tick_text(value: float) -> str:

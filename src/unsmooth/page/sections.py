@@ -37,11 +37,11 @@ SECTIONS = (
         "who", "Who did it", "Who did it",
         "The change of ln HFC/LFC between the first layer’s input and the last one’s output, split without remainder: "
         "every head (on how tokens deviate from their mean), the mean path (what attention gives every token alike, "
-        "all constants included), every MLP, and in a post-norm model every normalisation. Shares are direct effects: "
-        "what a part adds, where it adds it. What later layers do without it is another question; a table answers "
-        "it for the strongest parts. Beside the map stand the largest parts, below it the tokens, and last those that "
-        "are far out: their norms, which heads attend to them, and ln HFC/LFC in a run where the MLP that makes them "
-        "writes nothing to them.",
+        "all constants included), every MLP, and in a post-norm model every normalisation (n 1 after attention, n 2 "
+        "after the MLP). Shares are direct effects: what a part adds, where it adds it. What later layers do without "
+        "it is another question; a table answers it for the strongest parts. Beside the map stand the largest parts, "
+        "below it the tokens, and last those that are far out: their norms, which heads attend to them, and ln HFC/LFC "
+        "in a run where the MLP that makes them writes nothing to them.",
         "attribute",
     ),
     Section(
@@ -93,8 +93,7 @@ SECTIONS = (
         "Edits of the trained weights, each at growing strength: what they do to HFC/LFC after the last layer, and "
         "what they cost on a task. <em>high=0</em> moves the real parts of H’s eigenvalues that lie above zero, on the "
         "side that smooths by Corollary 3, to zero; <em>low=0</em> those below; <em>drop_sink</em> keeps an MLP from "
-        "making one token enormous. The dashed line is the model as it is; whiskers are 95 % intervals of the "
-        "difference. Only what was measured for this model stands here.",
+        "making one token enormous. Only what was measured for this model stands here.",
         "nothing",
     ),
     Section(

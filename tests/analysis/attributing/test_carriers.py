@@ -218,7 +218,7 @@ def test_a_result_saves_and_draws_itself_and_says_who_attends(found: unsmooth.At
     again.carriers.account = replace(again.carriers.account, several=True, in_all=False, makers=3)
     assert "heads give the tokens that the MLP of layer 1 makes extreme" in sinks_found(again.carriers)
     said = account_found(again.carriers)
-    assert "the first token to up to" in said
+    assert "the first token up to" in said
     assert "median norm (one of 3 layers that make it an outlier anew)." in said
     for wide in (1072, 346):
         assert "ln HFC/LFC with and without" in carriers(again, wide=wide).svg()

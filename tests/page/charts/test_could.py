@@ -69,6 +69,30 @@ def test_without_a_sweep_the_page_says_what_to_run(subject: Subject) -> None:
         assert f"unsmooth sweep 'hf:my model' --data {data} --task knn:" in shown
 
 
+def test_the_command_to_run_names_what_loaded_the_model_and_how_the_page_learns_of_it(subject: Subject) -> None:
+    about = subject.measurement.about
+    begins = "unsmooth report timm:x --data d"
+    options = f"{begins} --weights w --model-option a=1"
+    for asked, words in ((None, []), (begins, []), (options, ["--weights", "--model-option"])):
+        given = replace(subject, measurement=replace(subject.measurement, about=replace(about, command=asked)))
+        page = could_section([given])
+        assert "--sweep sweep.json" in page
+        assert ("options that loaded the model" in page) == bool(words)
+        assert all(word in page for word in words)
+        assert "dashed line" not in page  # there is no figure
+
+
+def test_a_sweep_of_other_weights_says_so(subject: Subject) -> None:
+    made = sweep([(1.0, 3.0, -0.2, -0.25, -0.15)])
+    about, theirs = subject.measurement.about, made.about
+    for ours, other in (("aa", False), ("bb", True), (None, False)):
+        mine = replace(about, model=replace(about.model, weights=ours))
+        swept = replace(made, about=replace(theirs, model=replace(theirs.model, weights="aa")))
+        page = could_section([replace(subject, sweep=swept, measurement=replace(subject.measurement, about=mine))])
+        assert ("its weights are not those of this page" in page) == other
+        assert "dashed line" in page
+
+
 def test_a_sweep_stands_on_the_page_with_figure_and_table(subject: Subject, tmp_path: Path) -> None:
     made = sweep([(1.0, 3.0, -0.2, -0.25, -0.15)])
     page = could_section([replace(subject, sweep=made)])

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.cli.tables.layout import narrow_table, small_print, written
-from unsmooth.figures.text import counted
+from unsmooth.figures.text import counted, counted_between
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Attribution
@@ -74,9 +74,9 @@ def strongest(found: Attribution, policy: str, count: int) -> Table:
 def effects(found: Attribution) -> Table:
     """Direct beside total effects."""
     first = found.totals[0]
+    inputs = counted_between((row["inputs"] for row in found.totals), "input")
     title = (
-        f"Direct and total effect, the latter of {counted(first['inputs'], 'input')}; {first['tokens']} tokens, parts "
-        f"taken out: {first['mode']}"
+        f"Direct and total effect, the latter of {inputs}; {first['tokens']} tokens, parts taken out: {first['mode']}"
     )
     table = narrow_table(title, ("layer", "part", "direct", "total", "std"), left=("part",))
     for row in found.totals:

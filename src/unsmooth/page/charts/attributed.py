@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_part import parts
-from unsmooth.figures.text import counted, signed_text
+from unsmooth.figures.text import counted, counted_between, signed_text
 from unsmooth.page.charts.controls import segmented, shown_when, toolbar
 from unsmooth.page.charts.parts import Subjects, caption, drawn, in_row, model_panel, policy_choices
 from unsmooth.page.data import shared_policies
@@ -83,7 +83,7 @@ def _effect_table(totals: Sequence[Mapping[str, Any]]) -> str:
     return _table(
         f"Direct and total effect of the strongest parts ({totals[0]['tokens']} tokens). Direct is the share; total is "
         "by how much ln HFC/LFC after the last layer is lower in a run without the part, where later layers answer: "
-        f"mean over {counted(totals[0]['inputs'], 'input')}.",
+        f"mean over {counted_between((row['inputs'] for row in totals), 'input')}.",
         {"part": "name", "direct": "number", "total": "number"},
         [(name, _share(direct), _share(total)) for name, direct, total in rows],
     )

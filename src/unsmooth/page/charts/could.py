@@ -17,20 +17,30 @@ if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
     from unsmooth.analysis.sweep import SweptEdit
 
+LOADING = ("--weights", "--model-option", "--random-init")  # without these, a reference names another model
+
 
 def could_section(subjects: Subjects) -> str:
     """For every model the figure, sentences and table of its sweep, or what to run."""
     panels = []
     for index, subject in enumerate(subjects):
         if (sweep := subject.sweep) is None:
-            run = escape(command(subject))
-            body = f'<p class="reading">Not measured for this model. To measure it: <code>{run}</code></p>'
+            body = f'<p class="reading">{_to_measure(subject)}</p>'
         else:
             svg = drawn(len(subjects), partial(prices, sweep, name=subject.name), chart="prices", model=index)
             said = "".join(caption(priced(subject.name, sweep, swept)) for swept in sweep.edits)
-            body = svg + said + _table(sweep) + caption(_note(sweep))
+            body = svg + said + _table(sweep) + caption(_note(subject, sweep))
         panels.append(model_panel(index, subject, body))
     return in_row(len(subjects), "could-charts", panels)
+
+
+def _to_measure(subject: Subject) -> str:
+    """What to run where no sweep is known, and how the page gets to know it."""
+    said = f"Not measured for this model. To measure it: <code>{escape(command(subject))}</code>"
+    asked = subject.measurement.about.command or ""
+    if loading := [option for option in LOADING if f" {option}" in asked]:
+        said += f", with the options that loaded the model for this page ({', '.join(loading)})"
+    return f"{said}. Then <code>unsmooth report</code> as before, with <code>--sweep sweep.json</code>, shows it here."
 
 
 def command(subject: Subject) -> str:
@@ -80,9 +90,16 @@ def priced(name: str, sweep: Sweep, swept: SweptEdit) -> str:
     return said + "."
 
 
-def _note(sweep: Sweep) -> str:
+def _note(subject: Subject, sweep: Sweep) -> str:
     data = sweep.about.data
+    ours, theirs = (about.model.weights for about in (subject.measurement.about, sweep.about))
+    other = (
+        "The sweep was of the same reference, but its weights are not those of this page (another image size makes "
+        "other position embeddings): HFC/LFC need not be that of the figures above. "
+    )
     return (
+        "The dashed line is the model as it is; whiskers are 95 % intervals of the difference. "
+        f"{other if ours and theirs and ours != theirs else ''}"
         f"{sweep.task.name}: {sweep.task.definition}. HFC/LFC after the last block, {sweep.policy()} tokens, mean over "
         f"{data.inputs} inputs of {data.reference or 'tensors in memory'}. Intervals are Student's, over the "
         f"{sweep.task.samples} samples of the task, paired. Edits were of layers: {sweep.about.settings.layers}."

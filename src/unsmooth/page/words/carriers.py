@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, SINK, Account, Carriers
+from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.figures.text import counted, number_text, percent_text, signed_text
 
 
@@ -35,18 +36,20 @@ def account_found(carriers: Carriers) -> str:
         none = not any(row["outliers"] for row in carriers.layers)
         return f"{many}{', and no token is an outlier after any layer' if none else ''}."
     said = {name: signed_text(curve[-1]) for name, curve in account.curves.items()}
-    times = f"{'' if account.in_all else 'up to '}{number_text(account.ratio, 2)} times the median norm"
+    brings, to = ("brings", "up to") if account.ratio > 1 else ("shrinks", "down to")
+    times = f"{'to' if account.in_all else to} {number_text(account.ratio, 2)} times the median norm"
     return (
-        f"The MLP of layer {account.layer} brings {_token(account)} to {times}{made_anew(account.makers)}. "
+        f"The MLP of layer {account.layer} {brings} {_token(account)} {times}{made_where(account)}. "
         f"ln HFC/LFC of all tokens ends at {said[AS_IT_IS]}, without such "
         f"tokens at {said[f'{AS_IT_IS}, others']}; where that MLP does not write to them, at {said[LEFT_OUT]} and "
         f"{said[f'{LEFT_OUT}, others']}. {many}. Means over {counted(account.inputs, 'input')} with such tokens."
     )
 
 
-def made_anew(makers: int) -> str:
-    """That the layer named is not the only one; a normalisation after each makes the token an ordinary one again."""
-    return f" (one of {makers} layers that make it an outlier anew)" if makers > 1 else ""
+def made_where(found: Account | Outliers) -> str:
+    """That a norm of the stream comes after it, and that the layer named is not the only one."""
+    before = ", before the norm that follows" if found.point.endswith("_sum") else ""
+    return before + (f" (one of {found.makers} layers that make it an outlier anew)" if found.makers > 1 else "")
 
 
 def _token(account: Account) -> str:

@@ -25,7 +25,7 @@ from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
 from unsmooth.page.data import shared_policies
 from unsmooth.page.words.attribution import who_found
-from unsmooth.page.words.carriers import made_anew
+from unsmooth.page.words.carriers import made_where
 from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
 from unsmooth.page.words.paragraph import Finding, Link, Part
 from unsmooth.page.words.phrases import listed, named, number_text, samples_said
@@ -134,7 +134,7 @@ def _outlier_text(found: Outliers | None) -> str:
         return f"{token}: before the first layer already {its} is {size}"
     brings = "brings" if found.ratio > 1 else "shrinks"
     to = "to " if found.in_all or found.ratio > 1 else ""  # down to
-    return f"{token}: {WHO[found.maker]} of layer {found.layer} {brings} {its} {to}{size}{made_anew(found.makers)}"
+    return f"{token}: {WHO[found.maker]} of layer {found.layer} {brings} {its} {to}{size}{made_where(found)}"
 
 
 def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...]:

@@ -1,0 +1,23 @@
+"""Tokens far out, in words: a norm that follows takes back what a post-norm layer makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, Account, Carriers
+from unsmooth.page.words.carriers import account_found
+
+
+@pytest.mark.parametrize(
+    ("point", "ratio", "in_all", "words"),
+    [
+        ("blocks.1.mlp_sum", 62.0, True, "to 62 times the median norm, before the norm that follows."),
+        ("blocks.1.post", 180.0, True, "to 180 times the median norm. ln"),
+        ("blocks.1.post", 0.01, False, "shrinks the first token down to 0.01 times the median norm. ln"),
+        ("blocks.1.post", 90.0, False, "brings the first token up to 90 times the median norm. ln"),
+    ],
+)
+def test_the_caption_says_where_a_token_is_far_out(point: str, ratio: float, in_all: bool, words: str) -> None:
+    curves = {name: [1.0, 0.5] for run in (AS_IT_IS, LEFT_OUT) for name in (run, f"{run}, others")}
+    account = Account(1, point, ratio, 0, True, 4, curves, {AS_IT_IS: [0.1], LEFT_OUT: [0.1]}, in_all=in_all)
+    assert words in account_found(Carriers([{"outliers": 1.0}], [[[0.1, 0.2]]], account))
