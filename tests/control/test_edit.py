@@ -64,6 +64,11 @@ def test_what_is_gathered_at_zero_has_no_side(of: str) -> None:
     assert row["negative_after"] == row["negative_before"]
     assert row["max_after"] == 0
     weights = layer.weights()
+    heads = [0] if of == "head" else [0, 1]
+    w_proj = weights.w_proj[heads].detach().double().flatten(0, 1)
+    stored = torch.linalg.eigvals(w_proj @ weights.w_v[heads].detach().double().transpose(0, 1).flatten(1))
+    assert row["max_stored"] == pytest.approx(float(stored.real.max()), rel=0.05)
+    assert row["max_stored"] > 1e-9
     solved = torch.linalg.eigvals((weights.w_proj[0] @ weights.w_v[0]).detach().double())
     assert of == "layer" or float((solved.real / solved.abs().max()).max()) > 1e-6  # what rounding leaves of zeros
     gathered, after = seen()

@@ -54,7 +54,11 @@ class Edit:
     after: dict[str, float] = field(default_factory=dict)
 
     def frame(self) -> pd.DataFrame:
-        """Norm of the change of H, and the spectrum before and after, for every matrix that was edited."""
+        """Norm of the change of H, and the spectrum before and after, for every matrix that was edited.
+
+        `min_after` and `max_after` are what the edit asks for; `min_stored` and `max_stored` what the weights have once
+        they are rounded to the model's dtype, which scatters eigenvalues that were gathered at one spot.
+        """
         import pandas as pd
 
         return pd.DataFrame(self.rows)
@@ -184,7 +188,11 @@ def _edit_layer(
         else:
             moved, spectra = _change(wide, old, act, strength)
         after[group] += (moved / scale).unflatten(0, (len(group), -1))
-        done.rows.append(_row(layer.index, group[0] if of == "head" else WHOLE, wide, old, moved, spectra))
+        stored = torch.linalg.eigvals(after[group].to(weights.w_proj.dtype).double().flatten(0, 1) * scale @ wide)
+        head = group[0] if of == "head" else WHOLE
+        done.rows.append(_row(layer.index, head, wide, old, moved, spectra) | {
+            "min_stored": float(stored.real.min()), "max_stored": float(stored.real.max()),
+        })  # fmt: skip
     owner = write_projection(layer, after.to(weights.w_proj), done._before)
     if act is None or weights.b_v is None or not bool(weights.b_v.any()):
         return
