@@ -55,3 +55,31 @@ def test_the_layers_that_rise_are_those_of_the_records() -> None:
     always = [row[1] for row in rows if len(set(str(row[6]).split(" of "))) == 1]
     page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
     assert f"only layers {' and '.join(map(str, always))} rise in all nine seeds" in " ".join(page.split())
+
+
+def test_what_is_said_of_the_exponent_is_what_the_generated_tables_say() -> None:
+    """The two tables of docs/disagree.md that are written by hand hold rows of `unsmooth reproduce explains`."""
+    text = (ROOT / "docs" / "disagree.md").read_text(encoding="utf-8")
+    made = text[text.index("<!-- begin explains") : text.index("<!-- end explains")]
+    correlations, signs = ({row[0]: row[1:] for row in _rows(made) if len(row) == size} for size in (7, 8))
+    rows = _rows(text.replace(made, ""))
+    whole = {"DINOv2": "DINOv2 ViT-S/14", "SmolLM2": "SmolLM2 135M", "ALBERT": "ALBERT (reactions)"}
+    short = [row for row in rows if len(row) == 4 and row[3].endswith(")") and row[1].endswith("%")]
+    assert len(short) == 6
+    for model, right, guess, correlation in short:
+        name, _, rest = model.partition(", ")
+        name = whole.get(name, name) + (f", {rest}" if rest.startswith("without") else "")
+        column = int(rest == "small-step γ")
+        said = [guess, right, correlation.replace(" ", "")]
+        quoted = [signs[name][0], signs[name][1 + column].rstrip("*"), correlations[name][column].replace(" ", "")]
+        assert [cell.replace(" ", "") for cell in said] == quoted, model
+    trained = {"": "CIFAR-100 10 %", "all data": "CIFAR-100"}
+    kinds = [row for row in rows if len(row) == 7 and row[0].split(",")[0] in ("plain", "sharpening", "smoothing")]
+    assert len(kinds) == 6
+    for row in kinds:
+        kind, _, data = row[0].partition(", ")
+        assert row[5:] == correlations[f"{trained[data]}, {kind}"][:2], row[0]
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
