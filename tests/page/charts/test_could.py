@@ -99,6 +99,8 @@ def test_a_sweep_stands_on_the_page_with_figure_and_table(subject: Subject, tmp_
     assert 'data-chart="prices"' in page
     assert "-0.2" in page.replace("−", "-")
     assert "without an edit 0.5" in page
+    assert "H moved" not in page  # dropping a sink moves an MLP
+    assert "of drop_sink, of the MLP’s weights" in page
     with pytest.raises(OptionError, match="the sweep is of zoo:x, and the page of VisionTransformer"):
         with_sweeps([subject], [made])
     own = unsmooth.sweep(vit(), images(2), lambda m: 1.0, strengths=[1])  # in memory: no reference, one model

@@ -98,7 +98,8 @@ def _note(subject: Subject, sweep: Sweep) -> str:
         "other position embeddings): HFC/LFC need not be that of the figures above. "
     )
     return (
-        "The dashed line is the model as it is; whiskers are 95 % intervals of the difference. "
+        "The dashed line is the model as it is; whiskers are 95 % intervals of the difference. Moved: the norm of the "
+        "change of H in units of H’s norm; of drop_sink, of the MLP’s weights. "
         f"{other if ours and theirs and ours != theirs else ''}"
         f"{sweep.task.name}: {sweep.task.definition}. HFC/LFC after the last block, {sweep.policy()} tokens, mean over "
         f"{data.inputs} inputs of {data.reference or 'tensors in memory'}. Intervals are Student's, over the "
@@ -112,7 +113,7 @@ def _table(sweep: Sweep) -> str:
         for p in swept.points[1:]:
             within = "" if p.low is None or p.high is None else f" ({signed_text(p.low)} to {signed_text(p.high)})"
             cells = {
-                "strength": f"{p.strength:g}", "H moved": f"{p.moved:.0%}",
+                "strength": f"{p.strength:g}", "moved": f"{p.moved:.0%}",
                 "HFC/LFC": number_text(p.smoothness[policy][HEADLINE]), sweep.task.name: number_text(p.score),
                 "difference (95 %)": signed_text(p.difference) + within,
             }  # fmt: skip
