@@ -34,9 +34,13 @@ def invoke(app: typer.Typer, *arguments: object) -> str:
     return result.output
 
 
-def test_explain_prints_tables_and_writes_a_file_and_figures(app: typer.Typer, tmp_path: Path) -> None:
+def test_explain_prints_tables_and_writes_a_file_and_figures(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("timm")
     pytest.importorskip("matplotlib")
+    # tests/figures prints every figure; a PDF takes half a second, for the letters in it
+    monkeypatch.setattr("unsmooth.figures.printing.printed", lambda drawing, kind: kind.encode())
     out, figures = tmp_path / "e.json", tmp_path / "figures"
     text = invoke(
         app, "explain", *TINY, "--data", "bundled", "--samples", 2, "--spectra", 1, "--out", out, "--figures", figures

@@ -50,8 +50,12 @@ def zoo(folder: Path, name: str, variant: str, fraction: float = 1.0) -> None:
     save_file(dict(create("vit_tiny_patch16_224", arguments).state_dict()), folder / name / "model.safetensors")
 
 
-def test_report_writes_a_page_and_its_figures(run: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
+def test_report_writes_a_page_and_its_figures(
+    run: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("timm")
+    # tests/figures prints every figure; a PDF takes half a second, for the letters in it
+    monkeypatch.setattr("unsmooth.figures.printing.printed", lambda drawing, kind: kind.encode())
     page, figures = tmp_path / "a" / "report.html", tmp_path / "figures"
     out, _ = run(
         "report", "timm:vit_tiny_patch16_224", "timm:deit_tiny_patch16_224", *TINY, "--data", "bundled", "--limit", "2",
@@ -61,6 +65,8 @@ def test_report_writes_a_page_and_its_figures(run: Callable[..., tuple[str, str]
     assert said["page"] == str(page)
     assert said["bytes"] == page.stat().st_size
     assert [model["name"] for model in said["models"]] == ["vit_tiny_patch16_224", "deit_tiny_patch16_224"]
+    assert {path.name for path in figures.iterdir()} == {Path(path).name for path in said["figures"]}
+    assert {Path(path).suffix for path in said["figures"]} == {".svg", ".png", ".pdf"}
     assert all(Path(path).is_file() for path in said["figures"])
     assert "unsmooth report timm:vit_tiny_patch16_224" in page.read_text()
 
