@@ -66,10 +66,11 @@ def test_the_commands_of_the_readme_run_as_printed_after_make_demo(
     (block,) = (block for block in blocks(ROOT / "README.md") if "zoo:" in block)
     lines = [line for line in block.splitlines() if line.startswith("unsmooth ")]
     assert len(lines) >= 6
+    fewer = {"measure": ["--samples", "2"], "explain": ["--samples", "1"]}  # as printed, on less data
+    fewer["report"] = ["--samples", "2", "--explain-inputs", "1"]
     for line in lines:
         words = shlex.split(line)[1:]
-        fewer = ["--samples", "2"] if words[0] in ("measure", "explain", "report") else []  # as printed, on less data
-        done = CliRunner().invoke(app, [*words, *fewer], catch_exceptions=False)
+        done = CliRunner().invoke(app, [*words, *fewer.get(words[0], ())], catch_exceptions=False)
         assert done.exit_code == 0, f"{line}: {done.output}"
     assert {path.name for path in tmp_path.iterdir()} >= {"plain.json", "sharpening.json", "report.html"}
 
