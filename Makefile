@@ -68,9 +68,10 @@ $(DEMO): pyproject.toml
 	$(INSTALL) -e ".[vision]"
 	touch $@
 
-$(DEV): $(DEMO)
+$(DEV): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) -e ".[$(EXTRAS)]"
-	touch $@
+	touch $(DEMO) $@
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache
