@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from model_cases import CASES, HEADS, LAYERS, TOKENS, VOCAB, Case, D, _encoder, hf, padded
+from model_cases.decoders import SINK
 from torch import Tensor, nn
 
 from unsmooth.errors import PointError, UnknownModelError, WeightsError
@@ -172,3 +173,13 @@ def test_a_point_at_which_no_tensor_passes_is_an_error() -> None:
         hook_points(odd, ["blocks.2.attn"], lambda point, x: None),
     ):
         call(odd.model, case.inputs())
+
+
+def test_a_row_that_does_not_name_its_sinks_is_refused() -> None:
+    """The reconstruction holds with sinks too, so a row that is silent on them would be explained by A·1 = 1."""
+    v = SINK.seen()
+    check_attention(v, SINK.inputs())
+    row = v.family.like("silent", attention={"sink": ()})
+    silent = replace(v, family=row, layers=tuple(replace(layer, family=row) for layer in v.layers))
+    with pytest.raises(WeightsError, match=r"rows of its attention matrices sum to 1 ± .*AttentionRow\(sink="):
+        check_attention(silent, SINK.inputs())

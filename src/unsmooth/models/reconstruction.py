@@ -101,7 +101,22 @@ def _compare(layer: LayerView, x: Tensor, a: Tensor | SdpaMatrices, y: Tensor) -
             f"{layer.name} of {layer.family.name}: Σ A_h (X W_V^h + b_v) W_proj^h + b_proj misses the attention's "
             f"output by {error:.2e} of the summed terms, more than {allowed:.2e} for {y.dtype}. {why}"
         )
+    if isinstance(a, Tensor) and not layer.sink:
+        _check_rows_sum(layer, a)
     return error
+
+
+def _check_rows_sum(layer: LayerView, a: Float[Tensor, "batch head query key"]) -> None:
+    """WeightsError unless A·1 = 1, but for queries that may see nothing: the sum above holds with sinks, too."""
+    sums = a.double().nan_to_num().sum(-1)
+    away = float((sums - 1).abs().masked_fill(sums == 0, 0.0).amax())
+    # softmax is often in float32, whatever the model's dtype
+    if away > max(tolerance(dtype, a.shape[-1]) for dtype in (a.dtype, torch.float32)):
+        raise WeightsError(
+            f"{layer.name} of {layer.family.name}: rows of its attention matrices sum to 1 ± {away:.2g}, expected 1: "
+            "if a part of the attention goes to no token, name what does that in the row (AttentionRow(sink=...)); "
+            "such a model can be measured, not explained"
+        )
 
 
 def _attended(
