@@ -15,6 +15,7 @@ from unsmooth.errors import OptionError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.explains import Explained, in_words, rows_of
 from unsmooth.paper.steps import steps_of, tables
+from unsmooth.training.engine.record import TrainingRecord
 
 
 def row(model: str, candidate: str, spearman: float, low: float = 0.1, clear: bool = False) -> Explained:
@@ -46,11 +47,29 @@ def test_files_of_explanations_are_taken_as_they_are(tmp_path: Path) -> None:
     assert rows[0]["guessing"] == exact.majority
 
 
-def test_saved_results_cover_eight_models_and_need_no_model() -> None:
+def test_saved_results_cover_public_shipped_and_larger_models_and_need_no_model() -> None:
     result = find_item("explains").run(Context())
     models = {r["model"] for r in result.about["explained"]}
-    assert len(models) >= 8
+    assert {"DINOv2 ViT-S/14", "text, plain", "tiny-imagenet, smoothing", "crammed-bert, plain"} <= models
+    assert not [model for model in models if model.startswith("small-text")]  # they ship, as text
     assert all(FORECAST in {r["candidate"] for r in result.about["explained"] if r["model"] == m} for m in models)
+
+
+def test_explanations_that_trainings_left_are_rows_too(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    explanation = unsmooth.explain(vit().eval(), images(2), spectra=0)
+    for recipe in ("tiny-imagenet", "small-text"):
+        name = f"{recipe}-plain-seed0"
+        TrainingRecord(name, "plain", 0, 1.0, "unsmooth train …", 1.0, {"loss": 3.0}, {"name": recipe}, []).save(
+            tmp_path / name / "record.json"
+        )
+        explanation.save(tmp_path / name / "explanation.json")
+    result = find_item("explains").run(Context(runs=tmp_path))
+    assert rows_of("tiny-imagenet, plain", explanation) == [
+        r for r in result.about["explained"] if r["model"] == "tiny-imagenet, plain"
+    ]
+    assert "on 1 larger one" in result.label
+    assert not [r for r in result.about["explained"] if r["model"].startswith("small-text")]
 
 
 def test_without_saved_results_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

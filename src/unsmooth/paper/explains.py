@@ -8,6 +8,7 @@ made on other inputs. All but the last use the inputs whose steps they explain: 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict
 
 from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 INPUTS = 8
 WITHOUT = "no-outliers"
+SHIPPED = ("small-text",)  # recipes whose models are in the zoo itself
 OUTLIERS_MATTER = 0.1  # of the steps, by size: what leaving outliers out has to change to be shown
 
 
@@ -60,8 +62,13 @@ def run(context: Context) -> Result:
         saved = Evidence(context).saved("explains").get("about", {})
         if not saved.get("explained"):
             raise OptionError("no result is saved: name models with --model, or take the shipped ones with --recompute")
-        found, steps, made = saved["explained"], saved["steps"], saved["made"]
+        found, steps, made = [*saved["explained"]], [*saved["steps"]], saved["made"]
+        kept = dict(_kept(context))
+        for name, explanation in kept.items():
+            found += rows_of(name, explanation)
+            steps += steps_of(name, explanation)
         kind = "four public models and those that ship with unsmooth"
+        kind += f", and on {len(kept)} larger one{'s' if len(kept) > 1 else ''} whose results are kept" if kept else ""
     return Result(
         label=f"What explains the step of one attention layer, on {kind}",
         tables=[correlations(found), signs(found), *step_tables(steps)],
@@ -74,6 +81,17 @@ def run(context: Context) -> Result:
         ],
         about={"made": made, "explained": found, "steps": steps},
     )
+
+
+def _kept(context: Context) -> Iterator[tuple[str, Explanation]]:
+    """Explanations in zoo/results/models (or --runs) of models that are too large to ship, seed 0."""
+    from unsmooth.analysis import load_explanation
+    from unsmooth.paper.columns import kept_groups
+
+    for group in kept_groups(context, []):
+        path = group.models[0].folder / "explanation.json"
+        if group.recipe not in SHIPPED and path.is_file():
+            yield f"{group.recipe}, {group.variant}", load_explanation(path)
 
 
 def _explained(name: str, reference: str, data: str, context: Context) -> Explanation:
@@ -178,7 +196,8 @@ ITEM = Item(
     "explains",
     "ours",
     "What explains the step of one attention layer: γ, eigen-directions, the mean path, the mean field",
-    needs="nothing: saved results of four public models and of those that ship with unsmooth, a second. --recompute "
+    needs="nothing: saved results of four public models, of those that ship with unsmooth and of larger ones, "
+    "seconds. --recompute "
     "explains the shipped models on bundled inputs, about ten seconds each; --model [NAME=]REFERENCE with --data for "
     "others, or a file that `unsmooth explain --tokens all,no-outliers --out` wrote. --samples sets the inputs (8).",
     run=run,
