@@ -121,6 +121,10 @@ class ModelView:
     causal: bool
     batch_first: bool
 
+    def __repr__(self) -> str:
+        """Not the modules, which fill screens."""
+        return f"ModelView({type(self.model).__name__}: {self.family.name}, {len(self.layers)} layers of {self.width})"
+
     def spot(self, point: str) -> Spot | None:
         """Where a point outside the blocks (`embed`, `final_norm`) is taken, if the model has it."""
         return _backbone_spot(self.family, self.backbone, point)
@@ -131,8 +135,10 @@ def view(model: nn.Module) -> ModelView:
 
     >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3)
     >>> v = view(encoder)
-    >>> v.family.name, len(v.layers), v.points[:3]
-    ('torch-encoder-post', 3, ('blocks.0.pre', 'blocks.0.attn', 'blocks.0.attn_sum'))
+    >>> v
+    ModelView(TransformerEncoder: torch-encoder-post, 3 layers of 8)
+    >>> v.points[:3]
+    ('blocks.0.pre', 'blocks.0.attn', 'blocks.0.attn_sum')
     """
     if not isinstance(model, nn.Module):
         hint = "; it holds one: give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
