@@ -37,6 +37,13 @@ def test_findings_do_not_tell_apart_what_is_one_sum(parallel: list[Subject]) -> 
     assert "attention’s steps" in said
 
 
+def test_advice_says_that_it_reaches_attention_alone(parallel: list[Subject]) -> None:
+    said = [" ".join(finding.html() for finding in findings([subject])) for subject in parallel]
+    advised = [text for text in said if "where tokens must stay apart" in text]
+    assert advised
+    assert all("all of these reach attention alone: <code>unsmooth attribute</code>" in text for text in advised)
+
+
 def test_the_verdict_is_that_of_the_change_of_the_sum(parallel: list[Subject]) -> None:
     measurement = parallel[0].measurement
     change = next(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unsmooth.analysis.long_enough import LEFT_OUT
-from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.analysis.measuring.comparison import welch_half_width
 from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.analysis.measuring.outliers import WITHOUT, carried, is_padded, outliers
@@ -204,7 +203,7 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         for kind in made_by(subject.measurement, metric, policies[0], stretch)[0] or ()
     }
     base = next((policy for policy in policies if policy != WITHOUT), WITHOUT)
-    if smoothing and (not makers or makers & {"Attention", TOGETHER}):
+    if smoothing and (not makers or "Attention" in makers):
         said = "What one could do: smoothing is no fault in itself; where tokens must stay apart, "
         said += (
             "try a published remedy (<code>unsmooth.apply_fix</code>): H’s eigenvalues are on the sharpening side "
@@ -215,6 +214,11 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
             '<code>unsmooth.adapt(model, "sharpening")</code>, which adds negative ones, or try a published remedy '
             "(<code>unsmooth.apply_fix</code>)"
         )
+        if any(subject.measurement.about.model.placement.startswith("parallel") for subject, _ in smoothing):
+            said += (
+                "; attention and the MLP add at the same time here, and all of these reach attention alone: "
+                "<code>unsmooth attribute</code> says how much each of them does"
+            )
     elif smoothing:
         said = (
             f"What one could do: smoothing is no fault in itself, and here {listed([WHO[k] for k in sorted(makers)])} "
