@@ -68,11 +68,11 @@ def test_how_often_the_sharpening_type_dominates_is_said_in_words(sharpening: in
 
 
 @pytest.mark.parametrize(("signs", "words"), [
-    ([(1, 1), (-1, -1)] * 10, "steps more often than always guessing the more frequent sign would"),
-    ([(1, 1), (1, 1), (-1, -1), (1, -1)], "steps not clearly more often than always guessing the more frequent sign"),
-    ([(1, 1), (-1, 1), (-1, -1), (1, -1)], "steps no more often than always guessing the more frequent sign would"),
-    ([(1, 1), (1, 1), (1, 1), (-1, 1)], "which all have one sign, in most cases"),
-    ([(-1, 1), (-1, 1)], "which all have one sign, in no case"),
+    ([(1, 1), (-1, -1)] * 10, "steps better than always guessing the more frequent sign"),
+    ([(1, 1), (1, 1), (-1, -1), (1, -1)], "steps not clearly better than always guessing the more frequent sign"),
+    ([(1, 1), (-1, 1), (-1, -1), (1, -1)], "steps no better than always guessing the more frequent sign"),
+    ([(1, 1), (1, 1), (1, 1), (-1, 1)], "all have the same sign, which γ has in most cases"),
+    ([(-1, 1), (-1, 1)], "all have the same sign, which γ has in no case"),
 ])  # fmt: skip
 def test_gamma_is_held_against_guessing(signs: list[tuple[float, float]], words: str) -> None:
     right = sum(a * b > 0 for a, b in signs) / len(signs)
@@ -80,7 +80,7 @@ def test_gamma_is_held_against_guessing(signs: list[tuple[float, float]], words:
     text = said(explained([(float(a), float(b)) for a, b in signs], [0.1 + 0j]))
     assert words in text
     if 0 < up < 1:
-        assert (" more often" in text.replace("no more often", "")) == (right > max(up, 1 - up))
+        assert (" better" in text.replace("no better", "")) == (right > max(up, 1 - up))
 
 
 @pytest.mark.parametrize(("lowest", "words"), [(-1.6, "In all layers the step overshoots"), (-0.4, "")])

@@ -72,11 +72,12 @@ def _exponents(subject: Subject) -> list[Said]:
     if not found.count or alike(measured, "hfc_lfc", measured.about.settings.tokens[0]):  # steps of rounding
         return []
     if found.majority == 1:
-        text = f"γ has the sign of attention’s steps, which all have one sign, in {how_many(found.accuracy, 'case')}"
+        many = how_many(found.accuracy, "case")
+        text = f"attention’s steps all have the same sign, which γ has in {many}"
     else:
-        more = "not clearly more" if found.accuracy > found.majority else "no more"
-        more = "more" if found.lead_low > 0 else more
-        text = f"γ has the sign of attention’s steps {more} often than always guessing the more frequent sign would"
+        better = "not clearly better" if found.accuracy > found.majority else "no better"
+        better = "better" if found.lead_low > 0 else better
+        text = f"γ tells the sign of attention’s steps {better} than always guessing the more frequent sign"
     return [(text, "exponents", {})]
 
 
