@@ -64,11 +64,11 @@ def test_it_is_measured_explained_and_evaluated_on_what_is_bundled(loaded: Loade
     assert set(measured.change_by_kind("chain")["kind"]) == {"LayerNorm", "Attention", "MLP"}
     explained = explain(loaded, open_data("bundled", loaded, samples=1, max_length=12))
     assert len(explained.about.model.name) > 0
-    found = evaluate_masked(loaded, "bundled", samples=8, batch_size=4)
-    assert (found.sequences, found.length) == (8, 128)
+    found = evaluate_masked(loaded, "bundled", samples=16, batch_size=8)
+    assert (found.sequences, found.length) == (16, 128)
     assert 1.5 < found.loss < 4.5  # it has learned: guessing all pieces alike costs ln 4,096 = 8.3
     assert 0.25 < found.accuracy < 0.75
-    again = evaluate_masked(loaded, "bundled", samples=8, batch_size=4)
+    again = evaluate_masked(loaded, "bundled", samples=16, batch_size=8)
     assert again.loss == pytest.approx(found.loss, rel=1e-5)
 
 
