@@ -7,14 +7,14 @@ from unsmooth.theory.scenario import Scenario, draw
 
 
 def test_every_documented_cell_of_section_5_is_met() -> None:
-    table = norm_impact_table(range(10))
+    table = norm_impact_table(range(20))
     cells = {(c.scenario.form, c.scenario.norm, c.scenario.mode, c.scenario.sign): c for c in table}
     assert [key for key, cell in cells.items() if not cell.agrees] == []
     for sign in (1, -1):  # negating H and the norm's weights together changes nothing under Pre-LN
         ours, mirror = cells["general", "pre", "sharpening", sign], cells["general", "pre", "smoothing", -sign]
         assert ours.mean == pytest.approx(mirror.mean, abs=1e-6)
     # a non-normal H loses its guarantee for many seeds, a symmetric one for none
-    assert 0 < cells["general", "pre", "sharpening", 1].smoothed <= 0.5
+    assert 0.1 <= cells["general", "pre", "sharpening", 1].smoothed <= 0.5
     assert cells["symmetric", "post", "sharpening", 1].smoothed == 0
     assert cells["symmetric", "pre", "sharpening", 1].smoothed == 0
     # two heaps and nothing between them: a mean of −3 would describe no seed
@@ -23,7 +23,7 @@ def test_every_documented_cell_of_section_5_is_met() -> None:
     }
     low, high = cells["general", "post", "sharpening", 1].heaps
     assert low < -10 < 0 < high
-    assert all(cell.right == 10 for key, cell in cells.items() if key[:3] != ("general", "post", "sharpening"))
+    assert all(cell.right == 20 for key, cell in cells.items() if key[:3] != ("general", "post", "sharpening"))
 
 
 def test_gamma_of_h_alone_misses_the_post_norm_limit_in_half_the_draws_and_folding_the_norm_mends_most() -> None:
