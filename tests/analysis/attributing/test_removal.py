@@ -22,6 +22,7 @@ CHOSEN = (
     "torch-post-padded",
     "torch-pre-token-first",
     "bert",
+    "albert",
     "gpt2",
     "gemma2",
     "opt",
@@ -143,16 +144,25 @@ def test_a_model_that_cannot_run_without_a_part_keeps_its_shares() -> None:
 
 
 @every_case([case for case in CASES if case.name == "albert"])
-def test_where_heads_cannot_be_taken_out_mlps_take_their_places(case: Case) -> None:
+def test_heads_are_taken_out_where_matrices_are_shown_after_what_they_made_was_added(case: Case) -> None:
+    """One layer that is used again and again: the part of one use alone is out."""
     model, batch = case.model(torch.float64), case.inputs(torch.float64)
-    every = unsmooth.attribute(model, [batch], total=99)
-    assert any("shows its attention matrices after" in note for note in every.notes)
-    mlps = [row["layer"] for row in every.totals if row["position"] is None]
-    assert len(mlps) == len(every.by_layer())
-    for count in range(1, len(mlps) + 1):
-        found = unsmooth.attribute(model, [batch], total=count)
-        assert {row["kind"] for row in found.totals} == {"mlp"}
-        assert [row["layer"] for row in found.totals if row["position"] is None] == mlps[:count]
+    found = unsmooth.attribute(model, [batch], total=99)
+    assert not [note for note in found.notes if "no total effect" in note]
+    assert {row["kind"] for row in found.totals} == {"mean", "head", "mlp"}
+    attributor, seen = Attributor(model), {}
+    v, heads = attributor.view, {row["head"] for row in found.totals if row["kind"] == "head"}
+    points = ["blocks.1.pre", "blocks.1.attn_sum"]
+    with torch.no_grad(), hook_points(v, points, lambda name, x: seen.__setitem__(name, x.clone())):
+        call(model, batch)
+    added, left = seen["blocks.1.attn_sum"] - seen["blocks.1.pre"], torch.zeros(())
+    for part in (Part(1, "mean"), *(Part(1, "head", h) for h in sorted(heads))):
+        new: dict[str, Tensor] = {}
+        with torch.no_grad(), removed(attributor, part, batch), hook_points(v, points, new.__setitem__):
+            call(model, batch)
+        assert torch.equal(new["blocks.1.pre"], seen["blocks.1.pre"])  # the use before has it still
+        left = left + seen["blocks.1.attn_sum"] - new["blocks.1.attn_sum"]
+    assert torch.allclose(left, added, atol=1e-9)
 
 
 def test_where_all_tokens_depend_on_features_a_note_says_why_there_is_no_total() -> None:

@@ -43,9 +43,8 @@ def total_effects(
     """The strongest parts with their direct shares, and what the end of the stream loses without them.
 
     One forward pass a part and batch (`affordable` says how many batches), and one a batch for the end as it is. A
-    normalisation of the stream cannot be taken out: it is passed over, as are heads where a model shows its matrices
-    too late (a note says so, and the next MLPs take their places). Where other processes have other batches, `merged`
-    adds what they found.
+    normalisation of the stream cannot be taken out and is passed over. Where other processes have other batches,
+    `merged` adds what they found.
     """
     if mode not in MODES:
         raise OptionError.unknown("way to remove a part", mode, MODES)
@@ -58,18 +57,13 @@ def total_effects(
     rows = frame.head(count).to_dict("records")
     asked = [asked for part, row in zip(parts_of(rows), rows, strict=True)
              for asked in ((part, float(row["mean"]), None), *_at_one_token(found, part, policy))]  # fmt: skip
-    first, spare = len(asked), frame[count:].query("kind == 'mlp'").head(count).to_dict("records")
-    asked += [(part, float(row["mean"]), None) for part, row in zip(parts_of(spare), spare, strict=True)]
     effects = [Moments() for _ in asked]
     refused: list[str] = []
     most, attributor.most = attributor.most, None  # every input of these batches counts
     for batch in batches:
         whole = end_ratio(attributor, batch, policy)
         padded = attributor.tokens_of(to_model(batch, attributor.view.model)).mask is not None
-        late = 0  # heads that cannot be taken out: the next MLPs take their places
-        for index, ((part, _, place), moments) in enumerate(zip(asked, effects, strict=True)):
-            if index >= first + late:
-                break
+        for (part, _, place), moments in zip(asked, effects, strict=True):
             if place is not None and padded:
                 continue  # positions count tokens, not padding
             try:
@@ -77,7 +71,6 @@ def total_effects(
                     lost = whole - end_ratio(attributor, batch, policy)
             except (FeatureError, ForwardError, WeightsError) as error:  # which costs a total, not the shares
                 refused.append(str(error))
-                late += isinstance(error, WeightsError)
             else:
                 moments.update(lost[lost.isfinite()])
     attributor.most = most
@@ -123,28 +116,18 @@ def removed(
 ) -> Iterator[None]:
     """Forward passes on this batch without a part; with `only`, without what it writes to these tokens.
 
-    They are the position of one token, or a mask; inputs of the batch beyond the mask's stay as they are.
+    They are the position of one token, or a mask; inputs of the batch beyond the mask's stay as they are. What a head
+    or a mean path writes is known from a pass before: its layer's input and attention do not change without it.
     """
     v = attributor.view
     point = f"blocks.{part.layer}.{'mlp' if part.kind == 'mlp' else 'attn'}"
     inputs = to_model(batch, v.model)
     tokens = attributor.tokens_of(inputs)
-    seen: dict[str, Any] = {}
+    given = {} if part.kind == "mlp" else _given(attributor, part.layer, inputs)
 
-    def attended(_: int, a: Any) -> None:
-        seen["attention"] = head_matrices(a)
-
-    def replace(name: str, x: Tensor) -> Tensor | None:
-        if name != point:
-            seen["pre"] = x
-            return None
-        if part.kind != "mlp" and "attention" not in seen:
-            raise WeightsError(
-                f"{v.family.name} shows its attention matrices after what they made was added: heads and mean paths "
-                "cannot be taken out of its forward pass, MLPs can"
-            )
+    def replace(_: str, x: Tensor) -> Tensor:
         mask = tokens.kept(x, part.layer)
-        taken = x if part.kind == "mlp" else attributor.written(part, x, **seen, mask=mask)
+        taken = x if part.kind == "mlp" else attributor.written(part, x, **given, mask=mask)
         left = _mean_of(taken, mask) if mode == "mean" else torch.zeros_like(taken)
         if only is None:
             return x - taken + left
@@ -156,16 +139,32 @@ def removed(
             new[: len(chosen)][chosen] = (x - taken + left)[: len(chosen)][chosen]
         return new
 
-    points = [point] if part.kind == "mlp" else [f"blocks.{part.layer}.pre", point]
-    if part.kind == "mlp":
-        with replace_points(v, points, replace):
-            yield
-        return
-    with (
-        capture_attention(v, attended, [part.layer], in_parts=attributor.in_parts(inputs)),
-        replace_points(v, points, replace),
-    ):
+    with replace_points(v, [point], replace):
         yield
+
+
+def _given(attributor: Attributor, layer: int, inputs: Any) -> dict[str, Any]:
+    """What a layer is given, and how it attends to it.
+
+    Some models (ALBERT) show attention matrices only after what they made was added, so they are not looked for in the
+    pass that goes without a part.
+    """
+    v = attributor.view
+    seen: dict[str, Any] = {}
+
+    def attended(_: int, a: Any) -> None:
+        seen["attention"] = head_matrices(a)
+
+    def see(_: str, x: Tensor) -> None:
+        seen["pre"] = x.clone()
+
+    with (
+        evaluating(v.model),
+        capture_attention(v, attended, [layer], in_parts=attributor.in_parts(inputs)),
+        hook_points(v, [f"blocks.{layer}.pre"], see),
+    ):
+        call(v.model, inputs)
+    return seen
 
 
 def _mean_of(x: Tensor, mask: Mask) -> Tensor:
