@@ -16,7 +16,7 @@ from training.tasks.text.conftest import document
 
 from unsmooth.errors import CheckpointError, DataError, OutputError
 from unsmooth.training.tasks.text import corpus as module
-from unsmooth.training.tasks.text.corpus import Texts, open_corpus
+from unsmooth.training.tasks.text.corpus import Texts, _is_validation, open_corpus
 from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash
 
 
@@ -103,6 +103,14 @@ def test_a_cache_that_cannot_be_written_is_read(folder: Path) -> None:
         path.unlink()
         path.mkdir()  # no file can be made of that name
     assert corpus(folder).train.key == made.train.key
+
+
+@pytest.mark.parametrize(("name", "held_out"), [
+    ("validation-00000-of-00001.parquet", True), ("valid.txt", True), ("Val_1.jsonl", True), ("val2.txt", True),
+    ("values.txt", False), ("valley.jsonl", False), ("validity.txt", False), ("train.txt", False),
+])  # fmt: skip
+def test_a_file_is_held_out_by_its_name_and_not_by_how_it_begins(name: str, held_out: bool) -> None:
+    assert _is_validation(Path(name)) == held_out
 
 
 def test_files_called_validation_are_held_out(folder: Path) -> None:

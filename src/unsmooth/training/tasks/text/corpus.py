@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_has
 
 HELD_OUT = 200  # of how many documents one is held out where no file says which are
 PASSAGE = 20_000  # characters at most, where documents are held out by counting
-VALIDATION = ("validation", "valid", "val")
+VALIDATION = re.compile(r"val(id(ation)?)?(?![a-z])", re.IGNORECASE)  # validation-00000.parquet, not values.txt
 TOKENIZER_CHARACTERS = 100_000_000  # a vocabulary of 32,768 does not change with more
 SPLITS = ("train", "validation")
 
@@ -181,7 +182,7 @@ def _first_characters(documents: Iterable[str]) -> Iterator[str]:
 
 
 def _is_validation(path: Path) -> bool:
-    return path.name.lower().startswith(VALIDATION)
+    return VALIDATION.match(path.name) is not None
 
 
 def _only(source: Source, validation: bool) -> Source:
