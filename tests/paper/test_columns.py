@@ -219,7 +219,7 @@ def test_language_models_are_compared_after_the_last_block_and_by_their_loss(tmp
     assert answer[:2] == ("open", "4 models")
     assert "crammed-bert: plain 1.50, 3.00; smoothing 1.25, 3.00" in answer[2]
     assert "Smoothing ends with a higher HFC/LFC than plain in small-text." in answer[2]
-    assert "one seed of each" in answer[2]
+    assert "with one seed of each, chance cannot be excluded" in answer[2]
 
 
 def test_other_images_are_compared_after_the_last_block_and_by_their_accuracy(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_spread_smoothing_and_drift_follow_from_the_records(tmp_path: Path) -> N
     control = found["Does the parametrisation control what features do?"]
     assert control["status"] == "settled"
     assert "sharpening +2.00 (+2.00 to +2.00)" in control["answer"]
-    assert "Not on all data" not in control["answer"]
+    assert "does not hold on all data" not in control["answer"]
     losses = found["If sharpening helps, is it optimisation or generalisation?"]
     assert "training loss -0.100 (-0.100 to -0.100)" in losses["answer"]
 
@@ -95,7 +95,10 @@ def test_control_of_one_data_set_names_those_on_which_it_fails(tmp_path: Path) -
         content = record(variant, 0, 1.0, 0.4, epochs=[log(0.5, ratio)], **tiny)
         (tmp_path / variant / "record.json").write_text(json.dumps(content), encoding="utf-8")
     control = findings(tmp_path)["Does the parametrisation control what features do?"]
-    assert "smoothing ends with a higher HFC/LFC than plain in tiny-imagenet (questions below)" in control["answer"]
+    assert (
+        "smoothing ends with a higher HFC/LFC than plain in tiny-imagenet (see the questions below)"
+        in control["answer"]
+    )
 
 
 def test_two_seeds_settle_nothing_about_spread(tmp_path: Path) -> None:
@@ -182,13 +185,13 @@ def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
     possible = r"an adapter or a penalty is at most \+0\.\d points \(m on bees\); \+5\.\d points \(m on birds\)"
     assert re.search(possible, found["answer"])
     doses = "0.50 with smoothing (0.50 to 0.50), 0.25 with smoothing in a larger dose (0.25 to 0.25)."
-    assert found["answer"].endswith(f"plain's with the same seed, {doses}")
+    assert found["answer"].endswith(f"plain's with the same seed, is {doses}")
     for path in (tmp_path / "finetuned").glob("birds-adapter*"):
         path.unlink()
     nothing = findings(records)[question]["answer"]
     assert nothing.startswith("No gain was found. Of 4 comparisons")
     assert "none can be claimed" in nothing
-    assert "birds)." not in nothing[: nothing.index("Plain reaches")]
+    assert "birds)" not in nothing[: nothing.index("Plain reaches")]
     for seed in range(5):
         scores = {"score": 0.9, "hfc_lfc_after": 9.0}
         run = FineTuned("m", "bees", "accuracy", "penalty-sharpening-bare", seed, scores, 1.0, {})
@@ -196,4 +199,4 @@ def test_fine_tuning_is_answered_from_its_runs(tmp_path: Path) -> None:
     told = findings(records)[question]["answer"]
     assert "Of m no penalty of the folded H was run: arms called `…-bare`" in told
     assert "with sharpening" not in told
-    assert "+40" not in told[told.index("leave possible") : told.index("Plain reaches")]
+    assert "+40" not in told[told.index("A gain of") : told.index("Plain reaches")]

@@ -38,8 +38,8 @@ def control(e: Evidence) -> Answer | None:
 def _elsewhere(e: Evidence) -> str:
     """Recipes on other data in which smoothing leaves the features less smooth than plain training does."""
     against = _smoothing_above_plain(kept_groups(e.context, []))
-    said = "Not on all data: smoothing ends with a higher HFC/LFC than plain in"
-    return f" {said} {listed(against)} (questions below)." if against else ""
+    said = "This does not hold on all data: smoothing ends with a higher HFC/LFC than plain in"
+    return f" {said} {listed(against)} (see the questions below)." if against else ""
 
 
 @question(
@@ -151,7 +151,7 @@ def _in_column(
     against = _smoothing_above_plain(groups)
     smoothing = f" Smoothing ends with a higher HFC/LFC than plain in {listed(against)}." if against else ""
     alone = all(len(group.models) == 1 for group in groups)
-    chance = "; one seed of each says nothing of what chance does" if alone else ""
+    chance = "; with one seed of each, chance cannot be excluded" if alone else ""
     return (
         "open",
         f"{sum(len(group.models) for group in groups)} models",

@@ -65,7 +65,8 @@ def _excluded(found: Sequence[tuple[str, str, Comparison]]) -> str:
             place = f"{model} on {data}"
             highest[place] = max(c.difference.high, highest.get(place, -math.inf))
     said = "; ".join(f"{high:+.1f} points ({place})" for place, high in highest.items())
-    return f" What {ENOUGH} pairs leave possible for an adapter or a penalty is at most {said}." if said else ""
+    intervals = f"by the 95 % intervals of {ENOUGH} pairs"
+    return f" A gain of an adapter or a penalty is at most {said}, {intervals}." if said else ""
 
 
 def _reached(runs: Sequence[FineTuned], model: str, data: str) -> str:
@@ -88,9 +89,7 @@ def _dose(runs: Sequence[FineTuned]) -> str:
             dose = f"{mode} in a larger dose" if strong else mode
             said.append(f"{statistics.geometric_mean(times):.2f} with {dose} ({min(times):.2f} to {max(times):.2f})")
     return (
-        f" HFC/LFC after the last layer is, in multiples of plain's with the same seed, {', '.join(said)}."
-        if said
-        else ""
+        f" HFC/LFC after the last layer, divided by plain's with the same seed, is {', '.join(said)}." if said else ""
     )
 
 

@@ -8,7 +8,7 @@ from unsmooth.paper.questions import Answer, question
 
 
 @question(
-    "Where does the theory part from a real block (symmetry, heads, normalisation, constants, MLP)?",
+    "Which assumption of the theory fails in a real block (symmetry, heads, normalisation, constants, MLP)?",
     "paper, section 5; summary, open question 2 and question 8", "relax", "", "results",
 )  # fmt: skip
 def assumptions(e: Evidence) -> Answer | None:
@@ -22,8 +22,9 @@ def assumptions(e: Evidence) -> Answer | None:
     return (
         "settled",
         f"{rows[names[0], 'sharpening'][7]} layers a rung",
-        "It parts at the LayerNorm. Share of layers held below zero in which HFC/LFC rises, as Corollary 3 says: "
-        f"{'; '.join(said)}. For layers held above zero its verdict stays right for repeated layers.",
+        "The first to fail is that there is no LayerNorm. Share of the layers with negative eigenvalues in which "
+        f"HFC/LFC rises, as Corollary 3 says: {'; '.join(said)}. For layers with positive eigenvalues that are "
+        "repeated, the corollary stays right.",
     )
 
 
@@ -44,10 +45,10 @@ def rates(e: Evidence) -> Answer | None:
     return (
         "leaning",
         f"{linear[0][7]} layers a rung",
-        ("Without a norm the predicted and the measured HFC/LFC after 128 layers are the same; " if exact else "")
-        + "the rate is γ for HFC/LFC and κ for cosine similarity and effective rank (docs, theory). "
-        + ("" if once is None else f"For one pass of a trained sharpening block the sign of γ is right in {once[6]} of "
-           f"{once[7]} layers only: the limit is no forecast of a step."),
+        ("Without a norm the predicted and the measured HFC/LFC after 128 layers are the same. " if exact else "")
+        + "The rate is γ for HFC/LFC, and κ for cosine similarity and effective rank (docs, theory). "
+        + ("" if once is None else f"For one pass of a trained sharpening block the sign of γ is right in only "
+           f"{once[6]} of {once[7]} layers: the limit does not forecast a single step."),
     )  # fmt: skip
 
 
