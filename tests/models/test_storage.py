@@ -116,6 +116,16 @@ def test_another_layer_in_the_place_of_a_linear_one_is_named() -> None:
         view(swapped(QuantLinear)).layers[0].weights()
 
 
+def test_weights_of_deepspeed_zero_3_are_refused_by_name() -> None:
+    """A stand-in: DeepSpeed marks the parameters that it shards with a `ds_id`, and leaves them empty."""
+    model = llama()
+    weight = model.layers[0].self_attn.v_proj.weight
+    weight.ds_id, weight.data = 3, torch.zeros(0)
+    for act in (view(model).layers[0].weights, lambda: unsmooth.edit(model, high=0.0)):
+        with pytest.raises(WeightsError, match=r"DeepSpeed ZeRO-3.*GatheredParameters"):
+            act()
+
+
 def test_flat_weights_are_said_to_be_sharded_not_quantised() -> None:
     model = llama()
     model.layers[0].self_attn.v_proj.weight = nn.Parameter(torch.zeros(0))
