@@ -15,6 +15,7 @@ from unsmooth.figures import (
     phase,
 )
 from unsmooth.figures.marks import Stroke
+from unsmooth.figures.palette import model_colour, model_dash
 from unsmooth.figures.trained import Run, runs_figure
 from unsmooth.theory.scenario import log10_curves
 
@@ -70,3 +71,7 @@ def test_differences_are_blue_where_the_second_is_smoother() -> None:
         frame = [float(v) for v in re.findall(r"\S+", str(drawing.data["frame"]))]
         assert frame[6] < -4 < 3 < frame[7]
     assert difference(rows[rows["point"] == "gone"], "hfc_lfc") is None
+
+
+def test_no_two_of_36_lines_look_alike() -> None:
+    assert len({(model_colour(index), model_dash(index)) for index in range(36)}) == 36

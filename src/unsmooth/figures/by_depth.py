@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from unsmooth.errors import OptionError, PointError
 from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.drawing import Drawing, grid
-from unsmooth.figures.palette import DASHES, model_colour
+from unsmooth.figures.palette import model_colour, model_dash
 from unsmooth.figures.text import power_text, short
 from unsmooth.metrics.registry import metric_named
 
@@ -65,7 +65,7 @@ def depth(
     each = max(found.width / 4, 190)
     for i, name in enumerate(names):
         x, y = 44 + each * (i % 4), found.height - 4 - 17 * (math.ceil(len(names) / 4) - 1 - i // 4)
-        line_sample(found, x, y, model_colour(i), DASHES[i % 6], short(name, each - 40, 11))
+        line_sample(found, x, y, model_colour(i), model_dash(i), short(name, each - 40, 11))
     return found
 
 
@@ -103,7 +103,7 @@ def depth_panel(
         if band:
             mine.group(clip=plot.frame, part="band").areas([[*upper, *lower[::-1]]], colour, 0.12)
         line = plot.at([(s.depth / across, height(s.mean)) for s in curve])
-        mine.line(line, colour, 2, DASHES[index % 6])
+        mine.line(line, colour, 2, model_dash(index))
         every = math.ceil(count / 16)
         whole = [p for p, s in zip(line, curve, strict=True) if s.depth % every == 0]
         mine.dots(whole if len(line) > 1 else line, colour, 5.5)
@@ -125,7 +125,7 @@ def sparkline(curves: Sequence[Sequence[Stop]], layers: Sequence[int]) -> Drawin
             if math.isfinite(s.mean) and s.depth % 1 == 0
         ]
         mine = drawing.group(model=index)
-        mine.line(points, model_colour(index), 2.2, DASHES[index % 6])
+        mine.line(points, model_colour(index), 2.2, model_dash(index))
         mine.dots(points[-1:], model_colour(index), 7)
     return drawing
 
@@ -133,7 +133,7 @@ def sparkline(curves: Sequence[Sequence[Stop]], layers: Sequence[int]) -> Drawin
 def line_key(index: int) -> Drawing:
     """A piece of a model's line, with its dot: the legend's entry on a page."""
     drawing = Drawing(30, 12)
-    drawing.line([(0, 6), (30, 6)], model_colour(index), 2, DASHES[index % 6])
+    drawing.line([(0, 6), (30, 6)], model_colour(index), 2, model_dash(index))
     drawing.dots([(15, 6)], model_colour(index), 6)
     return drawing
 

@@ -62,6 +62,15 @@ def model_colour(index: int) -> str:
     return f"model-{index % MODELS}"
 
 
+def model_dash(index: int) -> str:
+    """The dashes of the n-th model's line: models that share a colour have other dashes.
+
+    >>> model_colour(0) == model_colour(6), model_dash(0) == model_dash(6)
+    (True, False)
+    """
+    return DASHES[(index + index // MODELS) % len(DASHES)]
+
+
 def value(colour: str, dark: bool = False) -> str:
     """What a name stands for; anything else is a colour already.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.by_depth import depth_of, depth_panel, stream
 from unsmooth.figures.drawing import Drawing, grid
-from unsmooth.figures.palette import DASHES, model_colour
+from unsmooth.figures.palette import model_colour, model_dash
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import asset, page_head
 from unsmooth.page.words.phrases import samples_said
@@ -141,11 +141,11 @@ def steps_panel(curves: Mapping[str, Sequence[tuple[float, float]]], title: str)
     plot.x_axis(whole=True)
     for index, curve in enumerate(curves.values()):
         line = plot.at(curve)
-        plot.drawing.line(line, model_colour(index), 2, DASHES[index % 6])
+        plot.drawing.line(line, model_colour(index), 2, model_dash(index))
         plot.drawing.dots(line, model_colour(index), 5.5)
     found = grid([plot.drawing], across=1, bottom=24)
     for index, name in enumerate(curves):
-        line_sample(found, 60 + 190 * index, found.height - 6, model_colour(index), DASHES[index % 6], name)
+        line_sample(found, 60 + 190 * index, found.height - 6, model_colour(index), model_dash(index), name)
     return found
 
 
