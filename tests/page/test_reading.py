@@ -80,7 +80,7 @@ def test_the_words_of_a_finding_are_those_of_its_figure(person: Person) -> None:
 def test_a_narrow_screen_shows_shares_with_their_intervals(browser: Person, page: Path) -> None:
     browser.read(page, width=390, mobile=True)
     shown = spaced(browser.seen("#shares svg.narrow text"))
-    assert len(re.findall(r"type \(2\) in \d+ % of 12 cases, 95 % interval \d+ % to \d+ %", shown)) == 2
+    assert len(re.findall(r"type \(2\) in \d+ % of 12 cases, 95 % interval \d+ to \d+ %", shown)) == 2
     boxes = "[...document.querySelectorAll('#shares svg.narrow text')].map((t) => t.getBoundingClientRect().right)"
     assert max(browser.evaluate(boxes)) <= 390
 

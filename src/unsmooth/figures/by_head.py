@@ -146,7 +146,8 @@ def shares_text(found: Shares) -> str:
     """The share of type (2) with its interval."""
     said = f"type (2) in {percent_text(found.share.get('sharpening', 0.0))} of {found.count} cases"
     if math.isfinite(found.low):
-        said += f", 95 % interval {percent_text(found.low)} to {percent_text(found.high)}"
+        low = percent_text(found.low).removesuffix("\N{NO-BREAK SPACE}%")  # a phone's width is short
+        said += f", 95 % interval {low} to {percent_text(found.high)}"
     return said
 
 
