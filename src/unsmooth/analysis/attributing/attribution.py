@@ -45,8 +45,7 @@ DEFINITIONS = {
 def affordable(total: int, passes: int = PASSES) -> int:
     """On how many batches the total effects of so many parts are found with so many forward passes; one at least.
 
-    A part takes up to two: a head or mean path one before, to see what it writes, and an MLP one more where a single
-    token has nearly all of it.
+    A part takes one pass, and one more where a single token has nearly all of it.
 
     >>> affordable(3, 32), affordable(20, 32), affordable(0)
     (4, 1, 0)

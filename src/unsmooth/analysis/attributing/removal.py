@@ -6,8 +6,8 @@ without the part may differ by another amount, or in the other direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from unsmooth.models import capture_attention, hook_points, replace_points
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.theory.divisia import Mask, State
 
+AT_ONCE = 6  # parts whose layers' attention matrices are kept at a time
 MODES = {
     "zero": "the part is left out",
     "mean": "every token gets the part's mean over the tokens of its input",
@@ -42,7 +43,7 @@ def total_effects(
 ) -> list[dict[str, Any]]:
     """The strongest parts with their direct shares, and what the end of the stream loses without them.
 
-    One forward pass a part and batch (`affordable` says how many batches), and one a batch for the end as it is. A
+    One forward pass a part and batch (`affordable` says how many batches), and one for every few parts as it is. A
     normalisation of the stream cannot be taken out and is passed over. Where other processes have other batches,
     `merged` adds what they found.
     """
@@ -61,18 +62,21 @@ def total_effects(
     refused: list[str] = []
     most, attributor.most = attributor.most, None  # every input of these batches counts
     for batch in batches:
-        whole = end_ratio(attributor, batch, policy)
         padded = attributor.tokens_of(to_model(batch, attributor.view.model)).mask is not None
-        for (part, _, place), moments in zip(asked, effects, strict=True):
-            if place is not None and padded:
-                continue  # positions count tokens, not padding
-            try:
-                with removed(attributor, part, batch, mode, place):
-                    lost = whole - end_ratio(attributor, batch, policy)
-            except (FeatureError, ForwardError, WeightsError) as error:  # which costs a total, not the shares
-                refused.append(str(error))
-            else:
-                moments.update(lost[lost.isfinite()])
+        for start in range(0, len(asked), AT_ONCE):
+            some = asked[start : start + AT_ONCE]
+            layers = sorted({part.layer for part, _, _ in some if part.kind != "mlp"})
+            whole, given = _as_it_is(attributor, batch, policy, layers)
+            for (part, _, place), moments in zip(some, effects[start:], strict=False):
+                if place is not None and padded:
+                    continue  # positions count tokens, not padding
+                try:
+                    with removed(attributor, part, batch, mode, place, given.get(part.layer)):
+                        lost = whole - end_ratio(attributor, batch, policy)
+                except (FeatureError, ForwardError, WeightsError) as error:  # which costs a total, not the shares
+                    refused.append(str(error))
+                else:
+                    moments.update(lost[lost.isfinite()])
     attributor.most = most
     found.notes.extend(f"no total effect: {said}" for said in sorted(set(refused)))
     return [
@@ -97,33 +101,62 @@ def _at_one_token(found: Attribution, part: Part, policy: str) -> Iterator[tuple
 
 def end_ratio(attributor: Attributor, batch: Any, policy: str = "all") -> Float[Tensor, " batch"]:
     """ln HFC/LFC of every input after the last block."""
+    return _as_it_is(attributor, batch, policy, [])[0]
+
+
+def _as_it_is(
+    attributor: Attributor, batch: Any, policy: str, layers: Sequence[int]
+) -> tuple[Float[Tensor, " batch"], dict[int, dict[str, Any]]]:
+    """The same, and what these layers are given and how they attend to it: what their parts write follows from that.
+
+    It does not change without one of them, and some models (ALBERT) show attention matrices only after what they made
+    was added, too late for a pass that goes without it.
+    """
     v = attributor.view
     inputs = to_model(batch, v.model)
     tokens, last, found = attributor.tokens_of(inputs), len(v.layers) - 1, []
+    given: dict[int, dict[str, Any]] = {layer: {} for layer in layers}
+    starts = {f"blocks.{layer}.pre": layer for layer in layers}
 
     def see(point: str, x: Tensor) -> None:
+        if point in starts:
+            given[starts[point]]["pre"] = x.clone()
+            return
         kept = counted(policy, [tokens.kept(x, last), token_mask(policy, x, tokens.kinds)], x, last)
         found.append(State.of(x, kept).ratio.cpu())
 
-    with evaluating(v.model), hook_points(v, [f"blocks.{last}.post"], see):
+    def attended(layer: int, a: Any) -> None:
+        given[layer]["attention"] = head_matrices(a)
+
+    with ExitStack() as stack:
+        stack.enter_context(evaluating(v.model))
+        if layers:
+            in_parts = attributor.in_parts(inputs)
+            stack.enter_context(capture_attention(v, attended, list(layers), in_parts=in_parts))
+        stack.enter_context(hook_points(v, [*starts, f"blocks.{last}.post"], see))
         call(v.model, inputs)
-    return found[0]
+    return found[0], given
 
 
 @contextmanager
 def removed(
-    attributor: Attributor, part: Part, batch: Any, mode: str = "zero", only: Mask | int = None
+    attributor: Attributor,
+    part: Part,
+    batch: Any,
+    mode: str = "zero",
+    only: Mask | int = None,
+    given: dict[str, Any] | None = None,
 ) -> Iterator[None]:
     """Forward passes on this batch without a part; with `only`, without what it writes to these tokens.
 
-    They are the position of one token, or a mask; inputs of the batch beyond the mask's stay as they are. What a head
-    or a mean path writes is known from a pass before: its layer's input and attention do not change without it.
+    They are the position of one token, or a mask; inputs of the batch beyond the mask's stay as they are. `given` is
+    what a head's or mean path's layer is given (`_as_it_is`), which takes a pass of its own where it is not known.
     """
     v = attributor.view
     point = f"blocks.{part.layer}.{'mlp' if part.kind == 'mlp' else 'attn'}"
-    inputs = to_model(batch, v.model)
-    tokens = attributor.tokens_of(inputs)
-    given = {} if part.kind == "mlp" else _given(attributor, part.layer, inputs)
+    tokens = attributor.tokens_of(to_model(batch, v.model))
+    if given is None:
+        given = {} if part.kind == "mlp" else _as_it_is(attributor, batch, "all", [part.layer])[1][part.layer]
 
     def replace(_: str, x: Tensor) -> Tensor:
         mask = tokens.kept(x, part.layer)
@@ -141,30 +174,6 @@ def removed(
 
     with replace_points(v, [point], replace):
         yield
-
-
-def _given(attributor: Attributor, layer: int, inputs: Any) -> dict[str, Any]:
-    """What a layer is given, and how it attends to it.
-
-    Some models (ALBERT) show attention matrices only after what they made was added, so they are not looked for in the
-    pass that goes without a part.
-    """
-    v = attributor.view
-    seen: dict[str, Any] = {}
-
-    def attended(_: int, a: Any) -> None:
-        seen["attention"] = head_matrices(a)
-
-    def see(_: str, x: Tensor) -> None:
-        seen["pre"] = x.clone()
-
-    with (
-        evaluating(v.model),
-        capture_attention(v, attended, [layer], in_parts=attributor.in_parts(inputs)),
-        hook_points(v, [f"blocks.{layer}.pre"], see),
-    ):
-        call(v.model, inputs)
-    return seen
 
 
 def _mean_of(x: Tensor, mask: Mask) -> Tensor:
