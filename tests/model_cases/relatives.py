@@ -49,6 +49,8 @@ RELATIVE_CASES = [
     Case("blenderbot", "hf-mbart-encoder", hf("Blenderbot", **_ENCODER_DECODER), _with_targets),
     Case("blenderbot-small", "hf-bart-encoder", hf("BlenderbotSmall", **_ENCODER_DECODER), _with_targets),
     Case("biogpt", "hf-xglm", hf("BioGpt", **TEXT), padded, causal=True),
+    Case("timm-deepseek-vit", "timm-deepseek-vit", _timm("deepseek_vit_412m"), images, norm_dtype=torch.float32),
+    Case("timm-qwen3-vit", "timm-qwen3-vit", _timm("qwen3_vit_88m"), images),
     Case("timm-eva-postnorm", "timm-eva-postnorm", _timm("eva02_enormous_patch14_clip_224"), images, prefix=1),
     Case("ijepa", "hf-ijepa", hf("IJepa", **VISION), pixels),
     *(

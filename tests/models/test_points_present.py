@@ -16,14 +16,14 @@ BARE_STREAM = {"timm-vit-relpos-respost", "timm-vit-respost", "timm-eva-postnorm
 #: Positions are added, or dropped out, by a function: no module puts out what the first block gets.
 NO_EMBED = {
     "hf-bart-encoder", "hf-glm-asr-encoder", "hf-layoutlmv3", "hf-mbart-encoder", "hf-moonshine-encoder", "hf-opt",
-    "hf-opt-post", "hf-sew-d", "hf-whisper-encoder", "hf-xglm", "timm-vit-relpos", "timm-vit-relpos-respost",
-    "torch-encoder-post", "torch-encoder-pre",
+    "hf-opt-post", "hf-sew-d", "hf-whisper-encoder", "hf-xglm", "timm-deepseek-vit", "timm-qwen3-vit",
+    "timm-vit-relpos", "timm-vit-relpos-respost", "torch-encoder-post", "torch-encoder-pre",
 }  # fmt: skip
 #: Pre-norm models that normalise the pooled token only.
 POOLED_NORM = {
     "altclip-vision", "chineseclipvision", "clipseg-vision", "data2vec-vision", "hf-beit", "hf-beit-no-scale",
     "hf-clip-vision", "internvl", "metaclip2vision", "mlcdvision", "owlvit-vision", "owlv2-vision", "timm-avg-pool",
-    "timm-beit", "timm-eva02", "timm-naflexvit", "timm-relpos", "timm-relpos-respost", "videomae",
+    "timm-beit", "timm-eva02", "timm-naflexvit", "timm-qwen3-vit", "timm-relpos", "timm-relpos-respost", "videomae",
 }  # fmt: skip
 EVERY = [*CASES, *MEASURED_CASES]
 

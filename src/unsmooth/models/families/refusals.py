@@ -17,10 +17,10 @@ REFUSED: tuple[Refusal, ...] = (
         (
             *of(
                 "timm",
-                "CoaT DaVit EdgeNeXt EfficientFormer EfficientFormerV2 EfficientVitMsra FastVit GlobalContextVit "
-                "Hiera HieraDet Levit MaxxVit MetaFormer MultiScaleVit Nest NextViT PoolingVisionTransformer "
-                "PyramidVisionTransformerV2 SwinTransformer SwinTransformerV2 SwinTransformerV2Cr TinyVit Twins VOLO "
-                "Visformer",
+                "CPUBone CSATv2 CoaT DaVit EdgeNeXt EfficientFormer EfficientFormerV2 EfficientVitMsra FastVit "
+                "GlobalContextVit Hiera HieraDet Levit LowFormer MaxxVit MetaFormer MobileNetV5 MultiScaleVit Nest "
+                "NextViT PoolingVisionTransformer PyramidVisionTransformerV2 SwiftFormer SwinTransformer "
+                "SwinTransformerV2 SwinTransformerV2Cr TinyVit Twins VOLO Visformer",
             ),
             *of("torchvision", "MViT SwinTransformer"),
             *of(

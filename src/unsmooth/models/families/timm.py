@@ -75,6 +75,12 @@ _TIMM_RESPOST = replace(
 _TIMM_EVA = _TIMM_VIT.like("timm-eva", ("timm.Eva",), block_classes=("timm.EvaBlock",))
 _TIMM_EVA_POSTNORM = _TIMM_RESPOST.like("timm-eva-postnorm", ("timm.Eva",), block_classes=("timm.EvaBlockPostNorm",))
 
+# The vision towers of DeepSeek's and Qwen's multimodal models.
+_TIMM_DEEPSEEK = _TIMM_EVA.like(
+    "timm-deepseek-vit", ("timm.DeepseekVitEncoder",), block_classes=("timm.DeepseekVitBlock",), embed=()
+)
+_TIMM_QWEN3 = _TIMM_EVA.like("timm-qwen3-vit", ("timm.Qwen3VitEncoder",), embed=())
+
 # The LayerScale of BEiT is a parameter of the block; its value bias stands beside a fused weight without one.
 _TIMM_BEIT = _TIMM_VIT.like("timm-beit", ("timm.Beit",), block_classes=("timm.Block",), embed=out("pos_drop"))
 _TIMM_RELPOS = _TIMM_VIT.like(
