@@ -26,6 +26,7 @@ from unsmooth.models import capture_attention, hook_points, replace_points
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.theory.divisia import Mask, State
 
+Asked = tuple[Part, float, int | None]  # a part, its share, and the one token that it is taken from
 AT_ONCE = 6  # parts whose layers' attention matrices are kept at a time
 MODES = {
     "zero": "the part is left out",
@@ -62,21 +63,7 @@ def total_effects(
     refused: list[str] = []
     most, attributor.most = attributor.most, None  # every input of these batches counts
     for batch in batches:
-        padded = attributor.tokens_of(to_model(batch, attributor.view.model)).mask is not None
-        for start in range(0, len(asked), AT_ONCE):
-            some = asked[start : start + AT_ONCE]
-            layers = sorted({part.layer for part, _, _ in some if part.kind != "mlp"})
-            whole, given = _as_it_is(attributor, batch, policy, layers)
-            for (part, _, place), moments in zip(some, effects[start:], strict=False):
-                if place is not None and padded:
-                    continue  # positions count tokens, not padding
-                try:
-                    with removed(attributor, part, batch, mode, place, given.get(part.layer)):
-                        lost = whole - end_ratio(attributor, batch, policy)
-                except (FeatureError, ForwardError, WeightsError) as error:  # which costs a total, not the shares
-                    refused.append(str(error))
-                else:
-                    moments.update(lost[lost.isfinite()])
+        refused += _take_out(attributor, batch, policy, mode, asked, effects)
     attributor.most = most
     found.notes.extend(f"no total effect: {said}" for said in sorted(set(refused)))
     return [
@@ -87,6 +74,29 @@ def total_effects(
         for (part, direct, place), moments in zip(asked, merged(effects), strict=True)
         if moments.count
     ]  # fmt: skip
+
+
+def _take_out(
+    attributor: Attributor, batch: Any, policy: str, mode: str, asked: Sequence[Asked], effects: Sequence[Moments]
+) -> list[str]:
+    """Add what the end of this batch's stream loses without each part; returns why a part could not be taken out."""
+    refused = []
+    padded = attributor.tokens_of(to_model(batch, attributor.view.model)).mask is not None
+    for start in range(0, len(asked), AT_ONCE):
+        some = asked[start : start + AT_ONCE]
+        layers = sorted({part.layer for part, _, _ in some if part.kind != "mlp"})
+        whole, given = _as_it_is(attributor, batch, policy, layers)
+        for (part, _, place), moments in zip(some, effects[start:], strict=False):
+            if place is not None and padded:
+                continue  # positions count tokens, not padding
+            try:
+                with removed(attributor, part, batch, mode, place, given.get(part.layer)):
+                    lost = whole - end_ratio(attributor, batch, policy)
+            except (FeatureError, ForwardError, WeightsError) as error:  # which costs a total, not the shares
+                refused.append(str(error))
+            else:
+                moments.update(lost[lost.isfinite()])
+    return refused
 
 
 def _at_one_token(found: Attribution, part: Part, policy: str) -> Iterator[tuple[Part, float, int]]:
