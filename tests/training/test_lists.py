@@ -6,15 +6,19 @@ import itertools
 import json
 import math
 import re
+import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import Program
 from typer.testing import CliRunner
 
 from unsmooth.cli.app import app
 from unsmooth.control import FIXES
+from unsmooth.control.variant import STANDARD_DEVIATION
 from unsmooth.errors import ForwardError, OptionError, WeightsError
 from unsmooth.paper import Context
 from unsmooth.paper.columns import changes_table, kept_groups
@@ -48,7 +52,7 @@ def test_every_seed_of_the_tables_is_run() -> None:
 
 def test_the_study_holds_its_runs_once_and_in_order() -> None:
     names = [run.name for run in lists.find_list("study")]
-    assert len(names) == len(set(names)) == 6 + 12 + 8 + 24 + 6 + 24 + 3 * len(FIXES) + 18
+    assert len(names) == len(set(names)) == 6 + 12 + 8 + 18 + 6 + 24 + 3 * len(FIXES) + 18
     assert names[:6] == [f"cifar100-10pct-smoothing-seed{seed}" for seed in range(3, 9)]
     assert names[6:10] == [
         *(f"cifar100-10pct-subset1-plain-seed{seed}" for seed in range(3)),
@@ -57,12 +61,14 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
     assert names[17] == "cifar100-10pct-subset2-sharpening-seed2"
     assert names[18] == "cifar100-10pct-sharpening-split-seed1"
     assert names[26] == "cifar100-10pct-sharpening-eigen-std0.01-seed0"
-    assert names[50:74:3] == [
+    starts = [run for run in lists.find_list("study") if run.std is not None]
+    assert all(run.std != STANDARD_DEVIATION[run.control.form] for run in starts)  # those are runs without --std
+    assert names[44:68:3] == [
         *(f"cifar100-10pct-sharpening@{part}-seed0" for part in ("first-half", "second-half", "alternate", 0, 5, 11)),
         "cifar100-10pct-sharpening@first-half+smoothing@second-half-seed0",
         "cifar100-10pct-smoothing@first-half+sharpening@second-half-seed0",
     ]
-    assert names[74:-24:3] == [f"cifar100-10pct-{fix}-seed0" for fix in FIXES]
+    assert names[68:-24:3] == [f"cifar100-10pct-{fix}-seed0" for fix in FIXES]
     assert names[-24:-18:3] == [f"cifar100-10pct-sharpening-{bound}-seed0" for bound in ("bounded", "bounded2")]
     assert names[-18] == "cifar100-depth6-10pct-plain-seed0"
     assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"
@@ -157,6 +163,45 @@ def test_a_run_is_started_while_as_much_time_is_left_as_the_longest_took(
     assert f"{wanted[3].name}: not started, 0 s left" in shown
 
 
+def test_a_deeper_model_needs_more_of_the_time_that_is_left(
+    tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two layers took a minute, so four layers are not started with a minute and a half left."""
+    clock, said = [0.0], list[str]()
+
+    def train(run: Run, data: Path, folder: Path, **_: object) -> TrainingRecord:
+        clock[0] += 60
+        what = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": 1.0, "command": ""}
+        record = TrainingRecord(**what, minutes=1, final={"accuracy": 0.1}, recipe={}, rows=[])
+        record.save(folder / "record.json")
+        return record
+
+    monkeypatch.setattr(lists, "train", train)
+    monkeypatch.setattr(lists.time, "monotonic", lambda: clock[0])
+    shallow, deep = (Run(replace(tiny_recipe, name=f"depth{depth}", depth=depth)) for depth in (2, 4))
+    lists.train_all([shallow, deep], tmp_path, tmp_path / "runs", tmp_path / "records", minutes=2.5, say=said.append)
+    assert said[-1] == f"{deep.name}: not started, 90 s left"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_two_processes_share_a_list(tiny_data: Path, tiny_recipe: ImageRecipe, tmp_path: Path) -> None:
+    """A run that another process trains is left to it, and the step that is compiled stays for the next seed."""
+    runs = [Run(tiny_recipe.override(["epochs=1"]), seed=seed) for seed in (0, 1, 2)]
+    busy, said = tmp_path / "runs" / runs[1].name, list[str]()
+    hold = "import sys, time; from pathlib import Path; from unsmooth.training.engine.claim import claimed\n"
+    hold += "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    other = Program(hold, [busy], tmp_path / "other")
+    assert next(other.lines()) == "held"
+    (busy / "checkpoint.safetensors").write_bytes(b"its own")
+    options: dict[str, Any] = {"say": said.append, "device": "cpu", "tensorboard": False}
+    lists.train_all(runs, tiny_data, tmp_path / "runs", tmp_path / "records", **options)
+    other.send(signal.SIGKILL)
+    other.wait()
+    assert f"{runs[1].name}: another process is at it" in said
+    assert sorted(path.stem for path in (tmp_path / "records").iterdir()) == [runs[0].name, runs[2].name]
+    assert [path.name for path in busy.iterdir()] == ["checkpoint.safetensors"]
+
+
 @pytest.mark.parametrize("kind", [TrainingError, WeightsError])
 def test_the_record_of_a_broken_run_keeps_the_epochs_before(
     kind: type[Exception], tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,6 +220,7 @@ def test_the_record_of_a_broken_run_keeps_the_epochs_before(
     assert failure["failed"] == "it is nan"
     assert failure["epochs"] == [{"epoch": 1, "train_loss": 2.5}]
     assert failure["command"].startswith("unsmooth train cifar100-fast --variant plain")
+    assert (failure["variant"], failure["seed"], failure["std"]) == ("plain", 0, None)
 
 
 @pytest.mark.parametrize("variant", ["plain", "sharpening", "featscale"])

@@ -13,6 +13,7 @@ from typing import Any
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.sources.files import write_atomically
 from unsmooth.sources.provenance import default_device
+from unsmooth.training.engine.claim import ClaimedError, refuse_claimed
 from unsmooth.training.engine.journal import read_log
 from unsmooth.training.engine.loop import Kept, TrainingError, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
@@ -41,6 +42,11 @@ def _combinations(block: dict[str, Any]) -> Iterator[Run]:
         yield Run(find_recipe(run.pop("recipe", "cifar100")), **run)
 
 
+def _size(run: Run) -> float:
+    """What the time of a run is in proportion to, within a list."""
+    return run.fraction * getattr(run.recipe, "depth", 1)
+
+
 def train_all(
     runs: list[Run],
     data: str | Path,
@@ -53,10 +59,11 @@ def train_all(
 ) -> None:
     """Each run that has no record or results yet, until the time is up; a run that would not fit is not started.
 
+    Several processes may work on one list, each on its own GPU or two on one: each takes what no other is at.
     `results` is where each model's measurement, explanation and scores go, beside its record; those that an earlier
     call could not make are tried again while the model is there.
     """
-    started, longest, data = time.monotonic(), 0.0, KeptImages(data)
+    started, slowest, data = time.monotonic(), 0.0, KeptImages(data)
     where = options.get("device") or default_device()
 
     def write_results(run: Run) -> None:
@@ -73,22 +80,27 @@ def train_all(
                 write_results(run)
             continue
         left = minutes * 60 - (time.monotonic() - started)
-        if left < longest:
+        if left < slowest * _size(run):
             say(f"{run.name}: not started, {left:.0f} s left")
             break
         before, folder = time.monotonic(), out / run.name
         if place is not None:
             check_results(place, folder)
-        say(f"{run.name}: started")
         try:
+            refuse_claimed(folder)  # first: a trainer for the other's checkpoint would take the place of a kept one
+            say(f"{run.name}: started")
             record = train(run, data, folder, kept=kept, **options)
+        except ClaimedError:
+            say(f"{run.name}: another process is at it")
+            continue
         except (TrainingError, WeightsError) as error:  # that training breaks is a result too; the other runs go on
             rows = read_log(folder)
-            write_failure(failed, {"run": run.name, "command": run.command(), "failed": str(error), "epochs": rows})
+            about = {"run": run.name, **run.state(), "command": run.command()}
+            write_failure(failed, {**about, "failed": str(error), "epochs": rows})
             say(f"{run.name}: {error}")
             continue
         assert record is not None
         write_results(run)
-        longest = max(longest, time.monotonic() - before)
+        slowest = max(slowest, (time.monotonic() - before) / _size(run))
         write_atomically(target, (folder / RECORD).read_bytes())
         say(f"{run.name}: {in_words(record.final)} in {record.minutes:.2f} min")

@@ -11,6 +11,17 @@ from unsmooth.errors import CheckpointError
 from unsmooth.training.engine.checkpoint import writing
 
 
+class ClaimedError(CheckpointError):
+    """Another process trains into the folder."""
+
+
+def refuse_claimed(folder: Path) -> None:
+    """ClaimedError where another process trains into the folder now."""
+    if folder.is_dir():
+        with claimed(folder):
+            pass
+
+
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Hold the folder, or refuse. The claim ends with its process, however that ends, and leaves no file behind."""
@@ -33,7 +44,7 @@ def claimed(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(
+            raise ClaimedError(
                 f"another process is training into {folder}: expected a folder that nobody writes to; "
                 "wait for it to end, or choose another --out"
             ) from None
