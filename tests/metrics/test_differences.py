@@ -12,6 +12,7 @@ import pytest
 from unsmooth.metrics.differences import (
     brown_forsythe,
     compare_seeds,
+    detectable_ratio,
     holm,
     paired_difference,
     permutation,
@@ -170,7 +171,17 @@ def test_three_seeds_cannot_reach_significance_by_permutation_and_nine_can() -> 
     nine = spread(range(9), np.arange(9) / 100)
     assert nine.smallest == pytest.approx(2 / 48_620)
     assert nine.permutation < 0.001
-    assert 2 < nine.detectable < 4
+    assert 4 < nine.detectable < 6
+    assert math.isnan(spread([1, 2, 3], [1, 2, 4]).detectable)
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(9, 9), (12, 7)])
+def test_the_detectable_ratio_is_found_in_four_of_five_experiments(wide: int, narrow: int) -> None:
+    """By scipy's own test, on other random numbers."""
+    rng = np.random.default_rng(5)
+    ratio = detectable_ratio(wide, narrow)
+    tests = (stats.levene(ratio * rng.normal(size=wide), rng.normal(size=narrow), center="median") for _ in range(600))
+    assert np.mean([test.pvalue < 0.05 for test in tests]) == pytest.approx(0.8, abs=0.06)
 
 
 def test_the_nine_seeds_of_the_zoo_say_what_was_computed_by_hand() -> None:

@@ -15,6 +15,8 @@ from paper.records import record
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.questions import QUESTIONS
+from unsmooth.training import Run, find_recipe
+from unsmooth.training.engine.record import write_failure
 
 ROOT = Path(__file__).parents[2]
 
@@ -113,7 +115,8 @@ def test_other_draws_starts_layers_fixes_and_depths_are_read(tmp_path: Path) -> 
             tmp_path,
             record("plain", seed, 0.1, 0.31 + 0.002 * seed, run=f"p{seed}", subset=1),
             record("sharpening", seed, 0.1, 0.32 + 0.001 * seed, run=f"s{seed}", subset=1),
-            record("sharpening-eigen", seed, 0.1, 0.2 + 0.001 * seed, run=f"e{seed}", std=1.0),
+            record("sharpening-eigen", seed, 0.1, 0.3 + 0.001 * seed, run=f"o{seed}"),
+            record("sharpening-eigen", seed, 0.1, 0.2 + 0.0012 * seed, run=f"e{seed}", std=1.0),
             record("sharpening@first-half", seed, 0.1, 0.31, run=f"h{seed}"),
             record("contranorm", seed, 0.1, 0.30, run=f"c{seed}", epochs=[log(0.5, 7.25)]),
         )
@@ -125,14 +128,81 @@ def test_other_draws_starts_layers_fixes_and_depths_are_read(tmp_path: Path) -> 
     answers = {asked: f["answer"] for asked, f in found.items()}
     assert "Other draws of the images: +0.90 (" in answers["Does sharpening help with little data?"]
     assert "over 2 draws +0.45 (" in answers["Does sharpening help with little data?"]
-    assert "sharpening-eigen, ψ's std 1 -" in next(a for q, a in answers.items() if q.startswith("How should ψ"))
+    starts = next(a for q, a in answers.items() if q.startswith("How should ψ"))
+    assert "sharpening-eigen (ψ's std 1) -9.98 (" in starts  # against the form's own start
+    assert "Accuracy: below the form's own start with sharpening-eigen (ψ's std 1)" in starts
     assert "sharpening@first-half" in answers["In how many layers, and in which, should one sharpen?"]
     fixes = answers["Do the fixes of other papers change what their papers say they change?"]
     assert "contranorm -" in fixes
     assert "HFC/LFC 7.25" in fixes
+    assert "HFC/LFC of the last block (plain: 2.00): above plain with contranorm" in fixes
     depth = answers["Does accuracy fall with depth where features smooth?"]
     assert "24 layers: plain 25.00 ± 0.00 (n=3), HFC/LFC 0.40" in depth
     assert "12 layers: plain" in depth
+    assert "From 12 to 24 layers, in points: plain -" in depth
+
+
+def test_a_depth_at_which_accuracy_falls_is_said_to_be_one(tmp_path: Path) -> None:
+    runs(tmp_path, 0.0, seeds=3)
+    for seed in range(3):
+        for variant, gain in (("plain", 0.1), ("smoothing", -0.1)):
+            name = f"cifar100-10pct-{variant}-seed{seed}"
+            (shallow,) = (r for r in map(read, tmp_path.iterdir()) if (r["variant"], r["seed"]) == (variant, seed))
+            accuracy = shallow["final"]["accuracy"] + gain + 0.001 * seed
+            deep = record(variant, seed, 0.1, accuracy, run=f"deep-{name}", epochs=[log(0.5, 0.4)])
+            write(tmp_path, deep | {"recipe": {**deep["recipe"], "name": "cifar100-depth24", "depth": 24}})
+    found = findings(tmp_path)["Does accuracy fall with depth where features smooth?"]
+    assert found["status"] == "leaning"
+    assert "plain +10.10 (+9.85 to +10.35); smoothing -9.90 (-10.15 to -9.65)" in found["answer"]
+    assert "that of smoothing falls and that of plain rises (Holm)" in found["answer"]
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_runs_that_broke_are_named_where_they_matter(tmp_path: Path) -> None:
+    """An unbounded run that broke is no reason to say that bounds are not needed."""
+    runs(tmp_path, 0.0)
+    asked = "Must eigenvalues be bounded for training to be stable?"
+    assert findings(tmp_path)[asked]["answer"].startswith("No: ±ψ² has no upper bound, and 18 runs of it ended")
+    run = Run(find_recipe("cifar100"), "sharpening", 2, 0.1, std=1.0)
+    failure = {"run": run.name, **run.state(), "failed": "the loss is nan in epoch 7: expected a finite number; lower"}
+    write_failure(tmp_path / f"{run.name}.failed.json", failure)
+    found = findings(tmp_path)
+    assert found[asked]["status"] == "open"
+    said = "1 run broke and is in no mean: cifar100-10pct-sharpening-std1-seed2."
+    assert said in found[asked]["answer"]
+    assert said == next(f["answer"] for question, f in found.items() if question.startswith("How should ψ"))
+    notes = find_item("findings").run(Context(runs=tmp_path)).notes
+    assert f"the run {run.name} broke: the loss is nan in epoch 7" in notes
+
+
+def test_a_start_that_is_the_forms_own_and_a_run_cut_by_a_budget(tmp_path: Path) -> None:
+    """The first is one more run of the variant; the second is a run of another recipe."""
+    runs(tmp_path, 0.0, seeds=2)
+    write(tmp_path, record("sharpening", 2, 0.1, 0.33, run="own", std=0.3))
+    write(tmp_path, record("plain", 2, 0.1, 0.9, run="short", budget="60s"), record("plain", 2, 0.1, 0.32, run="p"))
+    assert "n = 3)" in findings(tmp_path)["Does sharpening help with little data?"]["answer"]
+    assert findings(tmp_path)["Does sharpening help with little data?"]["answer"].count("+0.90") == 0
+
+
+def test_what_is_not_so_is_not_said(tmp_path: Path) -> None:
+    """Smoothing that costs nothing, sharpening that gains, one seed without an interval."""
+    runs(tmp_path / "gain", 0.03)
+    for path in (tmp_path / "gain").glob("smoothing*"):
+        content = read(path)
+        path.write_text(json.dumps(content | {"final": {"accuracy": 0.32 + 0.001 * content["seed"]}}))
+    found = findings(tmp_path / "gain")
+    assert found["Does smoothing cost accuracy, and why?"]["answer"].startswith("Not clearly. Accuracy of smoothing")
+    losses = found["If sharpening helps, is it optimisation or generalisation?"]["answer"]
+    assert "training loss can be claimed to be lower: sharpening fits" in losses
+    runs(tmp_path / "one", 0.0, seeds=1)
+    one = findings(tmp_path / "one")["Does sharpening help with little data?"]
+    assert (one["n"], one["status"]) == ("1 pair", "open")
+    assert "that interval" not in one["answer"]
+    assert findings(tmp_path / "one")["Does control act alike in language models?"]["answer"].startswith("No result")
 
 
 def test_without_records_it_says_what_to_do(tmp_path: Path) -> None:
@@ -145,6 +215,16 @@ def test_the_drawing_names_every_variant(tmp_path: Path) -> None:
     svg = find_item("findings").run(Context(runs=tmp_path)).figures["findings"].svg()
     assert "sharpening (n = 9)" in svg
     assert "smoothing (n = 9)" in svg
+
+
+def test_the_longest_name_is_inside_the_drawing(tmp_path: Path) -> None:
+    runs(tmp_path, 0.0)
+    mixed = "smoothing@first-half+sharpening@second-half"
+    write(tmp_path, *(record(mixed, seed, 0.1, 0.1 + 0.01 * (seed % 2)) for seed in range(9)))
+    drawing = find_item("findings").run(Context(runs=tmp_path)).figures["findings"]
+    (name,) = (mark for mark in drawing.marks if mixed in getattr(mark, "said", ""))
+    assert name.bold
+    assert name.x > 6.5 * len(name.said)  # it ends there
 
 
 def test_saved_results_are_whole_and_say_when_and_from_what() -> None:

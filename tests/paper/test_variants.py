@@ -49,7 +49,7 @@ def test_runs_with_another_start_of_psi_have_rows_of_their_own(tmp_path: Path) -
         record("plain", 0, 0.1, 0.9, same_steps=True),
     )
     found = find_item("variants").run(Context(runs=tmp_path))
-    assert [row[1] for row in found.tables[0].rows] == ["sharpening-eigen", "sharpening-eigen, ψ's std 1"]
+    assert [row[1] for row in found.tables[0].rows] == ["sharpening-eigen", "sharpening-eigen (ψ's std 1)"]
     assert any(note.startswith("1 records of changed recipes") for note in found.notes)
 
 

@@ -7,8 +7,8 @@ and p-values two-sided; nan where there are too few values to say anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import TypeVar
@@ -117,7 +117,9 @@ def detectable_ratio(wide: int, narrow: int) -> float:
     (4, nan)
     """
     rng, freedom = np.random.default_rng(0), wide + narrow - 2
-    first, second = (np.abs(x - np.median(x, 1)[:, None]) for x in (rng.normal(size=(4_000, n)) for n in (wide, narrow)))
+    first, second = (
+        np.abs(x - np.median(x, 1)[:, None]) for x in (rng.normal(size=(4_000, n)) for n in (wide, narrow))
+    )
     needed = fisher_quantile(1 - LEVEL, 1, freedom)
 
     def power(ratio: float) -> float:
@@ -260,14 +262,19 @@ def compare_seeds(
         for variant, seeds in variants.items()
     }
     spreads = {variant: spread([*baseline.values()], [*seeds.values()]) for variant, seeds in variants.items()}
-    means = holm([d.p for d in differences.values()])
+    return one_family(
+        Comparison(variant, name, differences[variant], spreads[variant], math.nan, math.nan, 0) for variant in variants
+    )
+
+
+def one_family(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """The same comparisons, corrected for how many they are together; their baselines may differ."""
+    found = list(comparisons)
+    means = holm([c.difference.p for c in found])
     # three seeds each can never reject by permutation: they are no tests, and none that others must pay for
-    widths = holm([s.brown_forsythe if s.smallest < LEVEL else math.nan for s in spreads.values()])
+    widths = holm([c.spread.brown_forsythe if c.spread.smallest < LEVEL else math.nan for c in found])
     family = sum(not math.isnan(p) for p in means)
-    return [
-        Comparison(variant, name, differences[variant], spreads[variant], p, q, family)
-        for variant, p, q in zip(variants, means, widths, strict=True)
-    ]
+    return [replace(c, p_holm=p, p_spread_holm=q, family=family) for c, p, q in zip(found, means, widths, strict=True)]
 
 
 def p_text(value: float, equals: str = "") -> str:

@@ -9,11 +9,22 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import Comparison, compare_seeds
 from unsmooth.paper.item import Context
-from unsmooth.paper.records import VARIANTS, Run, accuracies, json_files, load_records, records_folder, with_start
+from unsmooth.paper.records import (
+    VARIANTS,
+    Run,
+    accuracies,
+    json_files,
+    load_failures,
+    load_records,
+    records_folder,
+    with_start,
+)
 from unsmooth.training.engine.record import TrainingRecord
 
+EXPLANATION = "explanation.json"
 TEN = 0.1  # the share of the data that most runs saw
 
 
@@ -52,6 +63,17 @@ class Evidence:
         return f"{fmean(ends):.2f}" if ends else ""
 
     @cached_property
+    def failures(self) -> list[dict[str, Any]]:
+        """Runs that broke, of any recipe."""
+        return load_failures(self.context)
+
+    def broken(self, which: Callable[[dict[str, Any]], bool]) -> str:
+        """The runs of a kind that broke, in a sentence; nothing where none did."""
+        names = sorted({str(run.get("run")) for run in self.failures if which(run)})
+        said = f"{counted(len(names), 'run')} broke and {'is' if len(names) == 1 else 'are'} in no mean"
+        return f" {said}: {', '.join(names)}." if names else ""
+
+    @cached_property
     def starts(self) -> dict[str, dict[Run, float]]:
         """Accuracy by variant and standard deviation of ψ at the start."""
         return accuracies((r for r in self.records if r.std is not None and r.fraction == TEN), with_start)
@@ -75,6 +97,22 @@ class Evidence:
             if {"variant", "fraction", "clean", "corruptions"} <= content.keys():
                 found[content["variant"], content["fraction"]] = content
         return found
+
+    def exponent_right(self, variant: str) -> float | None:
+        """How often γ has the sign of the measured step, in a kept explanation of a run on 10 % or in the zoo's."""
+        from unsmooth.analysis import load_explanation
+        from unsmooth.paper.columns import results_folder
+        from unsmooth.paper.explains import rows_of
+
+        for path in sorted(results_folder(self.context).glob(f"**/{EXPLANATION}")):
+            explanation = load_explanation(path)
+            if re.fullmatch(rf"cifar100-10pct-{variant}-seed\d+", explanation.about.model.reference or ""):
+                (row,) = (r for r in rows_of("", explanation) if (r["candidate"], r["tokens"]) == ("exponent", "all"))
+                return row["right"]
+        for row in self.saved("explains").get("about", {}).get("explained", []):
+            if (row["model"], row["candidate"], row["tokens"]) == (f"CIFAR-100 10 %, {variant}", "exponent", "all"):
+                return float(row["right"])
+        return None
 
     def saved(self, item: str) -> dict[str, Any]:
         """A result of another item that was kept in zoo/results; empty where it is not there."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unsmooth.errors import CheckpointError, DataError
+from unsmooth.control.variant import STANDARD_DEVIATION, Variant
+from unsmooth.errors import CheckpointError, DataError, OptionError
 from unsmooth.metrics.differences import welch_interval
 from unsmooth.paper.item import Context, Value
 from unsmooth.training.engine.record import FAILURE_SCHEMA, SCHEMA, TrainingRecord
@@ -54,43 +55,57 @@ def load_records(
 ) -> list[TrainingRecord]:
     """Each finished run of exactly this recipe, once; `notes` gets what was left out, and the runs that broke.
 
-    Runs whose ψ started with another standard deviation are others, unless `any_start`; so are those on another draw
-    of a share's images, unless `any_subset`.
+    Runs whose ψ started with another standard deviation than the form's own are others, unless `any_start`; so are
+    those on another draw of a share's images, unless `any_subset`.
     """
     from unsmooth.training import find_recipe
 
     standard = find_recipe(recipe).as_dict()
-    found: dict[str, TrainingRecord] = {}
+    found: dict[tuple[Any, ...], TrainingRecord] = {}
     changed = elsewhere = 0
     for name, content in json_files(records_folder(context), "*.json", notes):
         if content.get("schema") == FAILURE_SCHEMA:
-            notes.append(f"the run {content.get('run', name)} broke: {content.get('failed', 'nothing says how')}")
+            how = str(content.get("failed", "nothing says how")).partition(": expected")[0]
+            notes.append(f"the run {content.get('run', name)} broke: {how}")
         if content.get("schema") != SCHEMA:
             continue
         try:
-            record = TrainingRecord.from_json(content, name)
-        except CheckpointError as error:
+            record = _own_start(TrainingRecord.from_json(content, name))
+        except (CheckpointError, OptionError) as error:
             notes.append(f"left out: {error}")
             continue
         if record.recipe.get("name") != recipe:
             continue
         differs = [k for k, v in record.recipe.items() if k not in LOGGING and standard.get(k) != v]
-        if differs or record.same_steps or (record.std is not None and not any_start):
+        if differs or record.same_steps or record.budget or (record.std is not None and not any_start):
             changed += 1
         elif record.subset != 0 and not any_subset:
             elsewhere += 1
         else:  # a run's folder and its copy in zoo/records count once
-            found.setdefault(record.run, replace(record, variant=short_variant(record.variant)))
+            found.setdefault((record.variant, record.std, record.fraction, record.subset, record.seed), record)
     if elsewhere:
         notes.append(f"{elsewhere} records of other draws of the images (--subset) are left out: see `findings`")
     if changed:
-        notes.append(f"{changed} records of changed recipes (--set, --std, --same-steps) are left out")
+        notes.append(f"{changed} records of changed recipes (--set, --std, --same-steps, --budget) are left out")
     return list(found.values())
 
 
+def _own_start(record: TrainingRecord) -> TrainingRecord:
+    """A record by its variant's short name, and without a standard deviation of ψ that is the form's own."""
+    variant = short_variant(record.variant)
+    own = record.std is not None and record.std == STANDARD_DEVIATION[Variant.parse(variant).form]
+    return replace(record, variant=variant, std=None if own else record.std)
+
+
 def with_start(record: TrainingRecord) -> str:
-    """A run's variant, and how its ψ started where that is not the paper's way."""
-    return record.variant + ("" if record.std is None else f", ψ's std {record.std:g}")
+    """A run's variant, and how its ψ started where that is not the form's own way."""
+    return record.variant + ("" if record.std is None else f" (ψ's std {record.std:g})")
+
+
+def load_failures(context: Context) -> list[dict[str, Any]]:
+    """What is known of each run that broke: the run, its variant and ψ's start, how it ended."""
+    files = json_files(records_folder(context), "*.json", [])
+    return [content for _, content in files if content.get("schema") == FAILURE_SCHEMA]
 
 
 def accuracies(

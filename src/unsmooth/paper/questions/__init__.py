@@ -9,6 +9,7 @@ from typing import Literal
 from unsmooth.paper.evidence import Evidence
 
 Status = Literal["settled", "leaning", "open"]
+Needs = Literal["runs", "results", "models"]  # of the list `study`; of another item; of models that are too large
 Answer = tuple[Status, str, str]  # how sure it is, from how many, and what is said
 
 
@@ -24,7 +25,7 @@ class Question:
     command: str
     settle: str
     answer: Callable[[Evidence], Answer | None]
-    needs: Literal["runs", "results"] = "runs"
+    needs: Needs = "runs"
 
     @property
     def name(self) -> str:
@@ -47,7 +48,7 @@ QUESTIONS: list[Question] = []
 
 
 def question(
-    asked: str, by: str, command: str, settle: str, needs: Literal["runs", "results"] = "runs"
+    asked: str, by: str, command: str, settle: str, needs: Needs = "runs"
 ) -> Callable[[Callable[[Evidence], Answer | None]], Callable[[Evidence], Answer | None]]:
     """Put a question on the list, answered by the function below."""
 
@@ -64,6 +65,8 @@ def found(asked: Question, evidence: Evidence) -> Finding:
         return Finding(*answer, asked.command, "" if answer[0] == "settled" else asked.settle)
     if asked.needs == "results":
         return Finding("open", "0", "No saved result is here.", asked.command, "that command with --out")
+    if asked.needs == "models":
+        return Finding("open", "0 models", "No result of a model is here.", asked.command, asked.settle)
     train = "`unsmooth train --list study --data PATH`, two to three minutes a run on one H200"
     return Finding("open", "0 runs", "No run so far.", asked.command, train)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from unsmooth.metrics.differences import compare_seeds, holm, p_text, spread
+from unsmooth.figures.text import counted, listed
+from unsmooth.metrics.differences import Comparison, compare_seeds, holm, one_family, p_text, spread
 from unsmooth.paper.evidence import TEN, Evidence, last_ratio
 from unsmooth.paper.poster_table2 import draws_against_plain
 from unsmooth.paper.published import published
@@ -28,14 +30,14 @@ def little_data(e: Evidence) -> Answer | None:
     table = published("poster-table2")
     theirs = table["sharpening"][2][0] - table["plain"][2][0]
     d = found.difference
-    outside = theirs > d.high
+    outside = theirs > d.high or theirs < d.low
     status: Status = "settled" if found.differs else "leaning" if outside else "open"
-    where = "lies outside" if outside else "lies inside"
+    where = f"lies {'outside' if outside else 'inside'} that interval" if d.pairs > 1 else "has nothing to stand beside"
     return (
         status,
-        f"{d.pairs} pairs",
-        f"On 10 % of CIFAR-100 {found.claim(about_spread=False)}; sharpening is ahead in {d.ahead} of {d.pairs} seeds. "
-        f"The poster's gain of {theirs:+.2f} points {where} that interval." + _other_subsets(e),
+        counted(d.pairs, "pair"),
+        f"On 10 % of CIFAR-100 {found.claim(about_spread=False)}; sharpening is ahead in {d.ahead} of "
+        f"{counted(d.pairs, 'seed')}. The poster's gain of {theirs:+.2f} points {where}.{_other_subsets(e)}",
     )
 
 
@@ -69,15 +71,19 @@ def spread_over_seeds(e: Evidence) -> Answer | None:
     said = (
         f"Over {len(plain)} and {len(sharp)} seeds, the standard deviation of plain's accuracy is "
         f"{all_seeds.ratio:.1f} times that of sharpening (95 % {all_seeds.low:.1f} to {all_seeds.high:.1f}; "
-        f"Brown–Forsythe p = {all_seeds.brown_forsythe:.3f}, permutation p = {all_seeds.permutation:.3f}). "
+        f"Brown–Forsythe p {p_text(all_seeds.brown_forsythe, '= ')}, permutation p "
+        f"{p_text(all_seeds.permutation, '= ')}). "
     )
     if len(late[0]) > 3:
         said += (
-            f"Seeds 0 to 2 had suggested this; the others alone give {new.ratio:.1f} times (p = "
-            f"{new.brown_forsythe:.3f} and {new.permutation:.3f}). "
+            f"Seeds 0 to 2 had suggested this; the others alone give {new.ratio:.1f} times (p "
+            f"{p_text(new.brown_forsythe, '= ')} and p {p_text(new.permutation, '= ')}). "
         )
     said += (
-        f"With so many seeds a ratio of {all_seeds.detectable:.1f} is found with 80 % power, a smaller one with less."
+        "So few seeds find no ratio with 80 % power."
+        if math.isnan(all_seeds.detectable)
+        else "With so many seeds Brown and Forsythe's test finds a ratio of "
+        f"{all_seeds.detectable:.1f} with 80 % power, a smaller one less often."
     )
     both = max(all_seeds.brown_forsythe, all_seeds.permutation) < 0.05
     return "leaning" if both else "open", f"{len(plain)} + {len(sharp)} runs", said
@@ -100,13 +106,17 @@ def smoothing_costs(e: Evidence) -> Answer | None:
         lost = [1 - fmean(s["in_minus_one_zero"]) - fmean(s["positive"]) for s in ends]
         zero += [f"{100 * fmean(lost):.0f} % ({percent(share)} of the data)"] if lost else []
     at_ten = comparisons[TEN]
-    return (
-        "settled" if at_ten and at_ten[0].differs else "open",
-        f"{at_ten[0].difference.pairs if at_ten else 0} pairs",
-        f"Yes, on 10 % of CIFAR-100. Accuracy of smoothing minus that of plain, in points: {'; '.join(shown)}. Some "
-        f"eigenvalues of the smoothing models end at zero, where attention adds nothing: {', '.join(zero)}. This may "
-        "be the reason; it was not tested.",
-    )
+    claimed = bool(at_ten) and at_ten[0].differs
+    costs = claimed and at_ten[0].difference.mean < 0
+    first = "Yes, on 10 % of CIFAR-100" if costs else "No, on 10 % of CIFAR-100" if claimed else "Not clearly"
+    said = f"{first}. Accuracy of smoothing minus that of plain, in points: {'; '.join(shown)}."
+    if zero:
+        said += (
+            f" Eigenvalues of the smoothing models that end at zero, where attention adds nothing: {', '.join(zero)}."
+        )
+    if zero and costs:
+        said += " This may be the reason; it was not tested."
+    return ("settled" if claimed else "open", counted(at_ten[0].difference.pairs if at_ten else 0, "pair"), said)
 
 
 @question(
@@ -133,12 +143,14 @@ def mechanism(e: Evidence) -> Answer | None:
         for what, d in differences.items()
     ]
     lower = [what for what, d in differences.items() if adjusted[what] < 0.05 and d.mean < 0]
+    gains = any(c.differs and c.difference.mean > 0 for c in e.against_plain(VARIANTS[1:]) if c.name == "sharpening")
+    although = "" if gains else ", although accuracy is not higher"
     return (
         "leaning" if lower else "open",
         f"{[d.pairs for d in differences.values()][-1]} pairs",
         f"Sharpening minus plain on 10 %: {'; '.join(said)} (Holm for {len(differences)})."
-        + (f" So {', '.join(lower)} can be claimed to be lower, although accuracy is not higher: sharpening fits "
-           "the training images better." if "training loss" in lower else ""),
+        + (f" So {listed(lower)} can be claimed to be lower{although}: sharpening fits the training images better."
+           if "training loss" in lower else ""),
     )  # fmt: skip
 
 
@@ -178,17 +190,37 @@ def depth(e: Evidence) -> Answer | None:
     """The claim behind the whole literature."""
     if len(e.depths) < 2:
         return None
-    said = []
+    said, by_depth = [], {layers: accuracies(records) for layers, records in e.depths.items()}
     for layers, records in e.depths.items():
-        found, shown = accuracies(records), []
+        found, shown = by_depth[layers], []
         for variant in (v for v in VARIANTS if v in found):
             ends = [ratio for r in records if r.variant == variant and (ratio := last_ratio(r)) is not None]
             beside = f", HFC/LFC {fmean(ends):.2f}" if ends else ""
             shown.append(f"{variant} {Summary.of([*found[variant].values()])}{beside}")
         said.append(f"{layers} layers: {'; '.join(shown)}")
-    few = min(len(records) for records in e.depths.values())
+    first, last = min(by_depth), max(by_depth)
+    changes = [
+        c for variant in VARIANTS if variant in by_depth[last]
+        for c in compare_seeds(by_depth[first].get(variant, {}), {variant: by_depth[last][variant]}, f"{first} layers")
+        if c.difference.pairs
+    ]  # fmt: skip
+    changes, answer = one_family(changes), f"Accuracy in % on 10 %, and HFC/LFC of the last block. {'. '.join(said)}."
+    if changes:
+        shown = [f"{c.name} {c.difference.text()}" for c in changes]
+        answer += f" From {first} to {last} layers, in points: {'; '.join(shown)}. {_courses(changes)}"
     return (
-        "leaning" if few >= 6 else "open",
-        f"{min(len({r.seed for r in records}) for records in e.depths.values())} or more seeds",
-        f"Accuracy in % on 10 % of the data, and HFC/LFC of the last block. {'. '.join(said)}.",
+        "leaning" if any(c.differs for c in changes) else "open",
+        counted(min((c.difference.pairs for c in changes), default=0), "pair"),
+        answer + e.broken(lambda run: "-depth" in str(run.get("run"))),
+    )
+
+
+def _courses(changes: list[Comparison]) -> str:
+    """What can be claimed of accuracy along depth."""
+    falls, rises = (
+        [c.name for c in changes if c.differs and (c.difference.mean < 0) == down] for down in (True, False)
+    )
+    said = [f"that of {listed(names)} {verb}" for names, verb in ((falls, "falls"), (rises, "rises")) if names]
+    return (
+        f"Of accuracy, {' and '.join(said)} (Holm)." if said else "No fall or rise of accuracy can be claimed (Holm)."
     )
