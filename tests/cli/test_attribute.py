@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import unsmooth
 from unsmooth.analysis import Subject
 from unsmooth.analysis.policies import PADDED
+from unsmooth.cli.tables.attributed import found_in
 from unsmooth.page.words.attribution import _strongest, who_found
 
 
@@ -30,14 +32,26 @@ def test_it_prints_tables_and_writes_a_file(cli: Callable[..., Any], tiny: list[
         "Tokens that carry the most",
         "Direct and total effect",
         "λ < 0",
+        "From the first block to the last, HFC/LFC (all tokens, geometric mean over inputs) goes from ",
     ):
-        assert words in said
+        assert words in " ".join(said.split())
+    assert "account: " not in said  # which was not asked for
     found = unsmooth.load(out)
     assert isinstance(found, unsmooth.Attribution)
     assert len(found.effects()) == 2
     assert found.about.command is not None
     plain = json.loads(cli("attribute", *tiny, "--data", "bundled", "--samples", 1, "--json").stdout)
     assert plain["schema"] == "unsmooth.attribution/1"
+
+
+def test_a_part_whose_work_later_layers_make_up_for_is_said_to_be_so() -> None:
+    found = unsmooth.attribute(vit(depth=2), images(2))
+    row = {"layer": 0, "part": "MLP", "direct": math.log(2), "inputs": 2, "mode": "zero", "std": None, "tokens": "all"}
+    found.totals = [{**row, "total": math.log(2)}]
+    assert len(found_in(found)) == 1
+    found.totals = [{**row, "total": -math.log(1.5)}]
+    said = "Without the MLP of layer 0, HFC/LFC after the last block is multiplied by 1.5, where its share alone would"
+    assert found_in(found)[1].startswith(f"{said} give 0.5:")
 
 
 def test_what_it_cannot_do_is_said_before_the_work(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:

@@ -32,22 +32,32 @@ def value(run_file: Path, metric: str, point: str, tokens: str = "all") -> float
     return float(frame.loc[(metric, point, tokens), "mean"])
 
 
+def low_at(run_file: Path) -> int:
+    return min(range(2), key=lambda i: value(run_file, "effective_rank", f"blocks.{i}.post"))
+
+
 def test_within_is_exit_code_0(cli: Callable[..., Any], run_file: Path) -> None:
     high = value(run_file, "cosine_similarity", "blocks.1.post")
     done = cli(
         "check", run_file, "--tokens", "all", "--max", f"cosine_similarity={high + 1e-6}@blocks.1.post",
         "--min", "effective_rank=1@blocks.*.post",
     )  # fmt: skip
-    assert done.stdout == "within 2 bounds (3 samples)\n"
+    low = min(value(run_file, "effective_rank", f"blocks.{i}.post") for i in range(2))
+    assert done.stdout.splitlines() == [
+        f"within: cosine_similarity at blocks.1.post (all tokens) is {high:.4g}, at most {high + 1e-6:g}",
+        f"within: effective_rank at blocks.{low_at(run_file)}.post (all tokens) is {low:.4g}, at least 1; "
+        "nearest of 2 numbers",
+        "2 of 2 bounds kept (3 samples)",
+    ]
 
 
 def test_one_bound_and_one_sample_are_no_plural(cli: Callable[..., Any], run_file: Path, tmp_path: Path) -> None:
-    assert cli("check", run_file, "--min", "effective_rank=1").stdout == "within 1 bound (3 samples)\n"
+    assert cli("check", run_file, "--min", "effective_rank=1").stdout.endswith("1 of 1 bound kept (3 samples)\n")
     measurement = unsmooth.load_measurement(run_file)
     for moments in measurement.cells.values():
         moments.count = 1
     path = dataclasses.replace(measurement, per_sample=None).save(tmp_path / "one.json")
-    assert cli("check", path, "--min", "effective_rank=1").stdout == "within 1 bound (1 sample)\n"
+    assert cli("check", path, "--min", "effective_rank=1").stdout.endswith("1 of 1 bound kept (1 sample)\n")
 
 
 def test_crossed_is_exit_code_1_and_lists_what_crossed(cli: Callable[..., Any], run_file: Path) -> None:
@@ -57,13 +67,16 @@ def test_crossed_is_exit_code_1_and_lists_what_crossed(cli: Callable[..., Any], 
         "--min", "effective_rank=1e3@blocks.*.mlp", code=1,
     )  # fmt: skip
     lines = done.stdout.splitlines()
-    assert lines[0].startswith(f"crossed: cosine_similarity at blocks.1.post (all tokens) is {high:.4g}, bound ")
-    assert [line.split()[3] for line in lines] == ["blocks.1.post", "blocks.0.mlp", "blocks.1.mlp"]
+    assert lines[0].startswith(
+        f"crossed: cosine_similarity at blocks.1.post (all tokens) is {high:.4g}, above the bound "
+    )
+    assert [line.split()[3] for line in lines[:-1]] == ["blocks.1.post", "blocks.0.mlp", "blocks.1.mlp"]
+    assert lines[-1] == "0 of 2 bounds kept (3 samples)"
 
 
 def test_policies_are_checked_all_or_as_asked(cli: Callable[..., Any], run_file: Path) -> None:
     limit = ("--min", "effective_rank=1e3@embed")
-    assert len(cli("check", run_file, *limit, code=1).stdout.splitlines()) == 2
+    assert len(cli("check", run_file, *limit, code=1).stdout.splitlines()) == 3  # two that cross, and the count
     assert "(patches tokens)" in cli("check", run_file, *limit, "--tokens", "patches", code=1).stdout
 
 

@@ -43,9 +43,10 @@ def test_explain_prints_tables_and_writes_a_file_and_figures(
     monkeypatch.setattr("unsmooth.figures.printing.printed", lambda drawing, kind: kind.encode())
     out, figures = tmp_path / "e.json", tmp_path / "figures"
     text = invoke(
-        app, "explain", *TINY, "--data", "bundled", "--samples", 2, "--spectra", 1, "--out", out, "--figures", figures
-    )
-    for words in ("Dominating eigenvalues", "Predicted against measured", "[−1, 0)", "2 inputs"):
+        app, "explain", *TINY, "--data", "bundled", "--samples", 2, "--spectra", 1, "--out", out, "--figures", figures,
+        "--full",
+    )  # fmt: skip
+    for words in ("Dominating eigenvalues", "log HFC gain, predicted and measured", "[−1, 0)", "2 inputs"):
         assert words in text
     saved = load_explanation(out)
     assert saved.about.model.reference == TINY[0]
@@ -69,9 +70,9 @@ def test_a_folder_that_cannot_hold_figures_is_refused_before_the_work(app: typer
 
 def test_a_terminal_of_80_columns_shows_every_number_whole(app: typer.Typer) -> None:
     pytest.importorskip("timm")
-    arguments = ["explain", *TINY, "--data", "random", "--samples", "2", "--spectra", "1"]
+    arguments = ["explain", *TINY, "--data", "random", "--samples", "2", "--spectra", "1", "--full"]
     text = CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments, catch_exceptions=False).output
-    tables = text.partition("exponent: ")[0]
+    tables = text.partition("γ (exponent): ")[0]
     assert "γ, small step" in tables
     assert "departure" in tables
     assert "…" not in tables

@@ -63,6 +63,8 @@ def test_report_writes_a_page_and_its_figures(
     )  # fmt: skip
     said = json.loads(out)
     assert said["page"] == str(page)
+    assert {"model", "certainty", "advice"} <= {found["about"] for found in said["findings"]}
+    assert not any("<" in found["text"] for found in said["findings"])
     assert said["bytes"] == page.stat().st_size
     assert [model["name"] for model in said["models"]] == ["vit_tiny_patch16_224", "deit_tiny_patch16_224"]
     assert {path.name for path in figures.iterdir()} == {Path(path).name for path in said["figures"]}

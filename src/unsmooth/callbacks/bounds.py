@@ -80,7 +80,8 @@ class Crossing(NamedTuple):
 
     def __str__(self) -> str:
         point, metric, tokens = self.cell
-        return f"{metric} at {point} ({tokens} tokens) is {self.value:.4g}, bound {self.bound}"
+        side = "beyond" if math.isnan(self.value) else {"max": "above", "min": "below"}[self.bound.side]
+        return f"{metric} at {point} ({tokens} tokens) is {self.value:.4g}, {side} the bound {self.bound.value:g}"
 
 
 def covered(measurement: Measurement, bound: Bound, tokens: Sequence[str]) -> list[Cell]:
@@ -98,13 +99,28 @@ def covered(measurement: Measurement, bound: Bound, tokens: Sequence[str]) -> li
 
 def crossings(measurement: Measurement, bounds: Iterable[Bound], tokens: Sequence[str] | None = None) -> list[Crossing]:
     """Every mean that is beyond a bound, under the given token policies (all that were measured by default)."""
+    chosen = _policies(measurement, tokens)
+    return [
+        Crossing(bound, cell, measurement.cells[cell].mean)
+        for bound in bounds
+        for cell in covered(measurement, bound, chosen)
+        if not bound.allows(measurement.cells[cell].mean)
+    ]
+
+
+def nearest(measurement: Measurement, bound: Bound, tokens: Sequence[str] | None = None) -> str:
+    """Of a bound that holds: the number that comes nearest to it, in words."""
+    cells = covered(measurement, bound, _policies(measurement, tokens))
+    cell = (max if bound.side == "max" else min)(cells, key=lambda cell: measurement.cells[cell].mean)
+    side = {"max": "at most", "min": "at least"}[bound.side]
+    said = f"{cell.metric} at {cell.point} ({cell.tokens} tokens) is {measurement.cells[cell].mean:.4g}"
+    others = f"; nearest of {len(cells)} numbers" if len(cells) > 1 else ""
+    return f"{said}, {side} {bound.value:g}{others}"
+
+
+def _policies(measurement: Measurement, tokens: Sequence[str] | None) -> Sequence[str]:
     measured = measurement.about.settings.tokens
     for policy in tokens or ():
         if policy not in measured:
             raise OptionError.unknown("token policy of this measurement", policy, measured)
-    return [
-        Crossing(bound, cell, measurement.cells[cell].mean)
-        for bound in bounds
-        for cell in covered(measurement, bound, tokens or measured)
-        if not bound.allows(measurement.cells[cell].mean)
-    ]
+    return tokens or measured

@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Hold a measurement against bounds. Exit code 0: within; 1: crossed; 2: a bad bound, file or point."""
     try:
-        crossed, bounds, samples = _check(run, most or [], least or [], tokens)
+        crossed, bounds, nearest, samples = _check(run, most or [], least or [], tokens)
     except UnsmoothError as error:
         typer.echo(f"error: {visible(str(error))}", err=True)
         raise typer.Exit(2) from None
@@ -51,16 +51,21 @@ def command(
     else:
         for crossing in crossed:
             typer.echo(f"crossed: {crossing}")
-        if not crossed:
-            typer.echo(f"within {counted(len(bounds), 'bound')} ({counted(samples, 'sample')})")
+        for said in nearest:
+            typer.echo(f"within: {said}")
+        typer.echo(f"{len(nearest)} of {counted(len(bounds), 'bound')} kept ({counted(samples, 'sample')})")
     if crossed:
         raise typer.Exit(1)
 
 
-def _check(run: Path, most: list[str], least: list[str], tokens: str | None) -> tuple[list[Crossing], list[Bound], int]:
+def _check(
+    run: Path, most: list[str], least: list[str], tokens: str | None
+) -> tuple[list[Crossing], list[Bound], list[str], int]:
+    """What is beyond its bound, all bounds, for each that holds what comes nearest to it, and the samples."""
     from unsmooth.analysis import load_measurement
     from unsmooth.analysis.policies import resolve_policies
     from unsmooth.callbacks import Bound, crossings
+    from unsmooth.callbacks.bounds import nearest
 
     bounds = [Bound.parse("max", text) for text in most] + [Bound.parse("min", text) for text in least]
     if not bounds:
@@ -69,7 +74,9 @@ def _check(run: Path, most: list[str], least: list[str], tokens: str | None) -> 
     if measurement.partial:
         typer.echo(f"note: {run} is partial, its measurement was interrupted", err=True)
     policies = None if tokens is None else resolve_policies(tokens)
-    return crossings(measurement, bounds, policies), bounds, measurement.samples
+    crossed = crossings(measurement, bounds, policies)
+    kept = [bound for bound in bounds if bound not in {each.bound for each in crossed}]
+    return crossed, bounds, [nearest(measurement, bound, policies) for bound in kept], measurement.samples
 
 
 def _plain(crossed: list[Crossing], bounds: list[Bound], samples: int) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,6 +34,7 @@ LayerSpectrum = Annotated[
     bool | None,
     typer.Option(help="All eigenvalues of each layer's sum of heads, a dense problem; by default up to width 1,024."),
 ]
+Full = Annotated[bool, typer.Option("--full", help="Print every table: constants, heads, bare H, all predictors.")]
 Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step 1: norms and LayerScale left out.")]
 
 
@@ -47,6 +49,7 @@ def command(
     layer_spectrum: LayerSpectrum = None,
     heads_in_turn: options.HeadsInTurn = None,
     no_fold: Bare = False,
+    full: Full = False,
     reading: options.DataOptions = options.DataOptions(samples=16),
     loading: options.ModelOptions = options.ModelOptions(),
     output: OutputOptions = OutputOptions(),
@@ -71,7 +74,7 @@ def command(
         with interruptible() as stopped:
             found = run(loaded, batches, reading.batch_size, settings, stopped, team)
         if team.first:
-            output.tell(found, lambda e: explanation_figures({e.about.model.name: e}), show)
+            output.tell(found, lambda e: explanation_figures({e.about.model.name: e}), partial(show, full=full))
     stopped.leave()
 
 

@@ -167,18 +167,21 @@ def write_figures(subjects: Sequence[Subject], folder: Path | None) -> list[Path
 
 
 def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json: bool) -> None:
-    from unsmooth.page.words.findings import refused
+    from rich.console import Console
 
+    from unsmooth.cli.tables.layout import in_words
+    from unsmooth.page.words.findings import findings
+
+    said = findings(subjects)
     size = out.stat().st_size
     if as_json:
         typer.echo(json.dumps({
             "page": str(out), "bytes": size, "figures": [str(path) for path in drawn],
             "models": [{"name": s.name, "samples": s.measurement.samples} for s in subjects],
+            "findings": [{"about": found.about, "text": found.text()} for found in said],
         }))  # fmt: skip
         return
-    typer.echo(f"{out} ({size / 1e6:.1f} MB): open it in a browser")
-    for subject in subjects:
-        for why in refused(subject):
-            typer.echo(f"{subject.name} was {why}")
+    Console().print(in_words(found.text() for found in said))
+    typer.echo(f"\n{out} ({size / 1e6:.1f} MB): open it in a browser")
     if drawn:
         typer.echo(f"{len(drawn)} figures in {drawn[0].parent}")

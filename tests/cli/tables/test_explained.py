@@ -14,6 +14,7 @@ from unsmooth.analysis import Explanation, explain
 from unsmooth.analysis.explaining.tables import eigenvalue_table
 from unsmooth.cli.tables import explained as tables
 from unsmooth.cli.tables.layout import written
+from unsmooth.page.words.phrases import percent_text
 
 
 @pytest.fixture(scope="module")
@@ -107,16 +108,33 @@ def test_footnotes_name_layers_that_overshoot_notes_and_interruptions(explained:
 def test_everything_is_shown_in_order_and_types_only_where_spectra_are_known(explained: Explanation) -> None:
     def shown(found: Explanation) -> list[str]:
         console = Console(file=io.StringIO(), width=200)
-        tables.show(found, console)
+        tables.show(found, console, full=True)
         said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
-        wanted = ("VisionTransformer on data, ", "Heads, attention and tokens", "Eigenvalues of H", "as on the poster",
-                  "zero eigenvalues counted", "Predicted against measured_ratio", "Predicted against measured_hfc",
-                  "; means over inputs")  # fmt: skip
+        wanted = ("VisionTransformer on data, ", "Heads, attention and tokens", "Eigenvalues of H", "(as on the poster",
+                  "zero eigenvalues counted", "Δlog HFC/LFC, predicted", "log HFC gain, predicted",
+                  "; means over inputs", "Attention lowers HFC/LFC")  # fmt: skip
         places = {words: said.index(words) for words in wanted if words in said}
         assert sorted(places, key=lambda words: places[words]) == list(places)
         return list(places)
 
-    assert len(shown(explained)) == 8
+    assert len(shown(explained)) == 9
     without = shown(explain(vit(depth=1), images(1), spectra=0))
-    assert len(without) == 6
-    assert "as on the poster" not in without
+    assert len(without) == 7
+    assert "(as on the poster" not in without
+
+
+def test_at_first_every_column_that_is_shown_has_its_definition_and_no_other(explained: Explanation) -> None:
+    brief, everything = text(tables.footnotes(explained, full=False)), text(tables.footnotes(explained))
+    for heading in tables._DEFINED.values():
+        assert f"{heading}: " in everything
+    assert "γ (exponent): " in brief
+    assert "fixed point: " not in brief
+    assert {row[1] for row in rows(tables.eigenvalues(explained, full=False))[1:]} == {"folded"}
+
+
+def test_the_words_are_those_of_the_numbers(explained: Explanation) -> None:
+    said, frame, found = tables.found_in(explained), explained.frame(), explained.agreement()
+    falls = int((frame["measured_ratio"] < 0).sum())
+    assert f"Attention lowers HFC/LFC, which smooths, in {falls} of {len(frame)} layers × inputs." in said
+    assert f"is right in {percent_text(found.accuracy)};" in said
+    assert ("no better than guessing" in said) == (found.accuracy <= found.majority)

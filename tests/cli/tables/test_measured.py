@@ -11,8 +11,9 @@ import torch
 from results import about_measured
 from rich.console import Console, RenderableType
 from rich.table import Table
+from small_models import images, vit
 
-from unsmooth.analysis import Measurement
+from unsmooth.analysis import Measurement, measure
 from unsmooth.analysis.measuring.cells import Cell, Change
 from unsmooth.analysis.measuring.changes import READINGS
 from unsmooth.cli.tables import measured as tables
@@ -148,3 +149,17 @@ def test_notes_counts_and_interruptions_are_said() -> None:
 def test_what_is_not_defined_is_a_dash() -> None:
     assert written(math.nan, ".2f", 1.0, ".2f") == "–"
     assert written(1.0, ".2f", math.inf, ".2f") == "1.00 ± inf"
+
+
+def test_the_end_says_in_words_what_the_curve_does_where_the_stream_was_measured() -> None:
+    torch.manual_seed(0)
+    model = vit(depth=2)
+    with torch.no_grad():  # every block adds the same large row to all tokens
+        for block in model.blocks:
+            block.mlp.fc2.bias.fill_(9.0)
+    found, *_, certainty = tables.found_in(measure(model, images(2, 4)))
+    assert found.startswith("VisionTransformer smooths its features in every layer (HFC/LFC ")
+    assert "<" not in found
+    assert certainty.startswith("With 8 samples, treat this as a description of these inputs.")
+    assert "is called clear" in tables.found_in(measure(model, images(1)))[-1]
+    assert tables.found_in(measure(model, images(2), points=["blocks.0.attn"])) == []

@@ -57,7 +57,8 @@ DEFINITIONS = {
     "alignment": "mean over tokens of |P x|/|x|, P the spectral projector on the leading eigenvector of the folded "
     "Σ H_h (with its conjugate if complex); not a cosine: it exceeds 1 where parts cancel",
     "negative, positive, outside": "shares of eigenvalues of H that are real and in [−1, 0), in (0, ∞), or neither",
-    "re_negative, re_positive, re_outside": "the same by the real part alone",
+    "re_negative, re_positive, re_outside": "shares of eigenvalues of H whose real part is in [−1, 0), in (0, ∞), or "
+    "in neither",
     "departure": "Henrici's √(‖H‖² − Σ|λ|²)/‖H‖ (Frobenius), 0 for a normal H",
     "condition": "κ₂ of the unit eigenvectors, those of a repeated 0 orthonormal (of a head: those with λ ≠ 0 only)",
 }

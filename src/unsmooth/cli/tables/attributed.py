@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unsmooth.analysis.attributing.shares import NAMES
-from unsmooth.cli.tables.layout import narrow_table, small_print, written
+from unsmooth.cli.tables.layout import in_words, narrow_table, small_print, written
 from unsmooth.figures.text import counted, counted_between
 
 if TYPE_CHECKING:
@@ -32,6 +33,15 @@ _CARRIERS = (
     ("sinks", "sinks", ".0f"),
 )
 
+_DEFINED = {  # name of a definition: what its columns are called here
+    "mean": "share",
+    "hfc, lfc": "by HFC, by LFC",
+    "negative, positive": "λ < 0, others",
+    "outliers": "out",
+    "kurtosis": "kurtosis, its own",
+    "activation": "max",
+}
+
 
 def show(found: Attribution, console: Console, top: int) -> None:
     """Print the strongest parts, the sums by layer, and the tokens that carry the most."""
@@ -48,9 +58,44 @@ def show(found: Attribution, console: Console, top: int) -> None:
         sinks = sinks_found(found.carriers)
         console.print(Text(account_found(found.carriers) + (f" {sinks}." if sinks else "")))
     definitions = found.about.definitions.columns
-    lines = [f"{name}: {said}" for name, said in definitions.items() if name != "mean"]
-    lines = [f"share: {definitions['mean']}", *lines]
+    lines = [f"{_DEFINED.get(name, name)}: {said}" for name, said in definitions.items() if name not in _unseen(found)]
     console.print(small_print(lines, found.notes, "attributed" if found.partial else ""))
+    console.print(in_words(found_in(found)))
+
+
+def found_in(found: Attribution) -> list[str]:
+    """What raises HFC/LFC most and what lowers it, under each token policy, in sentences."""
+    from unsmooth.page.words.attribution import strongest_found
+
+    said = []
+    for policy in found.policies:
+        if text := strongest_found(found, policy):
+            ends = [math.exp(end.mean) for end in (found.under(policy).start, found.under(policy).end)]
+            said.append(
+                f"From the first block to the last, HFC/LFC ({policy} tokens, geometric mean over inputs) goes from "
+                f"{ends[0]:.3g} to {ends[1]:.3g}. It is {text}."
+            )
+    for row in found.totals:
+        direct, total = float(row["direct"]), float(row["total"])
+        if total * direct < direct**2 / 2:
+            said.append(
+                f"Without the {row['part']} of layer {row['layer']}, HFC/LFC after the last block is multiplied by "
+                f"{math.exp(-total):.3g}, where its share alone would give {math.exp(-direct):.3g}: later layers make "
+                "up for it."
+            )
+    return said
+
+
+def _unseen(found: Attribution) -> set[str]:
+    """Definitions of what this result does not show."""
+    kinds = {part.kind for part in found.under(found.policies[0]).parts}
+    shown = {
+        "norm": bool(kinds & {"norm1", "norm2"}),
+        "negative, positive": found.about.settings.spectrum,
+        "direct, total": bool(found.totals),
+        "account": found.carriers is not None and bool(found.carriers.account),
+    }
+    return {name for name, seen in shown.items() if not seen}
 
 
 def strongest(found: Attribution, policy: str, count: int) -> Table:

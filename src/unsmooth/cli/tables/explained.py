@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unsmooth.cli.tables.layout import narrow_table, small_print, written
+from unsmooth.cli.tables.layout import in_words, narrow_table, small_print, written
 from unsmooth.figures.text import counted
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _PREDICTED = (
     ("log_rho_hfc", "log ρ_H", "+.3f"),
     ("measured_hfc", "measured log HFC gain", "+.3f"),
 )
+_AT_FIRST = tuple(row for row in _PREDICTED if row[0] in ("exponent", "measured_ratio", "agree"))
 _CONSTANT = (
     ("exponent", "γ", "+.3f"),
     ("exponent_constant", "γ with it", "+.3f"),
@@ -50,6 +51,37 @@ _NAMES = {
     "direction_gain": "by direction", "other_inputs": "other inputs", "log_rho_hfc": "log ρ_H",
     "small_step_hfc": "small step", "mean_step_hfc": "mean step", "frozen_hfc": "frozen",
 }  # fmt: skip
+_MEASURED = {"measured_ratio": "Δlog HFC/LFC", "measured_hfc": "log HFC gain"}
+_DEFINED = {  # column of the results: what it is called here
+    "exponent": "γ (exponent)",
+    "exponent_constant": "γ with it, also called γ, constant (exponent_constant)",
+    "small_step": "γ small step (small_step)",
+    "step": "step size s (step)",
+    "log_rho_hfc": "log ρ_H (log_rho_hfc)",
+    "constant": "‖c‖/‖x̄‖",
+    "fixed_point": "fixed point",
+    "measured_hfc": "measured log HFC gain (measured_hfc)",
+    "measured_ratio": "measured Δlog HFC/LFC, also called step (measured_ratio)",
+    "frozen_hfc": "frozen, of log HFC (frozen_hfc)",
+    "frozen_ratio": "frozen, of log HFC/LFC (frozen_ratio)",
+    "without_constant": "step without it, also called no constant (without_constant)",
+    "mean_step_hfc": "mean step (mean_step_hfc)",
+    "mean_field": "mean field",
+    "mean_path": "mean path",
+    "direction_gain": "by direction",
+    "other_inputs": "other inputs",
+    "kind": "type, of folded H",
+    "paper_kind": "type, as on the poster",
+    "endpoint": "neither endpoint",
+    "gap": "gap of A",
+    "entropy": "entropy/log n",
+    "alignment": "alignment",
+    "re_negative, re_positive, re_outside": "[−1, 0), (0, ∞), outside",
+    "departure": "departure",
+    "condition": "κ(V)",
+}
+_DEFINED_AT_FIRST = ("exponent", "measured_ratio", "kind", "paper_kind", "endpoint",
+                     "re_negative, re_positive, re_outside", "departure", "condition")  # fmt: skip
 _HEADS = (
     ("type1_heads", "type (1) heads", ".0%"),
     ("type2_heads", "type (2) heads", ".0%"),
@@ -60,27 +92,56 @@ _HEADS = (
 _EIGENVALUES = ("layer", "weights", "[−1, 0)", "(0, ∞)", "outside", "complex", "max Re", "min Re", "κ(V)", "departure")
 
 
-def show(explanation: Explanation, console: Console) -> None:
-    """Print everything a person wants to see of an explanation."""
+def show(explanation: Explanation, console: Console, full: bool = False) -> None:
+    """Print what most people want to see of an explanation, or with `full` everything."""
     for policy in explanation.policies:
         said = "" if policy == "all" else f", {policy} tokens"
-        console.print(by_layer(explanation, _PREDICTED, _subject(explanation) + said, policy))
+        wanted = _PREDICTED if full else _AT_FIRST
+        console.print(by_layer(explanation, wanted, _subject(explanation) + said, policy))
+    if full:
+        _show_parts(explanation, console)
+    console.print(eigenvalues(explanation, full))
+    if "kind" in explanation.head_frame():
+        for kind in ("paper_kind", "kind"):
+            console.print(types(explanation, kind))
+    for policy in explanation.policies if full else ():
+        frame = explanation.predictions(policy, full=True)
+        said = f", {policy} tokens" if len(explanation.policies) > 1 else ""
+        for measured, rows in frame.groupby("measured", sort=False):
+            title = f"{_MEASURED[str(measured)]}, predicted and measured, per layer and input{said}"
+            console.print(predictions(rows, title))
+    console.print(footnotes(explanation, full))
+    console.print(in_words([found_in(explanation)]))
+
+
+def _show_parts(explanation: Explanation, console: Console) -> None:
     frame = explanation.frame()
     if "constant" in frame and bool((frame["constant"] > 0).any()):
         console.print(by_layer(explanation, _CONSTANT, "What every token gets, c: norm bias, b_v, b_proj"))
     if "norm_ratio" in frame and bool((frame["norm_ratio"] != 0).any()):
         console.print(by_layer(explanation, _PARTS, "Change of log HFC/LFC, part by part"))
     console.print(by_layer(explanation, _HEADS, "Heads, attention and tokens"))
-    console.print(eigenvalues(explanation))
-    if "kind" in explanation.head_frame():
-        for kind in ("paper_kind", "kind"):
-            console.print(types(explanation, kind))
-    for policy in explanation.policies:
-        frame = explanation.predictions(policy, full=True)
-        said = f", {policy} tokens" if len(explanation.policies) > 1 else ""
-        for measured, rows in frame.groupby("measured", sort=False):
-            console.print(predictions(rows, f"Predicted against {measured}, per layer and input{said}"))
-    console.print(footnotes(explanation))
+
+
+def found_in(explanation: Explanation) -> str:
+    """What the weights say, what attention did, and whether γ told its sign, in sentences."""
+    from unsmooth.page.words.phrases import percent_text
+    from unsmooth.page.words.theory import weights_found
+
+    steps = explanation.frame()["measured_ratio"]
+    said = [f"{text[0].upper()}{text[1:]}." for text, *_ in weights_found(explanation)]
+    said.append(
+        f"Attention lowers HFC/LFC, which smooths, in {int((steps < 0).sum())} of {len(steps)} layers × inputs."
+    )
+    found = explanation.agreement()
+    if found.count:
+        better = "clearly" if found.lead_low > 0 else "not clearly"
+        better = f"{better} better" if found.accuracy > found.majority else "no better"
+        said.append(
+            f"The sign of γ, the predicted exponent, is right in {percent_text(found.accuracy)}; always guessing the "
+            f"more frequent sign would be right in {percent_text(found.majority)}, so γ is {better} than guessing."
+        )
+    return " ".join(said)
 
 
 def by_layer(explanation: Explanation, wanted: Columns, title: str, policy: str | None = None) -> Table:
@@ -93,11 +154,12 @@ def by_layer(explanation: Explanation, wanted: Columns, title: str, policy: str 
     return table
 
 
-def eigenvalues(explanation: Explanation) -> Table:
-    """Where the eigenvalues of Σ_h H_h lie (by real part), before and after folding."""
+def eigenvalues(explanation: Explanation, full: bool = True) -> Table:
+    """Where the eigenvalues of Σ_h H_h lie (by real part), after folding; `full`: before it, too."""
     from unsmooth.analysis.explaining.tables import eigenvalue_table
 
     frame = eigenvalue_table(explanation)
+    frame = frame if full else frame[frame["folded"] == frame["folded"].max()]
     table = narrow_table("Eigenvalues of H = Σ_h H_h by real part", _EIGENVALUES, left=("weights",))
     for row in frame.to_dict("records"):
         shares = [f"{row[name]:.0%}" for name in ("re_negative", "re_positive", "re_outside", "complex")]
@@ -107,10 +169,8 @@ def eigenvalues(explanation: Explanation) -> Table:
     return table
 
 
-INTERVALS = (
-    "; 95 % intervals: of shares what other inputs would give, by Student's t over inputs; of Spearman what other "
-    "layers and inputs would give, by drawing both with replacement"
-)
+INTERVALS = "; 95 % intervals: of shares what other inputs would give, by Student's t over inputs"
+OF_RANKS = "; of Spearman what other layers and inputs would give, by drawing both with replacement"
 
 
 def types(explanation: Explanation, kind: str) -> Table:
@@ -141,17 +201,21 @@ def predictions(frame: pd.DataFrame, title: str) -> Table:
     return table
 
 
-def footnotes(explanation: Explanation) -> RenderableType:
-    """What the numbers mean, and whatever must be said about them."""
+def footnotes(explanation: Explanation, full: bool = True) -> RenderableType:
+    """What the numbers mean, under the headings they have here, and whatever must be said about them."""
     definitions = explanation.about.definitions.columns
-    wanted = ("exponent", "exponent_constant", "small_step", "step", "log_rho_hfc", "constant", "fixed_point",
-              "measured_hfc", "measured_ratio", "frozen_hfc", "without_constant", "mean_step_hfc", "mean_field",
-              "mean_path", "direction_gain", "other_inputs", "alignment", "departure", "condition")  # fmt: skip
-    lines = [f"{name}: {definitions[name]}" for name in wanted if name in definitions]
-    lines.append(
-        f"{counted(explanation.inputs, 'input')}; means over inputs" + (INTERVALS if explanation.inputs > 1 else "")
-    )
-    if weak := _no_better_than_guessing(explanation):
+    typed = "kind" in explanation.head_frame()
+    wanted = [name for name in _DEFINED if name in definitions and (full or name in _DEFINED_AT_FIRST)]
+    wanted = [name for name in wanted if typed or name not in ("kind", "paper_kind", "endpoint", "gap")]
+    lines = [f"{_DEFINED[name]}: {definitions[name]}" for name in wanted]
+    if full:
+        lines.append(
+            "right: share of layers × inputs whose predicted sign is the measured one (↑ but ↓: predicted to rise, "
+            "measured to fall); majority: what always guessing the more frequent sign would have"
+        )
+    intervals = INTERVALS + (OF_RANKS if full else "") if explanation.inputs > 1 else ""
+    lines.append(f"{counted(explanation.inputs, 'input')}; means over inputs{intervals}")
+    if full and (weak := _no_better_than_guessing(explanation)):
         lines.append(f"not clearly right more often than always guessing the more frequent sign: {'; '.join(weak)}")
     if over := explanation.overshooting():
         lines.append(
@@ -162,6 +226,8 @@ def footnotes(explanation: Explanation) -> RenderableType:
             f"note: in {len(explanation.unpromised())} layers s·λ is below −1; Corollary 3 promises sharpening for s·λ "
             "in [−1, 0) only, and below it A decides"
         )
+    if not full:
+        lines.append("--full prints what every token gets, heads, H before folding, and all predictors of the step")
     return small_print(lines, explanation.notes, "explained" if explanation.partial else "")
 
 

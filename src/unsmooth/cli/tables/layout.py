@@ -35,3 +35,8 @@ def small_print(lines: Iterable[str], notes: Iterable[str], unfinished: str = ""
     said = [Text(line, style="dim") for line in (*lines, *(f"note: {note}" for note in notes))]
     said += [Text(f"PARTIAL: interrupted before all data was {unfinished}", style="bold red")] if unfinished else []
     return Group(*said)
+
+
+def in_words(paragraphs: Iterable[str]) -> Group:
+    """What was found in sentences, last: a terminal shows the end of what is printed."""
+    return Group(*(Text(f"\n{said}") for said in paragraphs))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from unsmooth.cli.tables.layout import small_print, written
+from unsmooth.cli.tables.layout import in_words, small_print, written
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
@@ -26,6 +26,21 @@ def show(measurement: Measurement, console: Console) -> None:
         if any(change.reading == reading for change in measurement.changes):
             console.print(by_kind(measurement, reading))
     console.print(definitions(measurement))
+    console.print(in_words(found_in(measurement)))
+
+
+def found_in(measurement: Measurement) -> list[str]:
+    """What the features do from the first layer to the last, in sentences; nothing where these were not measured."""
+    from unsmooth.analysis import Subject
+    from unsmooth.page.course import leading_metrics
+    from unsmooth.page.words.findings import findings
+
+    points = {cell.point for cell in measurement.cells}
+    whole = points & {"embed", "blocks.0.pre"} and f"blocks.{measurement.about.model.layers - 1}.post" in points
+    subject = Subject(measurement.about.model.name, measurement)
+    if not whole or not leading_metrics([subject]):
+        return []
+    return [found.text() for found in findings([subject]) if found.about in ("model", "outliers", "certainty")]
 
 
 def by_layer(measurement: Measurement, policy: str, steps: bool = True) -> Table:
@@ -90,7 +105,9 @@ def by_kind(measurement: Measurement, reading: str) -> Table:
 def definitions(measurement: Measurement) -> RenderableType:
     """What the numbers mean, and whatever must be said about them."""
     known = measurement.about.definitions
-    lines = [f"{name}: {text}" for name, text in {**known.metrics, **known.tokens, **known.changes}.items()]
+    readings = {change.reading for change in measurement.changes}
+    changes = {name: text for name, text in known.changes.items() if name in readings}
+    lines = [f"{name}: {text}" for name, text in {**known.metrics, **known.tokens, **changes}.items()]
     many = measurement.samples > 1
     lines.append(f"{measurement.samples} samples; mean ± standard deviation over samples" if many else "1 sample")
     return small_print(lines, measurement.notes, "measured" if measurement.partial else "")

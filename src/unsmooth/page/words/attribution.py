@@ -52,7 +52,7 @@ def who_found(subject: Subject, policy: str) -> tuple[str, str]:
     attribution = subject.attribution
     if attribution is None or policy not in attribution.policies:
         return "", ""
-    said = _strongest(attribution.frame(policy, full=True))
+    said = strongest_found(attribution, policy)
     first = f"Split exactly into parts, HFC/LFC of {named(subject.name)} is {said}" if said else ""
     base = next((p for p in attribution.policies if p != WITHOUT), WITHOUT)
     if policy != WITHOUT or base == WITHOUT or is_padded(subject.measurement):  # padding may be why it heads the page
@@ -78,6 +78,11 @@ def _with_outliers(attribution: Attribution, policy: str) -> str:
         said += "; nothing else of note happens in that layer"
     sinks = sinks_found(attribution.carriers)
     return f"{said}. {sinks}" if sinks else said
+
+
+def strongest_found(attribution: Attribution, policy: str) -> str:
+    """What raises HFC/LFC and what lowers it most, as a predicate."""
+    return _strongest(attribution.frame(policy, full=True))
 
 
 def _strongest(rows: Any) -> str:

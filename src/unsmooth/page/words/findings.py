@@ -33,7 +33,7 @@ from unsmooth.page.words.theory import eigenvalue_shares, theory_found
 if TYPE_CHECKING:
     from unsmooth.analysis.subject import Subject
 
-FEW = 30  # samples
+FEW, HARDLY_TESTED = 30, 3  # samples; of so few, Student's t must be above 9.9 for the whole curve
 NOTABLE = 5.0  # times the median norm: what is worth a word where `no-outliers` was not measured
 HARDLY = 0.05  # of the eigenvalues that are not 0
 Subjects = Sequence["Subject"]
@@ -180,7 +180,10 @@ def _certainty(subjects: Subjects) -> str:
     if counts == [1]:
         said.append("All of this is one sample: nothing could be tested, and another input may do otherwise")
     elif counts[0] < FEW:
-        said.append(f"With {samples_said(fewest)}, treat this as a description of these inputs")
+        text = f"With {samples_said(fewest)}, treat this as a description of these inputs"
+        if 1 < counts[0] <= HARDLY_TESTED:
+            text += ": only a change that is almost the same in each of them is called clear"
+        said.append(text)
     if counts != [1] and any(subject.measurement.per_sample is None for subject in subjects):
         said.append("Where values were not kept for each sample, only large changes can be told from chance")
     for subject in subjects:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from typing import Literal
 
 from unsmooth.page.words.glossary import linked
@@ -33,6 +34,11 @@ class Finding:
     def html(self, figures: Mapping[str, str] | None = None) -> str:
         """The paragraph with its terms and figures linked; `figures` names the sections that the page has."""
         return "".join(_link(part, figures or {}) if isinstance(part, Link) else linked(part) for part in self.parts)
+
+    def text(self) -> str:
+        """The paragraph for a terminal: no links, and code between backticks."""
+        said = "".join(part for part in self.parts if isinstance(part, str))
+        return unescape(re.sub("<[^>]*>", "", re.sub("</?code>", "`", said)))
 
 
 def _link(link: Link, figures: Mapping[str, str]) -> str:

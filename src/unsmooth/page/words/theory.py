@@ -22,7 +22,12 @@ def theory_found(subject: Subject) -> list[Said]:
     explanation = subject.explanation
     if explanation is None:
         return []
-    return [*_eigenvalues(explanation), *_types(explanation), *_exponents(subject), *_overshoot(subject, explanation)]
+    return [*weights_found(explanation), *_exponents(subject), *_overshoot(subject, explanation)]
+
+
+def weights_found(explanation: Explanation) -> list[Said]:
+    """What the eigenvalues say: of H, and which type dominates."""
+    return [*_eigenvalues(explanation), *_types(explanation)]
 
 
 def _eigenvalues(explanation: Explanation) -> list[Said]:
