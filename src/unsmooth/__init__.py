@@ -18,8 +18,9 @@ HFC/LFC (their distance from their mean, against the mean's own size), by cosine
     unsmooth.sweep(model, batches, loss)               # what does such an edit cost? loss(model) is yours
     with unsmooth.watch(model, probe, log=print): ...  # the same numbers while a model trains
 
-A model is any of timm, Hugging Face or torch that a family describes (`register_family` adds one); batches are tensors
-of images, dicts of a tokenizer, or tuples that start with the input. On tensors alone: `hfc_lfc_ratio(x)`,
+A model is any of timm, Hugging Face or torch that a family describes (`register_family(find_family(model, batch))` adds
+one for yours); batches are tensors of images, dicts of a tokenizer, or tuples that start with the input. On tensors
+alone: `hfc_lfc_ratio(x)`,
 `cosine_similarity(x)`, `effective_rank(x)` and their relatives, of (..., tokens, dim); `register_metric` adds one.
 On matrices alone: `dominance(a, w)`, `layer_exponent(a, w)`, `limit(x, a, w)`, `simulate(x, a, w)`.
 
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
         stable_rank,
         vita2022,
     )
-    from unsmooth.models import Family, register_family
+    from unsmooth.models import Family, find_family, register_family
     from unsmooth.reporting import report
     from unsmooth.sources import load_model
     from unsmooth.sweeping import sweep
@@ -99,6 +100,7 @@ __all__ = [
     "edit",
     "effective_rank",
     "explain",
+    "find_family",
     "hfc_lfc_ratio",
     "layer_exponent",
     "limit",

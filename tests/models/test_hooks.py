@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from versions import checkpoint_activations
 
 from unsmooth.errors import PointError
-from unsmooth.models import ModelView, hook_points, select_points, split_point, view
+from unsmooth.models import ModelView, hook_points, replace_points, select_points, split_point, view
 from unsmooth.models.forward import call
 
 BY_NAME = {case.name: case for case in CASES}
@@ -90,8 +90,40 @@ def test_a_point_that_fires_twice_is_an_error() -> None:
 def test_a_point_that_never_fires_is_an_error() -> None:
     case = BY_NAME["llama"]
     model = case.model()
-    with pytest.raises(PointError, match=r"'embed' fired 0 times.*not embeddings"):
-        watch(view(model), ["embed"], lambda: model(inputs_embeds=torch.randn(1, 4, 32)))
+    with pytest.raises(PointError, match=r"'embed' fired 0 times.*leave this point out"):
+        watch(view(model), ["embed"], lambda: model(None, None, None, None, torch.randn(1, 4, 32)))
+
+
+class Described(nn.Module):
+    """A picture's features before those of its words, as vision-language models join them: outside the decoder."""
+
+    def __init__(self, decoder: Any) -> None:
+        super().__init__()
+        self.language_model = decoder
+        self.look = nn.Linear(5, 32)
+
+    def forward(self, input_ids: Tensor, pixel_values: Tensor) -> Any:
+        words = self.language_model.embed_tokens(input_ids)
+        return self.language_model(inputs_embeds=torch.cat([self.look(pixel_values), words], 1))
+
+
+def test_embeddings_that_are_joined_outside_the_decoder_are_its_embed() -> None:
+    case = BY_NAME["llama"]
+    model = Described(case.model())
+    batch = {**case.inputs(), "pixel_values": torch.randn(2, 3, 5)}
+    v, seen = view(model), list[tuple[str, Tensor]]()
+    with torch.no_grad(), hook_points(v, ["embed", "blocks.0.pre"], lambda point, x: seen.append((point, x.clone()))):
+        call(model, batch)
+    (first, embed), (second, pre) = seen
+    assert (first, second, embed.shape) == ("embed", "blocks.0.pre", (2, 3 + 7, 32))
+    torch.testing.assert_close(embed, pre, rtol=0, atol=0)
+    with (
+        torch.no_grad(),
+        replace_points(v, ["embed"], lambda point, x: 2 * x),
+        hook_points(v, ["blocks.0.pre"], lambda point, x: seen.append((point, x))),
+    ):
+        call(model, batch)
+    torch.testing.assert_close(seen[-1][1], 2 * pre)
 
 
 def test_a_forward_pass_with_fewer_layers_is_an_error() -> None:

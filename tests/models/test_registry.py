@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import CASES, DECODER, VISION, hf
+from model_cases import CASES, VISION, hf
 from torch import Tensor, nn
 
 import unsmooth
@@ -146,7 +146,7 @@ def test_an_unknown_model_names_the_nearest_families() -> None:
 
     with pytest.raises(
         UnknownModelError,
-        match=r"no family .*GPT2ModelNew\. Nearest families: hf-gpt2, .*\. Describe it .*families\.md .*models\.md",
+        match=r"GPT2ModelNew\. Nearest families: hf-gpt2, .*\. Give .*find_family.*families\.md.*models\.md",
     ):
         view(GPT2ModelNew())
 
@@ -158,26 +158,6 @@ def test_what_is_no_transformer_has_no_nearest_family() -> None:
         with pytest.raises(UnknownModelError, match="none of its modules is an attention or a Transformer") as error:
             view(model)
         assert "earest" not in str(error.value)
-
-
-def test_a_model_with_the_modules_of_a_known_row_is_told_the_line_that_describes_it() -> None:
-    class Mine(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            llama = hf("Llama", **DECODER)()
-            self.embed_tokens, self.layers, self.norm, self.config = (
-                llama.embed_tokens, llama.layers, llama.norm, llama.config
-            )  # fmt: skip
-
-    for model in (Mine(), nn.ModuleDict({"mine": Mine()})):
-        with pytest.raises(UnknownModelError, match="Mine has every module that the row 'hf-llama' names") as error:
-            view(model)
-        line = str(error.value).partition("enough: ")[2].partition("))). ")[0].removesuffix(".") + ")))"
-        try:
-            exec(line, {"model": model})
-            assert view(model).family.name == "mine"
-        finally:
-            unregister_family("mine")
 
 
 def test_an_attention_of_ones_own_is_told_where_all_families_are() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unsmooth.errors import FeatureError, UnsmoothError
 from unsmooth.models import ModelView
 from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.sums import check_sums, is_proven
 
 
 class Listener(Protocol):
@@ -34,6 +35,7 @@ class Listener(Protocol):
 def walk(model: nn.Module, batch: Any, listeners: Sequence[Listener]) -> None:
     """Run the model once on a batch; everybody's results are taken in, or nobody's hooks keep a trace of it."""
     inputs = to_model(batch, model)
+    _prove(listeners, inputs)
     try:
         for listener in listeners:
             listener.before(inputs)
@@ -46,11 +48,22 @@ def walk(model: nn.Module, batch: Any, listeners: Sequence[Listener]) -> None:
         raise
 
 
+def _prove(listeners: Sequence[Listener], inputs: Any) -> None:
+    """Before the first batch, of a row that nobody tested on this model: PointError unless its points add up."""
+    new = [listener for listener in listeners if isinstance(listener, Hooked) and not listener.proven]
+    for v in {id(listener.view.backbone): listener.view for listener in new}.values():
+        if not is_proven(v):
+            check_sums(v, inputs)
+    for listener in new:
+        listener.proven = True
+
+
 class Hooked(Listener):
     """A listener whose hooks are in the model inside its `with`, and the model evaluates meanwhile."""
 
     view: ModelView
     batches: int = 0  # that were taken in
+    proven: bool = False  # whether the points of its model add up
     _stack: ExitStack | None = None
 
     @abstractmethod

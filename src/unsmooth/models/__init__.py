@@ -2,10 +2,12 @@
 
 from unsmooth.models.attention import capture_attention
 from unsmooth.models.family import AttentionRow, Family, Maps, Slot, sdpa_maps
+from unsmooth.models.finding import find_family
 from unsmooth.models.hooks import hook_points, replace_points
 from unsmooth.models.points import select_points, split_point
 from unsmooth.models.reconstruction import check_attention
 from unsmooth.models.registry import families, register_family, unregister_family
+from unsmooth.models.sums import check_sums
 from unsmooth.models.taps import Tap, into, out
 from unsmooth.models.view import LayerView, ModelView, view
 from unsmooth.models.weights import HeadWeights, Norm
@@ -22,7 +24,9 @@ __all__ = [
     "Tap",
     "capture_attention",
     "check_attention",
+    "check_sums",
     "families",
+    "find_family",
     "hook_points",
     "into",
     "out",

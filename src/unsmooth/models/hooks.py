@@ -21,10 +21,7 @@ from unsmooth.models.wrappers import eagerly
 Key = tuple[int, Side]
 Receive = Callable[[str, Tensor | None], Tensor | None]  # a tensor takes the place of the one that was handed over
 
-_SKIPPED = (
-    "the forward pass went around that module: put the model in eval mode (layer drop), call it with ids or "
-    "pixels (not embeddings), or leave this point out"
-)
+_SKIPPED = "the forward pass went around that module: put the model in eval mode (layer drop), or leave this point out"
 _REPEATED = (
     "the forward pass called that module again: turn off chunked feed-forward (chunk_size_feed_forward=0) "
     "and gradient checkpointing, or leave this point out"
@@ -87,14 +84,14 @@ def listen(v: ModelView, spots: Mapping[str, tuple[int | None, Spot]], receive: 
     """Call `receive(name, tensor)` at each named spot; checks every forward pass, removes all hooks."""
     passes = _Passes(v, spots, receive)
     with ExitStack() as stack:
-        stack.enter_context(_FastPath.off())
+        stack.enter_context(FastPath.off())
         stack.enter_context(eagerly())
         for handle in passes.register():
             stack.callback(handle.remove)
         yield
 
 
-class _FastPath:
+class FastPath:
     """torch's fused encoder layer skips its submodules and turns padded batches into nested tensors.
 
     Its switch is global: it is off while anybody listens, and as it was before once the last one has left.
@@ -145,12 +142,17 @@ class _Passes:
         self.named: dict[tuple[int | None, Key], list[tuple[str, Spot]]] = {}
         for name, (index, spot) in spots.items():
             self.named.setdefault((index, spot.key), []).append((name, spot))
-        self.in_model = False
+        self.in_model = self.running = False
         self.backbone_runs = 0
-        self._start()
-        self.running = False
+        self._reset()
 
-    def _start(self, *_: Any) -> None:
+    def _reset(self) -> None:
+        self.started = 0
+        self.in_block = False
+        self.shape: torch.Size | None = None
+        self.fired: Counter[tuple[int | None, Key]] = Counter()
+
+    def _start(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.in_model and self.backbone_runs:
             raise PointError(
                 f"{type(self.v.model).__name__} runs its {self.v.family.name} ({type(self.v.backbone).__name__}) more "
@@ -158,16 +160,19 @@ class _Passes:
                 "that it gets as a batch of its own"
             )
         self.running = True
-        self.started = 0
-        self.in_block = False
-        self.shape: torch.Size | None = None
-        self.fired: Counter[tuple[int | None, Key]] = Counter()
+        self._reset()
+        spot, given = self.spots.get("embed", (None, None))[1], kwargs.get("inputs_embeds")
+        if spot is None or not isinstance(spot.module, nn.Embedding) or not isinstance(given, Tensor):
+            return None
+        # What the embedding would give is given: of ids and pictures, joined outside.
+        new = self._fire(spot.key, lambda item: given)
+        return None if new is None else (args, {**kwargs, "inputs_embeds": new[1]})
 
     def register(self) -> Iterator[Any]:
         """Hooks in the order in which they must run: starts first, ends last."""
         blocks = {id(layer.block): layer.block for layer in self.v.layers}.values()
         yield self.v.model.register_forward_pre_hook(self._enter_model)
-        yield self.v.backbone.register_forward_pre_hook(self._start)
+        yield self.v.backbone.register_forward_pre_hook(self._start, with_kwargs=True)
         for block in blocks:
             yield block.register_forward_pre_hook(self._enter_block, with_kwargs=True)
         for spot in {spot.key: spot for _, spot in self.spots.values()}.values():
@@ -214,6 +219,8 @@ class _Passes:
 
     def _fire(self, key: Key, tensor: Callable[[int], Tensor | None]) -> tuple[int, Tensor] | None:
         """Hand the tensor over; what takes its place, and which item of the output that is."""
+        if not self.running:  # a model around the backbone calls a part of it by itself
+            return None
         replaced = None
         places: list[int | None] = [None, self.started - 1] if self.in_block else [None]
         for place in places:

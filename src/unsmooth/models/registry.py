@@ -11,7 +11,6 @@ from unsmooth.errors import UnknownModelError
 from unsmooth.models.families import FAMILIES
 from unsmooth.models.families.refusals import REFUSED
 from unsmooth.models.family import Family, class_name, is_one_of
-from unsmooth.models.places import check_places
 from unsmooth.models.taps import find
 from unsmooth.models.wrappers import unwrapped
 
@@ -33,6 +32,11 @@ def unregister_family(name: str) -> None:
 def families() -> tuple[Family, ...]:
     """All rows, in the order in which they are tried."""
     return tuple(_FAMILIES)
+
+
+def is_own(family: Family) -> bool:
+    """Whether somebody registered this row, or made it from another: it does not come with unsmooth."""
+    return all(family is not known for known in FAMILIES)
 
 
 def match(model: nn.Module) -> tuple[str, nn.Module, Family]:
@@ -146,33 +150,14 @@ def _no_family(model: nn.Module) -> str:
     if not near and not any("attention" in part.lower() or "transformer" in part.lower() for part in names):
         return (
             f"no family matches {name}, and none of its modules is an attention or a Transformer by its name: points, "
-            "H and attention are those of Transformers. If it is one, describe it with register_family(Family(...))"
+            f"H and attention are those of Transformers. If it is one: {_FIND}"
         )
     nearest = f" Nearest families: {', '.join(near)}." if near else ""
-    return (
-        f"no family matches {name}.{_relative(model)}{nearest} Describe it by one row of names: help(unsmooth.Family), "
-        "and docs/families.md for an example from start to end; docs/models.md has all families"
-    )
+    return f"no family matches {name}.{nearest} Give it one: {_FIND}; docs/models.md has all families"
 
 
-def _relative(model: nn.Module) -> str:
-    """What to try where a part of the model has every module that some row names."""
-    for row in (row for row in _FAMILIES if row.attention is not None and not row.block_classes):
-        for path, part in model.named_modules():
-            if _blocks_fit(row, part) and _has_places(row, part):
-                whose = f"model.get_submodule({path!r})" if path else "model"
-                return (
-                    f" {type(part).__name__} has every module that the row {row.name!r} names; if it computes the "
-                    "same with them, this is enough: from unsmooth.models import families, register_family; "
-                    f"row = next(f for f in families() if f.name == {row.name!r}); "
-                    f"register_family(row.like('mine', (type({whose}),)))."
-                )
-    return ""
-
-
-def _has_places(row: Family, part: nn.Module) -> bool:
-    try:
-        check_places(row, part, blocks_of(row, part))
-    except UnknownModelError:
-        return False
-    return True
+_FIND = (
+    "a row is found by running the model on a batch, if its blocks are x + attn(norm(x)), x + mlp(norm(x)), or both "
+    "with the norms behind the sums: unsmooth.register_family(unsmooth.find_family(model, batch)). Other blocks can be "
+    "described by one row of names (docs/families.md)"
+)

@@ -149,6 +149,11 @@ def view(model: nn.Module) -> ModelView:
         raise UnknownModelError(f"expected a torch module, got {type(model).__name__}{hint}")
     model = unwrapped(model)
     _, backbone, family = match(model)
+    return view_as(model, backbone, family)
+
+
+def view_as(model: nn.Module, backbone: nn.Module, family: Family) -> ModelView:
+    """See a model by a row that need not be registered."""
     layers = tuple(LayerView(i, block, family) for i, block in enumerate(blocks_of(family, backbone)))
     check_places(family, backbone, [layer.block for layer in layers])
     first = layers[0].block

@@ -192,7 +192,7 @@ def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None
     module = find(layer.block, paths)
     if module is None or isinstance(module, nn.Identity):
         return None
-    kind = _norm_kind(module)
+    kind = norm_kind(module)
     if kind is None:
         raise WeightsError(
             f"{layer.name}: {type(module).__name__} is neither a LayerNorm nor an RMSNorm, "
@@ -215,7 +215,8 @@ def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None
     )
 
 
-def _norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
+def norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
+    """Which normalisation a module is, by the names of its classes and by what it does; None if it is none."""
     names = [base.__name__.lower() for base in type(module).__mro__]
     if any("rmsnorm" in name for name in names):
         return "rms"
@@ -232,7 +233,7 @@ def _subtracts_the_mean(module: nn.Module) -> bool:
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor):
         return True
-    x = torch.linspace(-1, 1, weight.numel(), dtype=weight.dtype, device=weight.device)[None, None]
+    x = torch.linspace(-1, 1, weight.numel(), dtype=weight.dtype, device=weight.device).view(1, 1, *weight.shape)
     y, shifted = module.forward(x), module.forward(x + 2)  # forward: hooks must not see these
     return bool((y - shifted).abs().max() <= 0.1 * (y - y.mean()).abs().max())
 
