@@ -148,6 +148,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         ({"flip": True, "heads": []}, "some of the heads"),
         ({"high": "low"}, "high must be a finite number, got 'low'"),
         ({"flip": True, "strength": 2.0}, "from 0"),
+        ({"flip": True, "strength": "all"}, "from 0"),
+        ({"flip": True, "heads": True}, "heads True"),
         ({"flip": True, "of": "lunch"}, "of"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=said):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from control.cases import images, vit
+from model_cases import CASES, Case, every_case
 from torch import Tensor, nn
 
 import unsmooth
 from unsmooth.control.sink import find_sink
-from unsmooth.errors import DataError, OptionError
+from unsmooth.errors import DataError, OptionError, WeightsError
 from unsmooth.metrics import hfc_lfc_ratio
 from unsmooth.models import view
+from unsmooth.models.forward import call
 from unsmooth.models.hooks import hook_points
 
+# LayerScale as a parameter of the block, Conv1D, tokens first, a block that adds in place, one set of weights for all
+SHAPES = ("timm-beit", "gpt2", "torch-pre-token-first", "falcon-7b", "albert")
 X = images(3, dtype=torch.float64)
 
 
@@ -34,10 +40,10 @@ def planted(scaled: bool) -> tuple[nn.Module, Tensor]:
     return model, u
 
 
-def written(model: nn.Module, layer: int) -> Tensor:
+def written(model: nn.Module, layer: int, batch: Any = X) -> Tensor:
     seen: list[Tensor] = []
     with torch.no_grad(), hook_points(view(model), [f"blocks.{layer}.mlp"], lambda _, x: seen.append(x.clone())):
-        model(X)
+        call(model, batch)
     return seen[0]
 
 
@@ -62,9 +68,31 @@ def test_the_mlp_that_makes_it_writes_nothing_in_its_direction(scaled: bool, str
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
+@every_case([case for case in CASES if case.name in SHAPES])
+def test_families_of_every_shape(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unsmooth.control.sink.FACTOR", 0.0)
+    model, batch = case.model(torch.float64), case.inputs(torch.float64)
+    sink = find_sink(model, [batch])
+    unsmooth.edit(model, drop_sink=[batch])
+    assert float((written(model, sink.layer, batch) @ sink.direction).abs().max()) < 1e-8
+
+
+@every_case([case for case in CASES if case.name in ("mixtral", "gemma2", "timm-respost")])
+def test_a_sink_that_no_one_matrix_writes_is_refused(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several experts, or a norm behind the MLP."""
+    monkeypatch.setattr("unsmooth.control.sink.FACTOR", 0.0)
+    model, batch = case.model(torch.float64), case.inputs(torch.float64)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(WeightsError, match="no change of one matrix drops this sink"):
+        unsmooth.edit(model, drop_sink=[batch])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_a_model_without_a_sink_is_left_alone() -> None:
     with pytest.raises(DataError, match=r"no sink to drop: the longest vector .* expected 8 or more"):
         unsmooth.edit(vit(), drop_sink=[images()])
+    with pytest.raises(DataError, match="no batch to find a sink in"):
+        unsmooth.edit(vit(), drop_sink=[])
     with pytest.raises(OptionError, match="an edit of its own"):
         unsmooth.edit(vit(), drop_sink=[images()], flip=True)
 
@@ -88,6 +116,8 @@ def test_an_edit_tells_smoothness_and_loss_before_and_after() -> None:
     assert f"loss {expected[1]:.4g} →" in repr(done)
     done.go(0.0)
     assert ratio() == pytest.approx(expected[0])
+    with pytest.raises(OptionError, match=r"share 1\.5: expected a number from 0"):
+        done.go(1.5)
     done.undo()
     with pytest.raises(OptionError, match="edit the model again"):
         done.go(1.0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,6 +69,7 @@ class Edit:
         """A share of the way from the weights before (0) to those after (1), without finding the edit again."""
         if self.undone:
             raise OptionError("this edit is undone: edit the model again")
+        _check_share("share", share)
         self._after = self._after or [parameter.detach().clone() for parameter, _ in self._before]
         for (parameter, before), after in zip(self._before, self._after, strict=True):
             parameter.copy_(after if share == 1 else before.lerp(after, share))
@@ -146,8 +148,7 @@ def edit(
     action = None if drop_sink is not None else eigenvalue_action(scale, flip, shift, low, high, head_scale)
     if of not in ("head", "layer"):
         raise OptionError.unknown("of", of, ("head", "layer"))
-    if not 0 <= strength <= 1:
-        raise OptionError(f"strength {strength}: expected a number from 0 (nothing changes) to 1")
+    _check_share("strength", strength)
     done = Edit([], "sink dropped" if action is None else action[1], before=effect(model, given, loss))
     try:
         if action is None:
@@ -166,6 +167,11 @@ def edit(
     return done
 
 
+def _check_share(name: str, value: float) -> None:
+    if not isinstance(value, Real) or not 0 <= value <= 1:
+        raise OptionError(f"{name} {value!r}: expected a number from 0 (nothing changes) to 1")
+
+
 def _edit_layer(
     layer: LayerView, action: tuple[Act, float], heads: Heads, of: str, folded: bool, strength: float,
     done: Edit,
@@ -173,7 +179,7 @@ def _edit_layer(
     weights = layer.weights()
     count = len(weights.w_v)
     given: Any = range(count) if heads is None else [heads] if isinstance(heads, int) else heads
-    if isinstance(given, str) or not given or not all(isinstance(h, int) and 0 <= h < count for h in given):
+    if isinstance(given, str) or not given or not all(type(h) is int and 0 <= h < count for h in given):
         raise OptionError(f"heads {heads!r}: expected some of the heads 0 to {count - 1} of {layer.name}, as [0, 1]")
     picked = sorted(set(given))
     act, factor = action

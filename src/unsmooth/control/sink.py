@@ -22,17 +22,26 @@ from unsmooth.models.forward import call, each_batch, evaluating, kept_tokens, t
 from unsmooth.models.hooks import hook_points
 from unsmooth.models.storage import refuse_sharded
 
+EXACT = 1e-3  # of the longest vector that the MLP writes: so near must it come to what the edit says
+_REFUSED = (
+    "layer {}: no change of one matrix drops this sink, because several experts, or a norm, stand between the MLP's "
+    "weights and the stream, or because the model draws at random"
+)
 FACTOR = 8.0  # how many times the median token's norm what an MLP writes must have to make a sink
 
 
 @dataclass(frozen=True)
 class Sink:
-    """Which MLP writes it: layer, direction, times the median norm of what tokens carry there, last linear map."""
+    """Which MLP writes it: layer, direction, times the median norm of what tokens carry there, last linear map.
+
+    `scale` is what each feature of that map is multiplied by on its way to the stream (LayerScale), read off both.
+    """
 
     layer: int
     direction: Float[Tensor, " dim"]
     times: float
     last: nn.Module
+    scale: Float[Tensor, " dim"]
 
 
 def find_sink(model: nn.Module, batches: Iterable[Any]) -> Sink:
@@ -45,7 +54,8 @@ def find_sink(model: nn.Module, batches: Iterable[Any]) -> Sink:
         raise WeightsError(f"family {v.family.name!r} shows nowhere what an MLP adds alone: no sink can be found in it")
     stream = "mlp_sum" if v.family.placement == "post" else "post"
     found: dict[int, list[tuple[float, Tensor]]] = {layer.index: [] for layer in v.layers}
-    lasts: dict[int, nn.Module] = {}
+    lasts: dict[int, tuple[nn.Module, Tensor]] = {}
+    scales: dict[int, Tensor] = {}
     wrote: dict[int, Tensor] = {}
     kept: list[Tensor | None] = [None]
 
@@ -53,14 +63,18 @@ def find_sink(model: nn.Module, batches: Iterable[Any]) -> Sink:
         _, index, name = point.split(".")
         layer = int(index)
         if name == "mlp":
-            wrote[layer] = x.float()
+            wrote[layer] = x
             return
         norms, written = x.float().norm(dim=-1), wrote.pop(layer)
         mask = kept[0] if kept[0] is not None else torch.ones_like(norms, dtype=torch.bool)
         for each, size, good in zip(written, norms, mask, strict=True):
-            length = each.norm(dim=-1).where(good, 0.0)
+            length = each.float().norm(dim=-1).where(good, 0.0)
             most = int(length.argmax())
             found[layer].append((float(length[most] / size[good].median()), each[most].double().cpu()))
+        given = lasts[layer][1]
+        given = given if v.batch_first else given.transpose(0, 1)
+        if given.numel() == written.numel():  # not one of several experts
+            scales[layer] = _ratio(given.reshape(written.shape)[mask], written[mask])
 
     points = [f"blocks.{layer.index}.{name}" for layer in v.layers for name in ("mlp", stream)]
     with evaluating(model), hook_points(v, points, see), _last_maps(v, lasts):
@@ -68,19 +82,31 @@ def find_sink(model: nn.Module, batches: Iterable[Any]) -> Sink:
             inputs = to_model(batch, model)
             kept[0] = kept_tokens(inputs, model)
             call(model, inputs)
-    layer, times = max(((i, sum(t for t, _ in rows) / len(rows)) for i, rows in found.items()), key=lambda e: e[1])
-    if times < FACTOR:
+    means = {layer: sum(times for times, _ in rows) / len(rows) for layer, rows in found.items() if rows}
+    if not means:
+        raise DataError("no batch to find a sink in: expected at least one")
+    layer = max(means, key=means.__getitem__)
+    if means[layer] < FACTOR:
         raise DataError(
-            f"no sink to drop: the longest vector that an MLP writes (layer {layer}) has {times:.1f} times the median "
-            f"token's norm, expected {FACTOR:g} or more"
+            f"no sink to drop: the longest vector that an MLP writes (layer {layer}) has {means[layer]:.1f} times the "
+            f"median token's norm, expected {FACTOR:g} or more"
         )
+    if layer not in scales:
+        raise WeightsError(_REFUSED.format(layer))
     direction = torch.stack([each for _, each in found[layer]]).mean(0)
-    return Sink(layer, direction / direction.norm(), times, lasts[layer])
+    return Sink(layer, direction / direction.norm(), means[layer], lasts[layer][0], scales[layer])
+
+
+def _ratio(before: Float[Tensor, "token dim"], after: Float[Tensor, "token dim"]) -> Float[Tensor, " dim"]:
+    """What each feature is multiplied by."""
+    before, after = before.double(), after.double()
+    size = before.square().sum(0)
+    return torch.where(size > 0, (before * after).sum(0) / size, 1.0)
 
 
 @contextmanager
-def _last_maps(v: ModelView, lasts: dict[int, nn.Module]) -> Iterator[None]:
-    """The linear map of each block that ran last with the stream's width: the one that writes the MLP's output."""
+def _last_maps(v: ModelView, lasts: dict[int, tuple[nn.Module, Tensor]]) -> Iterator[None]:
+    """The linear map of each block that ran last with the stream's width, and what it gave: the MLP's output."""
     handles = []
     for layer in v.layers:
         for module in layer.block.modules():
@@ -89,7 +115,7 @@ def _last_maps(v: ModelView, lasts: dict[int, nn.Module]) -> Iterator[None]:
 
                 def note(m: nn.Module, args: Any, output: Any, index: int = layer.index) -> None:
                     if isinstance(output, Tensor) and output.shape[-1] == v.width:
-                        lasts[index] = m
+                        lasts[index] = m, output.clone()  # a block may add to it in place
 
                 handles.append(module.register_forward_hook(note))
     try:
@@ -103,16 +129,23 @@ def _last_maps(v: ModelView, lasts: dict[int, nn.Module]) -> Iterator[None]:
 def drop_sink(
     model: nn.Module, batches: Iterable[Any], strength: float, before: list[tuple[Tensor, Tensor]]
 ) -> dict[str, Any]:
-    """Take the sink's direction out of its MLP's last weights; `before` gets each parameter and a copy of it."""
+    """Take the sink's direction out of its MLP's last weights; `before` gets each parameter and a copy of it.
+
+    WeightsError where that does not do what it says, because no one matrix writes the sink.
+    """
     refuse_sharded(model)
-    sink = find_sink(model, batches)
-    weight = sink.last.weight
+    given, v = list(each_batch(batches)), view(model)
+    sink = find_sink(model, given)
+    weight, block = sink.last.weight, v.layers[sink.layer].block
     if not isinstance(weight, nn.Parameter):
         raise WeightsError(f"layer {sink.layer}: the MLP's last weights are no plain parameter: `bake` or dequantise")
+    if not bool((sink.scale != 0).all()):
+        raise WeightsError(f"layer {sink.layer}: a LayerScale of 0 stands between the MLP and the stream")
+    first = next(i for i, layer in enumerate(v.layers) if layer.block is block)  # what it is given stays the same
+    wrote = _written(v, first, given[0])
     transposed = not isinstance(sink.last, nn.Linear)  # Hugging Face's Conv1D keeps one column per output feature
-    scale = _scale(view(model).layers[sink.layer].block, sink, weight)
-    u = sink.direction.to(weight.device)
-    read, write = u * scale, u / scale  # what the weights write is multiplied by LayerScale afterwards
+    u, scale = sink.direction.to(weight.device), sink.scale.to(weight.device)
+    read, write = u * scale, u / scale  # what the weights write is multiplied by the scale afterwards
     rows = (weight.mT if transposed else weight).double()
     update = strength * torch.outer(write, read @ rows)
     size = float(torch.linalg.matrix_norm(scale[:, None] * rows))
@@ -123,17 +156,21 @@ def drop_sink(
     if isinstance(bias, nn.Parameter):
         before.append((bias, bias.detach().clone()))
         bias.sub_((strength * write * (read @ bias.double())).to(bias.dtype))
+    away = _written(v, first, given[0]) - (wrote - strength * (wrote @ u)[:, None] * u)
+    if not away.norm(dim=-1).max() <= max(EXACT, 4 * torch.finfo(weight.dtype).eps) * wrote.norm(dim=-1).max():
+        raise WeightsError(_REFUSED.format(sink.layer))
     return {"layer": sink.layer, "head": None, "size": size, "change": change, "times_median": sink.times}
 
 
-def _scale(block: nn.Module, sink: Sink, weight: Tensor) -> Float[Tensor, " dim"]:
-    """A LayerScale between the MLP's last weights and the stream; ones without."""
-    modules = list(block.modules())
-    after = modules[modules.index(sink.last) + 1 :]
-    found = next((m for m in after if "scale" in type(m).__name__.lower()), None)
-    values = next((p for p in found.parameters()), None) if found is not None else None
-    if values is None:
-        return torch.ones(len(sink.direction), dtype=torch.float64, device=weight.device)
-    if not bool((values != 0).all()):
-        raise WeightsError(f"layer {sink.layer}: a LayerScale of 0 stands between the MLP and the stream")
-    return values.detach().double()
+def _written(v: ModelView, layer: int, batch: Any) -> Float[Tensor, "token dim"]:
+    """What a layer's MLP adds to every token of a batch that is no padding."""
+    inputs = to_model(batch, v.model)
+    kept = kept_tokens(inputs, v.model)
+    found: list[Tensor] = []
+
+    def see(point: str, x: Float[Tensor, "batch token dim"]) -> None:
+        found.append((x.flatten(0, 1) if kept is None else x[kept]).double())
+
+    with evaluating(v.model), hook_points(v, [f"blocks.{layer}.mlp"], see):
+        call(v.model, inputs)
+    return found[0]

@@ -128,7 +128,9 @@ def test_padding_and_the_split_into_batches_change_nothing() -> None:
     )
     wider = {k: torch.nn.functional.pad(v, (0, 3)) for k, v in batch.items()}
     longer = unsmooth.attribute(model, [wider], carriers=True)
-    for other in (parts, longer):
+    # positions and features that two inputs each have most: which is named does not depend on their order
+    turned = unsmooth.attribute(model, [{k: v.flip(0) for k, v in batch.items()}], carriers=True)
+    for other in (parts, longer, turned):
         assert whole.carriers is not None
         assert other.carriers is not None
         np.testing.assert_allclose(np.array(whole.carriers.heads), np.array(other.carriers.heads), atol=1e-9)

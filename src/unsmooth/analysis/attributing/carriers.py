@@ -236,8 +236,8 @@ class CarrierSums:
             row: dict[str, Any] = {
                 "layer": i - 1, "norm": math.exp(float(self._norms[i]) / self._count),
                 "times": math.exp(extreme.log_ratio.mean), "outliers": extreme.outliers.mean,
-                "position": extreme.positions.most_common(1)[0][0], "kurtosis": usual, "kurtosis_token": token,
-                "activation": math.exp(activation), "feature": self._places[i].most_common(1)[0][0],
+                "position": _most_often(extreme.positions), "kurtosis": usual, "kurtosis_token": token,
+                "activation": math.exp(activation), "feature": _most_often(self._places[i]),
             }  # fmt: skip
             if i:
                 pairs = np.array(heads[i - 1])
@@ -245,3 +245,8 @@ class CarrierSums:
                         "sinks": int((pairs.max(1) >= SINK).sum())}  # fmt: skip
             rows.append(row)
         return Carriers(rows, heads, self.account)
+
+
+def _most_often(counts: Counter[int]) -> int:
+    """The key that was counted most often: of several the smallest, whichever came first."""
+    return min(counts, key=lambda key: (-counts[key], key))
