@@ -204,6 +204,8 @@ def test_it_is_saved_alone_or_whole_and_a_plain_checkpoint_loads() -> None:
     assert torch.equal(fresh(images()), plain(images()))
     with pytest.raises(CheckpointError, match="same layers, modes and bound"):
         adapt(vit(), "smoothing").load_state_dict(model.state_dict())
+    with pytest.raises(CheckpointError, match="same layers, modes and bound"):
+        adapter_of(adapt(vit(), bound=2.0)).load_state_dict(adapter_of(model).state_dict())
     weight = torch.randn(24, 24)
     model.blocks[0].attn.proj.weight = weight  # type: ignore[index, union-attr]  # the update stays, around the new one
     torch.testing.assert_close(model.blocks[0].attn.proj.weight, weight)  # type: ignore[index, union-attr]
@@ -213,7 +215,7 @@ def test_what_cannot_be_adapted_is_refused_by_name() -> None:
     for asked, said in (
         ({"rank": 9}, "rank 9: expected 1 to 8, the features of a head"), ({"rank": 0}, "rank 0"),
         ({"bound": 0.0}, "bound 0.0: expected a positive number"), ({"mode": "plain"}, "no layer is left"),
-        ({"mode": "sharp"}, "unknown mode"),
+        ({"mode": "sharp"}, "unknown mode"), ({"rank": 2.5}, "rank 2.5"), ({"bound": "1"}, "bound '1'"),
     ):  # fmt: skip
         model = vit()
         with pytest.raises(OptionError, match=said):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TypeVar
 
 import torch
@@ -83,6 +84,7 @@ class Adapter(ComputedOnce):
         self.register_buffer("sign", sign[:, None, None])
         centres = torch.tensor([float(each.centres) for each in around], device=device, dtype=dtype)
         self.register_buffer("centres", centres[:, None, None], persistent=False)
+        self.register_load_state_dict_pre_hook(_refuse_another)
 
     def sources(self, layer: int) -> Iterable[Tensor]:
         """C, ψ, and the values, norm and LayerScale that they act in."""
@@ -180,15 +182,15 @@ def adapt(
     >>> sum(p.numel() for p in adapter_of(encoder).parameters())  # 2 heads × (4 features + 1) × rank 2
     20
     """
-    if not 0 < bound < float("inf"):
-        raise OptionError(f"bound {bound}: expected a positive number")
+    if not isinstance(bound, Real) or not 0 < bound < float("inf"):
+        raise OptionError(f"bound {bound!r}: expected a positive number")
     if controls_of(model) or adapters_of(model):
         raise OptionError("this model is already reparametrised or adapted: call `bake` first")
     used, picked, modes = choose_layers(model, mode, layers)
     around = [_around(place, layer, folded) for place, layer in zip(picked, used.values(), strict=True)]
     shape = _same(picked, around)
-    if not 1 <= rank <= min(shape[2], picked[0].dim):
-        raise OptionError(f"rank {rank}: expected 1 to {shape[2]}, the features of a head")
+    if not isinstance(rank, int) or not 1 <= rank <= min(shape[2], picked[0].dim):
+        raise OptionError(f"rank {rank!r}: expected 1 to {shape[2]}, the features of a head")
     weight = picked[0].proj.tensor()
     adapter = Adapter(
         list(used), modes, shape, rank, float(bound), around,
@@ -218,11 +220,17 @@ def adapter_of(model: nn.Module) -> Adapter:
 
 
 def load_before_adapter(model: nn.Module, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
-    """Let a plain checkpoint load where names match, and refuse an adapter of other modes or another bound."""
+    """Let a plain checkpoint load where names match, and refuse another adapter before any weight is taken over."""
+    _refuse_another(getattr(model, ATTRIBUTE), state, f"{prefix}{ATTRIBUTE}.")
     for path, _, name, _ in driven(model, Added):
         if (weight := state.pop(f"{prefix}{path}.{name}", None)) is not None:
             state[f"{prefix}{path}.parametrizations.{name}.original"] = weight
-    ours, saved = getattr(model, ATTRIBUTE).sign, state.get(f"{prefix}{ATTRIBUTE}.sign")
+
+
+def _refuse_another(adapter: nn.Module, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
+    """CheckpointError for an adapter of other modes or another bound."""
+    ours, saved = adapter.sign, state.get(f"{prefix}sign")
+    assert isinstance(ours, Tensor)
     if saved is not None and (saved.shape != ours.shape or not torch.allclose(saved.to(ours), ours)):
         raise CheckpointError(
             f"this checkpoint's adapter has the signed bounds {saved.flatten().tolist()}, the model's "
