@@ -107,6 +107,28 @@ def test_interrupted_work_goes_on_and_scores_stay_the_same(folder: Path, loaded:
         evaluate_superglue(loaded, folder, tasks, how=HOW, seeds=2, out=out, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("known", "minutes", "run"),
+    [
+        ({"RTE": 100.0}, 0.05, []),  # 64 steps of 0.1 s do not fit into what is left, on another task
+        ({"RTE": 100.0}, 1.0, ["COPA"]),
+        ({"RTE": 9_000.0, "MultiRC": 100.0}, 1.0, ["COPA"]),  # longer texts say more about a GPU
+    ],
+)
+def test_interrupted_work_knows_what_a_step_took(
+    folder: Path, loaded: LoadedModel, tmp_path: Path, known: dict[str, float], minutes: float, run: list[str]
+) -> None:
+    """What does not fit into the time that is left used to be started where nothing had been in this process."""
+    out, how = tmp_path / "scores.json", FineTuning(epochs=1, batch_size=2)
+    tasks = [TASKS["COPA"], *(TASKS[name] for name in known)]
+    begun = evaluate_superglue(loaded, folder, [], how=how, out=out, device="cpu")
+    one = {0: {"score": 0.5}}
+    begun.scores, begun.protocol["milliseconds_per_step"] = dict.fromkeys(known, one), known
+    begun.save(out)
+    found = evaluate_superglue(loaded, folder, tasks, how=how, seeds=1, minutes=minutes, out=out, device="cpu")
+    assert [name for name in found.scores if name not in known] == run
+
+
 def test_a_second_process_is_refused_the_same_file(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
     """Both kept their own scores in memory, and the last to write lost the other's."""
     options: dict[str, Any] = {"how": replace(HOW, epochs=1), "seeds": 1, "device": "cpu"}

@@ -159,6 +159,7 @@ class _Work:
         result: SuperGlue, device: torch.device, speed: Speed | None, pool: Executor,
     ) -> None:  # fmt: skip
         self.loaded, self.how, self.result, self.device, self.speed = loaded, how, result, device, speed
+        self.wanted = tuple(wanted)
         self.tasks = {t.name: t for t, count in wanted.items() if len(result.scores.get(t.name, {})) < count}
         self.milliseconds: dict[str, float] = dict(result.protocol.get("milliseconds_per_step", {}))
         self.took: dict[str, float] = {}  # seconds of one seed
@@ -186,9 +187,20 @@ class _Work:
         return train, val
 
     def seconds(self) -> dict[str, float]:
-        """Of one seed of every task: as the last one took, or in proportion to the slowest that is known."""
-        pace = max((self.took[name] / self.tokens[name] for name in self.took), default=0.0)
+        """Of one seed of every task: as the last one took, or in proportion to its tokens."""
+        pace = self._seconds_per_token()
         return {name: self.took.get(name, pace * tokens) for name, tokens in self.tokens.items()}
+
+    def _seconds_per_token(self) -> float:
+        """The slowest of the longest inputs known, also before an interruption: a step of short ones waits for the host."""
+        known = [t for t in self.wanted if t.name in self.milliseconds]
+        longest = max(map(self._length, known), default=0)
+        per_token = (
+            self.milliseconds[t.name] / (1e3 * self.how.batch_size * t.choices * longest)
+            for t in known
+            if self._length(t) == longest
+        )
+        return max(per_token, default=0.0)
 
     def next_run(self, runs: Mapping[str, int]) -> tuple[str, int] | None:
         """The smallest task that has a seed left; the one at hand first, for its step is captured."""
