@@ -192,7 +192,7 @@ class _Work:
         return {name: self.took.get(name, pace * tokens) for name, tokens in self.tokens.items()}
 
     def _seconds_per_token(self) -> float:
-        """Of the longest inputs that were timed, also before an interruption: a step of short ones waits for the host."""
+        """Of the longest inputs that were timed, also before an interruption: short ones wait for the host."""
         known = [t for t in self.wanted if t.name in self.milliseconds]
         longest = max(map(self._length, known), default=0)
         per_token = (
