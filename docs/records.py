@@ -20,8 +20,8 @@ import image_runs as images
 
 from unsmooth.metrics.differences import compare_seeds
 from unsmooth.paper import Context, find_item
-from unsmooth.paper.columns import kept_groups, missing_in_words, signs_in_words
-from unsmooth.paper.effects import forms_in_words, limited_in_words, oscillation_in_words
+from unsmooth.paper.columns import kept_groups, missing_in_words, signs_table
+from unsmooth.paper.effects import oscillation_in_words, said_in_words
 from unsmooth.paper.item import Table, Value
 from unsmooth.paper.poster_table2 import over_subsets
 from unsmooth.paper.published import published
@@ -94,18 +94,22 @@ def columns() -> str:
     notes: list[str] = []
     groups = kept_groups(Context(), notes)
     effects = find_item("fig2").run(Context()).tables[-1]
-    said = [
-        *limited_in_words(groups), *oscillation_in_words(groups), *forms_in_words(groups), *signs_in_words(groups),
-        *missing_in_words(groups), *notes,
-    ]  # fmt: skip
-    lines = [f"{effects.title} (`unsmooth reproduce fig2`; both halves of the blocks, means over seeds):", ""]
-    lines += [*markdown(effects), "", *(f"- {findings._typeset(text)}." for text in said)]
+    said = [*said_in_words(groups), *oscillation_in_words(groups), *missing_in_words(groups), *notes]
+    signs = signs_table(groups)
+    lines = [f"{effects.title} (means over seeds, `unsmooth reproduce fig2`):", "", *markdown(effects), ""]
+    lines += [f"{signs.title} (`unsmooth reproduce table1`):", "", *markdown(signs), ""]
+    lines += [findings._typeset(f"- {_sentence(text)}.") for text in said]
     scores = find_item("superglue").run(Context())
     if len(scores.tables[0].columns) > 3:
         lines += ["", f"{scores.label} (`unsmooth reproduce superglue`).", "", *markdown(scores.tables[0])]
         said = [note for note in scores.notes if note.startswith(("near chance", "not run"))]
         lines += ["", *(f"{note[0].upper()}{note[1:]}." for note in said)]
     return "\n".join(lines)
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter, but where a model's name begins it."""
+    return text[0].upper() + text[1:] if text.split()[0].isalpha() else text
 
 
 def image_runs() -> str:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from unsmooth.paper import Context, find_item
-from unsmooth.paper.columns import COLUMNS, WANTED, kept_groups, missing, nearest, signs
-from unsmooth.paper.effects import effect, effects, forms_in_words, limited_in_words, oscillation_in_words, turns
+from unsmooth.paper.columns import COLUMNS, WANTED, kept_groups, missing, nearest, signs, signs_table
+from unsmooth.paper.effects import effect, effects, effects_table, oscillation_in_words, said_in_words, turns
 from unsmooth.paper.evidence import Evidence
 from unsmooth.paper.published import column
 from unsmooth.paper.questions.features import language, other_images
@@ -76,7 +76,9 @@ def test_signs_and_cells_are_those_of_the_measurement(tmp_path: Path, measured: 
     (group,) = kept_groups(Context(runs=tmp_path), [])
     m = load_measurement(measured)
     for name, metric in zip(("table1", "table2", "table3"), METRICS, strict=True):
-        rows = changes_table(name, [group]).rows
+        table = changes_table(name, [group])
+        rows = table.rows
+        assert table.title == "ImageNet and text (The Pile: Wikipedia and books, which stand in)"
         shown = {(row[2], row[3]): (row[4], row[5], row[6]) for row in rows if row[2]}
         for reading in ("chain", "residual"):
             for kind, value in mean_changes(m, metric, reading).items():
@@ -85,7 +87,6 @@ def test_signs_and_cells_are_those_of_the_measurement(tmp_path: Path, measured: 
                 assert float(str(ours).removesuffix(" (n=1)")) == pytest.approx(value, abs=6e-3)
                 assert float(str(theirs)) == pytest.approx(published, abs=6e-3)
                 assert str(note).startswith("sign differs") == (value * published < 0)
-                assert "stand in" in str(note)
     agree, cells = signs(group)["chain"]
     both = [
         mean_changes(m, metric, "chain")[kind] * column(name, "The Pile", "Cram. Bert")[kind] > 0
@@ -93,6 +94,8 @@ def test_signs_and_cells_are_those_of_the_measurement(tmp_path: Path, measured: 
         for kind in ("LayerNorm", "Attention", "MLP")
     ]
     assert (agree, cells) == (sum(both), 9)
+    (row,) = signs_table([group]).rows
+    assert row[:3] == ["Cram. Bert", "Wikipedia and books, which stand in", f"{sum(both)} of 9"]
 
 
 def test_a_stand_in_is_called_one_in_every_table(tmp_path: Path, measured: Path) -> None:
@@ -154,42 +157,39 @@ def test_the_papers_sentences_on_figure_2_are_judged_by_the_numbers(tmp_path: Pa
     keep(tmp_path, "crammed-bert", "smoothing", hfc_lfc=[1.0, 1.0, 0.8, 0.8])
     keep(tmp_path, "crammed-bert", "smoothing-split", hfc_lfc=[1.0, 1.0, 0.99, 0.99])
     groups = kept_groups(Context(runs=tmp_path), [])
-    said = "\n".join(limited_in_words(groups))
-    assert "crammed-bert, smoothing: the effect of control (the paper: “limited”) is not limited: it reaches" in said
-    assert "in HFC/LFC" in said
-    assert "crammed-bert, smoothing-split: the effect of control (the paper: “limited”) is below 10 %" in said
-    (form,) = forms_in_words(groups)
-    assert "HFC/LFC by -1 % against -20 %" in form
+    assert said_in_words(groups) == [
+        "the paper says of The Pile: “limited”; this holds for 1 (crammed-bert, smoothing-split) of 2 controlled "
+        "models",
+        "an effect counts where the mean over a half of the blocks differs by 10 % of plain's value (cosine: 0.1) or "
+        "more",
+    ]
+    ours = {row[1]: row[2:] for row in effects_table(groups, Context()).rows if row[0] == "crammed-bert"}
+    assert ours["smoothing"] == ["+0 %, -20 %", "+0 %, +0 %", "+0.00, +0.00", "no"]
+    assert ours["smoothing-split"][-1] == "yes"
     assert set(effects(groups)["The Pile", "crammed-bert", "smoothing"]) == set(METRICS)
 
 
 def test_whether_the_effective_rank_alone_is_affected_follows_from_the_numbers(tmp_path: Path) -> None:
-    def said() -> dict[str, str]:
-        found = limited_in_words(kept_groups(Context(runs=tmp_path), []))
-        return dict(
-            text.split(": that “only the effective rank is somewhat affected in later layers”") for text in found
-        )
+    def verdicts() -> dict[object, object]:
+        rows = effects_table(kept_groups(Context(runs=tmp_path), []), Context()).rows
+        return {row[1]: row[-1] for row in rows if row[0] == "tiny-imagenet"}
 
     keep(tmp_path, "tiny-imagenet", "plain")
-    assert said() == {}
-    keep(tmp_path, "tiny-imagenet", "sharpening", effective_rank=[10.0, 10.0, 14.0, 14.0])
-    assert said()["tiny-imagenet"].startswith(
-        " (the paper, of ImageNet) holds for 1 (sharpening) of 1 controlled model;"
+    assert verdicts() == {}
+    assert said_in_words(kept_groups(Context(runs=tmp_path), [])) == []
+    for variant, other in {
+        "sharpening": {"effective_rank": [10.0, 10.0, 14.0, 14.0]},
+        "sharpening-split": {"effective_rank": [10.0, 10.0, 10.94, 10.94]},  # not affected at all
+        "smoothing": {"effective_rank": [12.0, 12.0, 14.0, 14.0]},  # in the earlier half, too
+        "smoothing-split": {"effective_rank": [10.0, 10.0, 14.0, 14.0], "cosine_similarity": [0.7] * 4},
+    }.items():
+        keep(tmp_path, "tiny-imagenet", variant, **other)
+    assert verdicts() == {"sharpening": "yes", "sharpening-split": "no", "smoothing": "no", "smoothing-split": "no"}
+    assert said_in_words(kept_groups(Context(runs=tmp_path), []))[0].endswith(
+        "this holds for 1 (tiny-imagenet, sharpening) of 4 controlled models"
     )
-    keep(tmp_path, "tiny-imagenet", "sharpening-split", effective_rank=[10.0, 10.0, 10.94, 10.94], hfc_lfc=[1, 1, 2, 2])
-    keep(tmp_path, "tiny-imagenet", "smoothing", effective_rank=[12.0, 12.0, 9.0, 9.0], cosine_similarity=[0.7] * 4)
-    does_not = " (the paper, of ImageNet) does not hold: "
-    assert said() == {
-        "tiny-imagenet, sharpening": " (the paper, of ImageNet) holds",
-        "tiny-imagenet, sharpening-split": f"{does_not}HFC/LFC is affected (by +0 % in the earlier half of the blocks, "
-        "+100 % in the later) and effective rank is not affected in the later half (+9 %)",
-        "tiny-imagenet, smoothing": f"{does_not}effective rank is affected in the earlier half, too (+20 %) and cosine "
-        "similarity is affected (by +0.20 in the earlier half of the blocks, +0.20 in the later)",
-        "tiny-imagenet": " (the paper, of ImageNet) holds for 1 (sharpening) of 3 controlled models; affected means "
-        "that the mean over a half of the blocks differs by 10 % of plain's value (cosine: 0.1) or more",
-    }
     keep(tmp_path, "tiny-imagenet", "sharpening", effective_rank=FLAT["effective_rank"])
-    assert "holds for none of 3 controlled models" in said()["tiny-imagenet"]
+    assert "holds for none of 4" in said_in_words(kept_groups(Context(runs=tmp_path), []))[0]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,7 @@ def test_superglue_shows_scores_beside_the_most_frequent_label(tmp_path: Path) -
     guess = {"RTE": {"score": 0.53}, "CB": {"score": 0.5}}
     SuperGlue({"reference": "x"}, {}, scores, guess).save(folder / "superglue.json")
     result = find_item("superglue").run(Context(runs=tmp_path))
+    assert not any(note.startswith("missing of ImageNet") for note in result.notes)
     rows = {str(row[0]): row for row in result.tables[0].rows}
     assert rows["RTE"][2:] == ["55.0 ± 7.1 (n=2)", "53.0"]
     assert rows["COPA"][2:] == [None, None]
@@ -257,7 +258,9 @@ def test_figures_2_and_4_show_the_kept_models(tmp_path: Path, measured: Path, mo
     two = find_item("fig2").run(Context(runs=runs))
     assert "fig2-crammed-bert" in two.figures
     assert any(table.title.startswith("The Pile: crammed-bert, trained on Wikipedia and books") for table in two.tables)
-    assert ["crammed-bert", "sharpening", "HFC/LFC", "+100 %", "+100 %", None] in list(two.tables[-1].rows)
+    assert list(two.tables[-1].rows) == [
+        ["crammed-bert", "sharpening", "+100 %, +100 %", "+0 %, +0 %", "+0.00, +0.00", "no"]
+    ]
     four = find_item("fig4").run(Context(runs=runs, samples=1))
     assert any(str(row[0]).startswith("Cram. Bert on Wikipedia and books") for row in four.tables[0].rows)
     assert any("it does not oscillate" in note for note in four.notes)

@@ -35,7 +35,7 @@ def test_seeds_are_averaged_and_other_runs_left_out(tmp_path: Path) -> None:
     assert "1 of 9 cells" in result.label
     assert "left out, not readable as JSON: broken.json" in result.notes
     assert "the run r broke: the loss is nan in epoch 3" in result.notes
-    assert any(note.startswith("3 records of changed recipes") for note in result.notes)
+    assert any(note.startswith("left out: 3 runs with a changed recipe") for note in result.notes)
     assert set(result.about) == {"plain-0.1-0", "plain-0.1-1"}
 
 
@@ -146,7 +146,7 @@ def test_other_draws_of_the_images_are_not_mixed_in(tmp_path: Path) -> None:
     )
     result = find_item("poster-table2").run(Context(runs=tmp_path))
     assert "31.00 ± 1.41 (n=2)" in [row[2] for row in result.tables[0].rows]
-    assert any(note.startswith("1 records of other draws of the images (--subset)") for note in result.notes)
+    assert any(note.startswith("left out: 1 run on other draws of the images (--subset)") for note in result.notes)
 
 
 def test_draws_of_the_images_have_means_of_their_own_and_a_spread_over_draws(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_runs_with_another_start_of_psi_have_rows_of_their_own(tmp_path: Path) -
     )
     found = find_item("variants").run(Context(runs=tmp_path))
     assert [row[1] for row in found.tables[0].rows] == ["sharpening-eigen", "sharpening-eigen (ψ's std 1)"]
-    assert any(note.startswith("1 records of changed recipes") for note in found.notes)
+    assert any(note.startswith("left out: 1 run with a changed recipe") for note in found.notes)
 
 
 def test_a_singular_matrix_is_the_worst_of_all_seeds(tmp_path: Path) -> None:

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="LIST|NAME|all", help="`list` shows the names and what each needs; `all` runs them all."),
+    typer.Argument(metavar="LIST|NAME|all", help="`list` shows the names; `all` runs them all."),
 ]
-About = Annotated[bool, typer.Option("--about", help="Only say what this one is and needs.")]
+About = Annotated[
+    bool, typer.Option("--about", help="Only say what this one is, what it needs, and how long it takes.")
+]
 Models = Annotated[
     list[str] | None,
     typer.Option("--model", metavar="[NAME=]REFERENCE", help="A model to use instead of the default; repeatable."),
@@ -43,7 +45,9 @@ Figures = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the fig
 Out = Annotated[Path | None, typer.Option(help="Write tables, label and notes to this JSON file.")]
 Seed = Annotated[int, typer.Option(help="Where random weights or inputs are needed.")]
 
-PART = re.compile(r"[^\s-]*(?:-+|\s+|$)")  # what stays on one line: a word, or what ends in a hyphen
+PART = re.compile(r"[^\s-]*(?:-+|\s+|$)")  # what of a name stays on one line: a word, or what ends in a hyphen
+WHOLE = re.compile(r"\([^()]{1,20}\)\S*|[±<] \S+|\S+ – \S+|\S+")  # the same of a cell: an interval, a spread, a word
+COUNT = re.compile(r" ?\(n=(\d+)\)")
 
 
 def command(
@@ -72,7 +76,7 @@ def command(
         if as_json:
             typer.echo(json.dumps(_described(wanted), indent=1))
         else:
-            _list(wanted, console)
+            (_tell if about else _list)(wanted, console)
         return
     if out is not None:
         check_writable(out)
@@ -117,6 +121,18 @@ def _described(wanted: tuple[Item, ...]) -> list[dict[str, str]]:
 
 
 def _list(wanted: tuple[Item, ...], console: Console) -> None:
+    table = Table.grid("name", "title", padding=(0, 2, 0, 0))
+    for item in wanted:
+        table.add_row(Text(item.name, style="bold"), Text(item.title))
+    console.print(table)
+    console.print(
+        "Most run on what ships with unsmooth in seconds. `unsmooth reproduce NAME --about` says what one needs, and "
+        "which data and models it can use instead.",
+        style="dim", highlight=False,
+    )  # fmt: skip
+
+
+def _tell(wanted: tuple[Item, ...], console: Console) -> None:
     for item in wanted:
         console.print(f"[bold]{item.name}[/]  {item.title}", highlight=False)
         console.print(Padding(Text(f"needs: {item.needs}"), (0, 0, 0, 4)), style="dim")
@@ -138,12 +154,25 @@ def show_result(result: Result, as_json: bool = False, console: Console | None =
     console = console or Console()
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
-        rows = [table.columns, *table.cells()]
+        said, cells = _counted_once(table.title, table.cells())
+        rows = [table.columns, *cells]
         for number, part in enumerate(_parts(rows, console.width)):
-            title = table.title if number == 0 else f"{table.title} (continued)"
+            title = said if number == 0 else f"{table.title} (continued)"
             console.print(_table(title, [[row[column] for column in part] for row in rows], console.width))
     if result.notes:
         console.print(small_print((), result.notes))
+
+
+def _counted_once(title: str, rows: Sequence[Sequence[str]]) -> tuple[str, list[list[str]]]:
+    """The number of runs beside the title, where every number of the table is of as many.
+
+    >>> _counted_once("Accuracy", [["plain", "67.5 (n=1)", "-0.2 (n=1)"]])
+    ('Accuracy (n=1)', [['plain', '67.5', '-0.2']])
+    """
+    counts = {count for row in rows for cell in row for count in COUNT.findall(cell)}
+    if len(counts) != 1:
+        return title, [list(row) for row in rows]
+    return f"{title} (n={counts.pop()})", [[COUNT.sub("", cell) for cell in row] for row in rows]
 
 
 def _table(title: str, rows: Sequence[Sequence[str]], room: int) -> Table:
@@ -153,22 +182,27 @@ def _table(title: str, rows: Sequence[Sequence[str]], room: int) -> Table:
         justify: JustifyMethod = "left" if number == 0 else "right"
         shown.add_column(heading, justify=justify, overflow="fold", width=widths[number])
     for name, *row in rows[1:]:
-        shown.add_row(_broken(name, widths[0]), *row)
+        shown.add_row(_broken(name, widths[0]), *map(_whole, row, widths[1:]))
     return shown
 
 
 def _parts(rows: Sequence[Sequence[str]], room: int) -> list[list[int]]:
-    """Which columns stand in one table: all, or so many as fit without a broken word; each has the first column.
+    """Which columns stand in one table: all, or so many as fit without a broken word; each has those that name its row.
 
     >>> _parts([["model", "published", "ours"], ["ViT-Ti", "28.67", "28.20"]], room=18)
     [[0, 1], [0, 2]]
+    >>> _parts([["data", "model", "published", "ours"], ["10 %", "a", "1", "2"], ["10 %", "b", "3", "4"]], room=24)
+    [[0, 1, 2], [0, 1, 3]]
     """
-    name, *others = _least(rows)
-    parts, left = [[0]], room - name - 2
-    for number, width in enumerate(others, start=1):
-        if width + 1 > left and len(parts[-1]) > 1:
-            parts.append([0])
-            left = room - name - 2
+    widths = _least(rows)
+    naming = next((k for k in range(1, len(widths)) if len({tuple(row[:k]) for row in rows[1:]}) == len(rows) - 1), 1)
+    taken = sum(widths[:naming]) + naming + 1
+    names = list(range(naming))
+    parts, left = [[*names]], room - taken
+    for number, width in enumerate(widths[naming:], start=naming):
+        if width + 1 > left and len(parts[-1]) > naming:
+            parts.append([*names])
+            left = room - taken
         parts[-1].append(number)
         left -= width + 1
     return parts
@@ -177,7 +211,7 @@ def _parts(rows: Sequence[Sequence[str]], room: int) -> list[list[int]]:
 def _least(rows: Sequence[Sequence[str]]) -> list[int]:
     """How narrow each column can be: its longest word; names in the first column may break after a hyphen."""
     names, *others = zip(*rows, strict=True)
-    words = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in others]
+    words = [max(cell_len(word) for cell in column for word in WHOLE.findall(cell) or [""]) for column in others]
     return [max(cell_len(part.rstrip()) for cell in names for part in PART.findall(cell) or [""]), *words]
 
 
@@ -208,4 +242,17 @@ def _broken(name: str, width: int) -> str:
         if cell_len(lines[-1] + part.rstrip()) > width and lines[-1]:
             lines.append("")
         lines[-1] += part
+    return "\n".join(lines)
+
+
+def _whole(cell: str, width: int) -> str:
+    """A cell on lines of this width, no interval or spread broken.
+
+    >>> _whole("+0.16 (-0.44 to +0.69)", 16), _whole("1.530 ± 0.118", 8)
+    ('+0.16\\n(-0.44 to +0.69)', '1.530\\n± 0.118')
+    """
+    lines = [""]
+    for part in WHOLE.findall(cell):
+        longer = f"{lines[-1]} {part}".strip()
+        lines[-1:] = [longer] if cell_len(longer) <= width or not lines[-1] else [lines[-1], part]
     return "\n".join(lines)

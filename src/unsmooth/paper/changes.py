@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from unsmooth.errors import DataError, UnsmoothError
 from unsmooth.paper.by_kind import KINDS, READINGS, Changes, summarised
-from unsmooth.paper.columns import ColumnModels, changes_table, kept_groups, missing_in_words, nearest, signs_in_words
+from unsmooth.paper.columns import ColumnModels, changes_table, kept_groups, missing_in_words, nearest, signs_table
 from unsmooth.paper.depth import about, data_names, measured_models, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.pretrained import PUBLISHED
@@ -96,11 +96,11 @@ def run_table(name: str, metric: str, context: Context) -> Result:
         tables=[
             Table(published(name)["about"], columns, _rows(name, groups)),
             *([] if named else [changes_table(name, others)]),
+            *([signs_table(others)] if others else []),
             all_columns(name, groups, {model: summarised([m], metric) for model, m in kin.items()}, others),
         ],
         notes=[
             *notes,
-            *signs_in_words(others),
             *([] if named else missing_in_words(others)),
             "± is the standard deviation over models (seeds)",
             "of the 13 published columns, ours stand beside those of which a model is here, in the reading `chain`; "

@@ -191,12 +191,13 @@ def _missing_rows(groups: Sequence[ColumnModels]) -> list[list[Value]]:
     ]
 
 
-def missing_in_words(groups: Sequence[ColumnModels]) -> list[str]:
-    """The commands that would fill the empty cells."""
+def missing_in_words(groups: Sequence[ColumnModels], data: str | None = None) -> list[str]:
+    """The commands that would fill the empty cells, of all columns or those of one data set."""
     return [
         f"missing of {each.data}: {', '.join(lacking)}; `{each.command}` trains one of them and "
         "leaves its results there"
         for each, lacking in missing(groups).items()
+        if data in (None, each.data)
     ]
 
 
@@ -210,11 +211,12 @@ def changes_table(name: str, groups: Sequence[ColumnModels]) -> Table:
             rows.append([group.column.data, group.title, *[None] * 4, "no measurement.json at all points is here"])
         for reading, kinds in found.items():
             for kind, ours in kinds.items():
-                sign = "sign differs; " if ours.mean * theirs[kind] < 0 else ""
-                shown = [reading, kind, ours.show(form), f"{theirs[kind]:{form}}", sign + group.trained_on]
+                sign = "sign differs" if ours.mean * theirs[kind] < 0 else ""
+                shown = [reading, kind, ours.show(form), f"{theirs[kind]:{form}}", sign]
                 rows.append([group.column.data, group.title, *shown])
     columns = ["published data", "model", "reading", "kind", "ours", "published", "note"]
-    return Table("ImageNet and text", columns, rows + _missing_rows(groups))
+    trained = "; ".join(dict.fromkeys(f"{group.column.data}: {group.trained_on}" for group in groups))
+    return Table(f"ImageNet and text{trained and f' ({trained})'}", columns, rows + _missing_rows(groups))
 
 
 def nearest(groups: Sequence[ColumnModels], data: str, model: str) -> ColumnModels | None:
@@ -238,14 +240,13 @@ def signs(group: ColumnModels) -> dict[str, tuple[int, int]]:
     return found
 
 
-def signs_in_words(groups: Sequence[ColumnModels]) -> list[str]:
-    """A sentence a model: how many of its cells have the published sign."""
-    said = []
-    for group in groups:
-        (chain, nine), (residual, six) = (signs(group)[reading] for reading in READINGS)
-        if nine:
-            said.append(
-                f"{group.title}, trained on {group.trained_on}: {chain} of the {nine} cells of Tables 1 to 3 have the "
-                f"published sign in the reading `chain`, {residual} of {six} in `residual`, which has no LayerNorm"
-            )
-    return said
+def signs_table(groups: Sequence[ColumnModels]) -> Table:
+    """How many of each model's cells have the published sign."""
+    found = [(group, signs(group)) for group in groups]
+    rows: list[list[Value]] = [
+        [group.title, group.trained_on, *(f"{agree} of {count}" for agree, count in (counts[r] for r in READINGS))]
+        for group, counts in found
+        if any(count for _, count in counts.values())
+    ]
+    title = "Cells of Tables 1 to 3 with the published sign, by reading (`residual` has no LayerNorm)"
+    return Table(title, ["model", "trained on", *READINGS], rows)

@@ -12,7 +12,10 @@ from unsmooth.paper.item import Context, Table, Value
 from unsmooth.paper.records import load_records
 
 LIMITED = 0.1  # an effect below this share of plain's value, or below this difference of cosines, is called limited
-RANK_ALONE = "that “only the effective rank is somewhat affected in later layers” (the paper, of ImageNet)"
+SAYS = {
+    "ImageNet": "only the effective rank is somewhat affected in later layers",
+    "The Pile": "limited",
+}
 LEAST_TURN = 0.2  # of a curve's range: a smaller way back is no turn
 
 
@@ -83,75 +86,40 @@ def effects_table(groups: Sequence[ColumnModels], context: Context) -> Table:
 
     rows: list[list[Value]] = []
     every = {("CIFAR-100", "cifar100", v): found for v, found in cifar_effects(context).items()} | effects(groups)
-    for (_, recipe, variant), found in every.items():
-        for metric, each in found.items():
-            shown = [f"{e:+.2f}" if metric == "cosine_similarity" else f"{100 * e:+.0f} %" for e in each]
-            mark = "limited" if each.limited else None
-            rows.append([recipe, variant, METRICS[metric].title, *shown, mark])
-    columns = ["recipe", "variant", "metric", "earlier half", "later half", "note"]
-    return Table("Effect of control, against plain of the same recipe", columns, rows)
+    for (data, recipe, variant), found in ((key, each) for key, each in every.items() if each):
+        shown = [", ".join(_shown(m, gap) for gap in found[m]) if m in found else None for m in TABLES.values()]
+        verdict = None if data not in SAYS else "yes" if as_said(data, found) else "no"
+        rows.append([recipe, variant, *shown, verdict])
+    titles = [METRICS[metric].title for metric in TABLES.values()]
+    title = "Effect of control: difference from plain of the same recipe in the earlier, the later half of the blocks"
+    return Table(title, ["recipe", "variant", *titles, "as the paper says"], rows)
 
 
-def limited_in_words(groups: Sequence[ColumnModels]) -> list[str]:
-    """Whether the paper's two sentences on Figure 2 hold: for The Pile "limited", for ImageNet "only the effective
-    rank is somewhat affected in later layers"."""
-    from unsmooth.metrics.registry import METRICS
+def as_said(data: str, found: dict[str, Effect]) -> bool:
+    """Whether the paper's words on Figure 2 hold: of The Pile "limited"; of ImageNet that the effective rank alone is
+    affected, and in later layers alone."""
+    if data == "The Pile":
+        return all(each.limited for each in found.values())
+    rank = found.get("effective_rank")
+    alone = all(each.limited for metric, each in found.items() if metric != "effective_rank")
+    return rank is not None and alone and affected(rank.late) and not affected(rank.early)
 
+
+def said_in_words(groups: Sequence[ColumnModels]) -> list[str]:
+    """Of how many models the paper's words on Figure 2 hold, and what counts as an effect."""
     said = []
-    held: dict[str, list[str]] = {}  # by recipe of an ImageNet model: the variants of which it holds
-    for (data, recipe, variant), found in effects(groups).items():
-        whose = f"{recipe}, {variant}"
-        beyond = [METRICS[metric].title for metric, each in found.items() if not each.limited]
-        if data == "The Pile":
-            verdict = f"is not limited: it reaches {_tenth()} in {_and(beyond)}" if beyond else f"is below {_tenth()}"
-            said.append(f"{whose}: the effect of control (the paper: “limited”) {verdict}")
-        else:
-            against = _against_rank_alone(found)
-            said.append(f"{whose}: {RANK_ALONE} " + (f"does not hold: {_and(against)}" if against else "holds"))
-            held.setdefault(recipe, []).extend([] if against else [variant])
-    for recipe, variants in held.items():
-        count = sum(name == recipe for _, name, _ in effects(groups))
-        which = f"{len(variants)} ({_and(variants)})" if variants else "none"
-        said.append(
-            f"{recipe}: {RANK_ALONE} holds for {which} of {count} controlled {'models' if count > 1 else 'model'}; "
-            f"affected means that the mean over a half of the blocks differs by {_tenth()} or more"
-        )
-    return said
-
-
-def _against_rank_alone(found: dict[str, Effect]) -> list[str]:
-    """What speaks against it that the effective rank alone is affected, and in later layers alone."""
-    from unsmooth.metrics.registry import METRICS
-
-    against = []
-    for metric, each in found.items():
-        title = METRICS[metric].title
-        early, late = (_shown(metric, gap) for gap in each)
-        if metric != "effective_rank" and not each.limited:
-            against.append(f"{title} is affected (by {early} in the earlier half of the blocks, {late} in the later)")
-        if metric == "effective_rank" and affected(each.early):
-            against.append(f"{title} is affected in the earlier half, too ({early})")
-        if metric == "effective_rank" and not affected(each.late):
-            against.append(f"{title} is not affected in the later half ({late})")
-    return against
-
-
-def forms_in_words(groups: Sequence[ColumnModels]) -> list[str]:
-    """How the paper's form for several heads differs from the poster's, in the later half of the blocks."""
-    from unsmooth.metrics.registry import METRICS
-
-    found, said = effects(groups), []
-    for (data, recipe, variant), split in found.items():
-        poster = found.get((data, recipe, variant.removesuffix("-split")))
-        if not variant.endswith("-split") or poster is None:
-            continue
-        pairs = [
-            f"{METRICS[m].title} by {_shown(m, split[m].late)} against {_shown(m, poster[m].late)}"
-            for m in split
-            if m in poster
-        ]
-        said.append(f"{recipe}, {variant}, against the poster's form, moves {_and(pairs)} in the later half")
-    return said
+    for data, quote in SAYS.items():
+        found = {key: each for key, each in effects(groups).items() if key[0] == data}
+        if found:
+            held = [f"{recipe}, {variant}" for (_, recipe, variant), each in found.items() if as_said(data, each)]
+            which = f"{len(held)} ({'; '.join(held)})" if held else "none"
+            said.append(
+                f"the paper says of {data}: “{quote}”; this holds for {which} of {len(found)} controlled "
+                f"{'models' if len(found) > 1 else 'model'}"
+            )
+    tenth = f"{LIMITED:.0%} of plain's value (cosine: {LIMITED:g})".replace("%", " %")
+    rule = f"an effect counts where the mean over a half of the blocks differs by {tenth} or more"
+    return [*said, rule] if said else []
 
 
 def turns(values: Sequence[float]) -> int:
@@ -192,10 +160,6 @@ def oscillation_in_words(groups: Sequence[ColumnModels]) -> list[str]:
                 "back of less than a fifth of the curve's range is none)"
             )
     return said
-
-
-def _tenth() -> str:
-    return f"{LIMITED:.0%} of plain's value (cosine: {LIMITED:g})".replace("%", " %")
 
 
 def _shown(metric: str, value: float) -> str:

@@ -9,7 +9,7 @@ from unsmooth.errors import DataError
 from unsmooth.paper.changes import FORMS, variant_of
 from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
 from unsmooth.paper.depth import about, data_names, ends_table, measured_models, shipped_models
-from unsmooth.paper.effects import effects_table, forms_in_words, limited_in_words
+from unsmooth.paper.effects import effects_table, said_in_words
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
 from unsmooth.training.engine.record import TrainingRecord
@@ -81,13 +81,13 @@ def _with_columns(result: Result, others: list[ColumnModels], context: Context) 
             for group in groups:
                 curves = group.curves(metric)
                 at = [Summary.of([c[i] for c in curves]) for i in (0, (len(curves[0]) - 1) // 2, -1)]
-                rows.append([metric, group.title, *(s.show(".3f") if s else None for s in at)])
+                rows.append([METRICS[metric].title, group.title, *(s.show(".3f") if s else None for s in at)])
                 panel = panels.setdefault(METRICS[metric].title, {})
                 panel[Run(group.variant, 1.0, group.title)] = (range(1, len(curves[0]) + 1), curves)
         title = f"{groups[0].column.data}: {recipe}, trained on {groups[0].trained_on}"
         tables.append(Table(title, ["metric", "model", "first", "middle", "last"], rows))
         figures[f"fig2-{recipe}"] = runs_figure(panels, "depth: i is the output of layer i − 1", f"Figure 2, {recipe}")
-    said = [*limited_in_words(others), *forms_in_words(others), *missing_in_words(others)]
+    said = [*said_in_words(others), *missing_in_words(others)]
     return replace(
         result,
         tables=[*tables, effects_table(others, context)],
@@ -99,6 +99,8 @@ def _with_columns(result: Result, others: list[ColumnModels], context: Context) 
 
 def table_of(share: float, records: list[TrainingRecord]) -> Table:
     """Runs of one share of the data; a variant whose last block stands on the wrong side of plain is marked."""
+    from unsmooth.metrics.registry import METRICS
+
     rows: list[list[Value]] = []
     for metric, less in LESS_SMOOTH.items():
         by_variant = {v: [r.end["smoothing"][metric] for r in records if r.variant == v] for v in VARIANTS}
@@ -112,7 +114,7 @@ def table_of(share: float, records: list[TrainingRecord]) -> Table:
             gap = 0.0 if plain is None or at[2] is None else at[2].mean - plain.mean
             mark = "order differs from ViT-Ti" if gap * wanted < 0 else None
             cells = [s.show(".3f") if s else None for s in at] + [change.show("+.3f") if change else None, mark]
-            rows.append([metric, TITLES[variant], *cells])
+            rows.append([METRICS[metric].title, TITLES[variant], *cells])
     title = f"After the first, the middle and the last block; trained on {percent(share)} of the data"
     return Table(title, ["metric", "model", "first", "middle", "last", "last − first", "note"], rows)
 

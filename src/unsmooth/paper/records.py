@@ -12,6 +12,7 @@ from typing import Any
 
 from unsmooth.control.variant import STANDARD_DEVIATION, Variant
 from unsmooth.errors import CheckpointError, DataError, OptionError
+from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import welch_interval
 from unsmooth.paper.item import Context, Value
 from unsmooth.training.engine.record import FAILURE_SCHEMA, SCHEMA, TrainingRecord
@@ -84,9 +85,13 @@ def load_records(
         else:  # a run's folder and its copy in zoo/records count once
             found.setdefault((record.variant, record.std, record.fraction, record.subset, record.seed), record)
     if elsewhere:
-        notes.append(f"{elsewhere} records of other draws of the images (--subset) are left out: see `findings`")
+        notes.append(
+            f"left out: {counted(elsewhere, 'run')} on other draws of the images (--subset), which `findings` reads"
+        )
     if changed:
-        notes.append(f"{changed} records of changed recipes (--set, --std, --same-steps, --budget) are left out")
+        notes.append(
+            f"left out: {counted(changed, 'run')} with a changed recipe (--set, --std, --same-steps, --budget)"
+        )
     return list(found.values())
 
 

@@ -47,7 +47,7 @@ def run(context: Context) -> Result:
             "± is the standard deviation over seeds of fine-tuning; clearly above: the 95 % interval of the mean over "
             "seeds (Student's t) lies above it",
             NOTE,
-            *missing_in_words(list(found)),
+            *missing_in_words(list(found), "The Pile"),
         ],
         about=provenance(kept.record for group in found for kept in group.models),
     )
