@@ -109,10 +109,8 @@ def _of_control(recipe: str, here: dict[str, ColumnModels]) -> list[str]:
     }
     plain = seeds.pop("plain", {})
     found = [c for c in compare_seeds(plain, seeds) if c.difference.pairs]
-    one = {c.name: seeds[c.name][seed] - plain[seed] for c in found if c.difference.pairs == 1 for seed in plain}
     said = [f"{recipe}: {c.claim()}" for c in found if c.difference.pairs > 1]
-    if one:
-        points = [f"{variant} {gap:+.2f}" for variant, gap in one.items()]
+    if points := [f"{c.name} {c.difference.mean:+.2f}" for c in found if c.difference.pairs == 1]:
         said.append(
             f"{recipe}, accuracy minus plain's in points, of one seed each: {listed(points)}; on 10,000 images an "
             "accuracy is uncertain by up to a point, and another seed adds to that"
@@ -128,8 +126,9 @@ def _who(group: ColumnModels) -> str:
     found = load(path)
     assert isinstance(found, Attribution)
     shares = found.under()
+    which = f", seed {group.models[0].record.seed}" if len(group.models) > 1 else ""
     parts = [f"{r['part']} of layer {r['layer']} ({r['mean']:+.2f})" for r in found.strongest(3).to_dict("records")]
     return (
-        f"{group.recipe}, {group.variant}: ln HFC/LFC goes from {shares.start.mean:.2f} after the embedding to "
+        f"{group.recipe}, {group.variant}{which}: ln HFC/LFC goes from {shares.start.mean:.2f} after the embedding to "
         f"{shares.end.mean:.2f} after the last block; what changed it most: {listed(parts)}"
     )

@@ -61,6 +61,14 @@ def test_several_seeds_are_compared_pair_by_pair(writer: ModuleType, tmp_path: P
     assert said[1].startswith("tiny-imagenet: smoothing is above plain (+1.00 points")
 
 
+def test_a_second_seed_of_some_variants_is_compared_with_the_one_it_shares(writer: ModuleType, tmp_path: Path) -> None:
+    runs = (("plain", 0, 0.5), ("plain", 1, 0.6), ("smoothing", 0, 0.49), ("sharpening", 1, 0.62))
+    for variant, seed, accuracy in runs:
+        keep(tmp_path, variant, accuracy, seed)
+    said = " ".join(writer.sentences(kept_groups(Context(runs=tmp_path), [])))
+    assert "of one seed each: sharpening +2.00 and smoothing -1.00;" in said
+
+
 def test_the_recipes_values_are_those_of_the_code(writer: ModuleType) -> None:
     changed = dataclasses.replace(RECIPES["tiny-imagenet"], batch_size=256, lr=2.5e-4, mix_prob=0.75, clip_norm=0.0)
     found = {str(row[0]): row[1] for row in writer.recipe_table([changed]).rows}

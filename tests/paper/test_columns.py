@@ -115,6 +115,8 @@ def test_a_stand_in_is_called_one_in_every_table(tmp_path: Path, measured: Path)
 
 
 def test_the_papers_form_and_the_nearest_recipe_stand_beside_a_published_column(tmp_path: Path) -> None:
+    from unsmooth.paper.changes import all_columns
+
     for recipe, variant in (("small-text", "smoothing"), ("crammed-bert", "smoothing"), ("crammed-bert", "plain")):
         keep(tmp_path, recipe, variant)
     groups = kept_groups(Context(runs=tmp_path), [])
@@ -128,6 +130,10 @@ def test_the_papers_form_and_the_nearest_recipe_stand_beside_a_published_column(
     keep(tmp_path, "crammed-bert", "smoothing-split")
     assert found() == ("crammed-bert", "smoothing-split")
     assert nearest(groups, "ImageNet", "ViT-S") is None
+    table = all_columns("table1", {}, {}, kept_groups(Context(runs=tmp_path), []))
+    trained = {row[1]: row[-1] for row in table.rows if row[0] == "The Pile"}
+    assert trained["Cram. Bert"] == "Wikipedia and books, which stand in"
+    assert trained["Cram. Bert (smoothing)"] == "Wikipedia and books, which stand in; form: split"
 
 
 def test_runs_of_another_variant_or_that_are_no_records_are_left_out(tmp_path: Path) -> None:
@@ -220,6 +226,11 @@ def test_language_models_are_compared_after_the_last_block_and_by_their_loss(tmp
     assert "crammed-bert: plain 1.50, 3.00; smoothing 1.25, 3.00" in answer[2]
     assert "Smoothing ends with a higher HFC/LFC than plain in small-text." in answer[2]
     assert "with one seed of each, chance cannot be excluded" in answer[2]
+    keep(tmp_path, "crammed-bert", "plain", seed=1)
+    keep(tmp_path, "small-text", "plain", seed=1)
+    some = language(Evidence(Context(runs=tmp_path)))
+    assert some is not None
+    assert "with one seed of smoothing, chance cannot be excluded" in some[2]
 
 
 def test_other_images_are_compared_after_the_last_block_and_by_their_accuracy(tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ def all_columns(
         variant = model.partition("(")[2].rstrip(")") or "plain"
         mine, seen = kin.get(model), None
         if mine is None and (other := nearest(others, data, model)) is not None:
-            mine, seen = other.changes(name), other.trained_on
+            mine, form = other.changes(name), other.variant.partition("-")[2]
+            seen = other.trained_on + (f"; form: {form}" if form else "")
         if data == "CIFAR100":
             same = [group for group in groups if group.variant == variant]
             most = max(same, key=lambda g: g.share or 0, default=None)

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from training.conftest import PER_CLASS, make_images, write_parquet
 
-from unsmooth.errors import CheckpointError
+from unsmooth.errors import CheckpointError, DataError
 from unsmooth.training import Run, TrainingRecord, load_trained, train
 from unsmooth.training.engine import checkpoint
 from unsmooth.training.tasks.images.recipe import ImageRecipe
@@ -125,6 +125,18 @@ def test_a_folder_that_another_process_trains_into_is_refused(run: Run, tiny_dat
     other.send(signal.SIGKILL)  # nothing is left to clean up
     other.wait()
     assert again(run, tiny_data, folder)[1] == [1, 2]
+
+
+def test_a_folder_that_cannot_be_made_is_named_before_data_is_read(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"cannot write .*run \(.*\): choose another --out"):
+        train(run, tmp_path / "nothing", tmp_path / "file" / "run", device="cpu")
+
+
+def test_a_run_that_wrote_nothing_leaves_no_folder(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no data at"):
+        train(run, tmp_path / "nothing", tmp_path / "runs" / "run", device="cpu")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_where_the_folder_should_be_is_named(run: Run, tiny_data: Path, tmp_path: Path) -> None:

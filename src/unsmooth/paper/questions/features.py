@@ -154,8 +154,10 @@ def _in_column(
         return None
     against = _smoothing_above_plain(groups)
     smoothing = f" Smoothing ends with a higher HFC/LFC than plain in {listed(against)}." if against else ""
-    alone = all(len(group.models) == 1 for group in groups)
-    chance = "; with one seed of each, chance cannot be excluded" if alone else ""
+    chance = ""
+    if alone := [group for group in groups if len(group.models) == 1]:
+        whose = "each" if len(alone) == len(groups) else listed(list(dict.fromkeys(group.variant for group in alone)))
+        chance = f"; with one seed of {whose}, chance cannot be excluded"
     return (
         "open",
         f"{sum(len(group.models) for group in groups)} models",

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unsmooth.errors import CheckpointError
-from unsmooth.training.engine.checkpoint import writing
 
 
 class ClaimedError(CheckpointError):
@@ -24,7 +23,10 @@ def refuse_claimed(folder: Path) -> None:
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold the folder, or refuse. The claim ends with its process, however that ends, and leaves no file behind."""
+    """Hold the folder, or refuse. The claim ends with its process, however that ends, and leaves no file behind.
+
+    Nor a folder: those made here go again where the run wrote nothing, for example because there is no data.
+    """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file: expected a folder for the run; choose another --out")
     try:
@@ -37,9 +39,12 @@ def claimed(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows: nothing of the kind for folders
         yield
         return
-    with writing(folder):
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {folder} ({error.strerror or error}): choose another --out") from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,4 +57,7 @@ def claimed(folder: Path) -> Iterator[None]:
             pass  # some network drives have no locks
         yield
     finally:
+        with contextlib.suppress(OSError):  # not empty
+            for place in made:
+                place.rmdir()
         os.close(handle)

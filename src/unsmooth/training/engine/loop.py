@@ -69,14 +69,14 @@ def train(
     """
     started, folder = time.monotonic(), Path(out)
     device = torch.device(device or default_device())
-    task = _open_task(run, data, device, rank, world, sharded)
-    trainer = None if kept is None or find_checkpoint(folder) is not None else _kept_trainer(run, task, kept)
-    if trainer is None:
-        trainer = Trainer(task, speed, world, sharded)
-        if kept is not None:
-            kept[run.recipe, run.variant] = trainer
-    state = {**run.state(), "data_hash": task.data_hash}
     with claimed(folder) if rank == 0 else contextlib.nullcontext():  # the first process alone writes
+        task = _open_task(run, data, device, rank, world, sharded)
+        trainer = None if kept is None or find_checkpoint(folder) is not None else _kept_trainer(run, task, kept)
+        if trainer is None:
+            trainer = Trainer(task, speed, world, sharded)
+            if kept is not None:
+                kept[run.recipe, run.variant] = trainer
+        state = {**run.state(), "data_hash": task.data_hash}
         found = resume(state, folder, trainer)
         if record := finished(state, folder):
             return record if rank == 0 else None  # its date, commit and minutes stay
