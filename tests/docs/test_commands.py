@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from unsmooth.cli.app import VERBS, app
+from unsmooth.cli.app import EXAMPLES, VERBS, app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,6 +49,16 @@ def parsed(command: str) -> bool:
 @pytest.mark.parametrize(("page", "command"), FOUND, ids=[f"{page}: {command[:60]}" for page, command in FOUND])
 def test_the_command_line_takes_what_the_page_prints(page: str, command: str) -> None:
     assert parsed(command)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_begins_with_commands_that_it_takes(verb: str) -> None:
+    shown = CliRunner().invoke(app, [verb, "--help"], terminal_width=80).output.replace("\\\n", " ").splitlines()
+    shown = [" ".join(line.split()) for line in shown]
+    for example in EXAMPLES[verb]:
+        assert example in shown[: shown.index("Options:")]
+        assert example.startswith(f"unsmooth {verb}")
+        assert parsed(example)
 
 
 def test_commands_are_found_and_a_wrong_one_would_be_seen() -> None:

@@ -245,3 +245,18 @@ def test_deferred_rank_one_features_have_effective_rank_one() -> None:
     evaluator: Evaluator[str] = Evaluator(resolve("effective_rank"), deferred=True)
     evaluator.add("a", torch.randn(1, 200, 1).double() @ torch.randn(1, 1, 300).double())
     assert float(evaluator.flush()["a"]["effective_rank"]) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("shape", [(4, 9, 14), (4, 14, 9)])
+def test_every_metric_is_found_where_some_samples_alone_have_spectra(shape: tuple[int, ...], deferred: bool) -> None:
+    x, mask = torch.randn(shape), masks(*shape[:2])
+    evaluator: Evaluator[str] = Evaluator(ALL, deferred, choose=lambda *_: [1, 3])
+    evaluator.add_each(x, {"all": None, "some": mask})
+    values = evaluator.flush()
+    for key, used in (("all", None), ("some", mask)):
+        for metric in ALL:
+            expected = metric.value(Features(x, used))
+            if metric.spectrum:
+                expected[[0, 2]] = math.nan
+            torch.testing.assert_close(values[key][metric.name], expected, rtol=1e-9, atol=1e-12, equal_nan=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from inspect import cleandoc
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -30,6 +32,47 @@ VERBS = {
     "reproduce": "Reproduce a figure or table of the paper or poster.",
 }
 
+
+# What to type, at the head of each verb's help. Those without a path run as they stand.
+EXAMPLES = {
+    "demo": ("unsmooth demo", "unsmooth demo --text"),
+    "measure": (
+        "unsmooth measure zoo:cifar100-plain --data bundled",
+        "unsmooth measure timm:vit_base_patch16_224 --data photos/ --samples 64 --out run.json",
+        "unsmooth measure hf:gpt2 --data book.txt --tokens all,no-outliers",
+    ),
+    "explain": (
+        "unsmooth explain zoo:cifar100-plain --data bundled --samples 4",
+        "unsmooth explain hf:gpt2 --data book.txt --layers 0,5,11 --full",
+    ),
+    "attribute": (
+        "unsmooth attribute zoo:cifar100-plain --data bundled --samples 4",
+        "unsmooth attribute hf:gpt2 --data book.txt --tokens all,no-outliers --carriers",
+    ),
+    "sweep": ("unsmooth sweep timm:vit_base_patch16_224 --data photos/ --task knn:labelled/ --edit low=0",),
+    "simulate": ("unsmooth simulate --form general --norm pre",),
+    "report": (
+        "unsmooth report zoo:cifar100-plain zoo:cifar100-smoothing --data bundled",
+        "unsmooth report timm:vit_base_patch16_224 --weights my.safetensors --data photos/ --out mine.html",
+    ),
+    "track": ("unsmooth track runs/my-training --data photos/ --out track.html",),
+    "compare": (
+        "unsmooth compare zoo:cifar100-plain zoo:cifar100-sharpening --data bundled",
+        "unsmooth compare before.json after.json --out comparison.html",
+    ),
+    "check": ("unsmooth check run.json --max cosine_similarity=0.95@blocks.11.post --min effective_rank=20",),
+    "train": (
+        "unsmooth train cifar100 --variant sharpening --data cifar100/ --seed 0 --out runs/sharpening-0",
+        "unsmooth train cifar100-fast --data cifar100/ --budget 10m",
+    ),
+    "finetune": (
+        "unsmooth finetune timm:vit_base_patch16_224 --data labelled/ --out study/ --seeds 3",
+        "unsmooth finetune hf:bert-base-uncased --superglue superglue/ --tasks RTE --out study/",
+    ),
+    "evaluate": ("unsmooth evaluate zoo:text-plain --data bundled", "unsmooth evaluate runs/mine --data cifar100/"),
+    "push": ("unsmooth push runs/mine me/my-vit --dry-run",),
+    "reproduce": ("unsmooth reproduce list", "unsmooth reproduce fig4", "unsmooth reproduce fig4 --about"),
+}
 
 PARALLEL = ("measure", "explain", "attribute", "report", "track", "train")  # what several processes do together
 
@@ -79,4 +122,6 @@ def _root(
 
 
 for _verb, _line in VERBS.items():
-    app.command(_verb, short_help=_line)(import_module(f"unsmooth.cli.{_verb}").command)
+    _command = import_module(f"unsmooth.cli.{_verb}").command
+    _shown = "\n".join(" \\\n      ".join(wrap(f"  {text}", 76, break_on_hyphens=False)) for text in EXAMPLES[_verb])
+    app.command(_verb, short_help=_line, help=f"{cleandoc(_command.__doc__)}\n\n\b\n{_shown}")(_command)

@@ -36,7 +36,9 @@ class Postponed(Generic[Key]):
         self.nbytes = 0
 
     def add(self, key: Key, f: Features) -> None:
-        """Keep what is left of the features once everything else was computed from them."""
+        """Keep what is left of the features, and what metrics hold their spectra against."""
+        for kept in ("square", "lfc_square"):  # of some samples of a batch nothing else was computed
+            getattr(f, kept)
         self.nbytes += sum(getattr(f, which).gram.nbytes for which in self.spectra)
         f.release()
         self.features[key] = f
