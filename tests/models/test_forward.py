@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import TEXT, TOKENS, D, _encoder, hf
-from torch import nn
+from model_cases import CASES, TEXT, TOKENS, D, _encoder, hf
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import unsmooth
-from unsmooth.errors import DataError, ForwardError, PointError, UnsmoothError, WeightsError
+from unsmooth.errors import DataError, ForwardError, PointError, UnknownModelError, UnsmoothError, WeightsError
+from unsmooth.models import view
 from unsmooth.models.forward import call, padding_of, to_model
+
+BY_NAME = {case.name: case for case in CASES}
 
 
 def test_a_batch_that_the_model_cannot_take_says_shape_reason_and_what_to_do() -> None:
@@ -134,3 +137,37 @@ def test_of_a_pair_the_encoder_runs_alone_on_what_a_tokenizer_gives(kind: str) -
 def test_an_input_of_another_name_is_told_the_names_that_the_model_takes() -> None:
     with pytest.raises(ForwardError, match=r"unexpected keyword argument 'pixels'\): its forward takes src, mask"):
         call(_encoder(True, True)(), {"pixels": torch.randn(1, TOKENS, D)})
+
+
+class Trained(nn.Module):
+    """As a Lightning module that only has a training step."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+
+class ByName(Trained):
+    """Takes its input by name only."""
+
+    def forward(self, *, tokens: Tensor) -> Any:
+        return self.net(input_ids=tokens)
+
+
+def test_slips_with_wrappers_and_axes_are_said_with_what_to_give() -> None:
+    llama, vit = BY_NAME["llama"], BY_NAME["timm-vit"]
+    ids, picture = llama.inputs()["input_ids"], vit.inputs()[0]
+    for model, batch, said in (
+        (Trained(llama.model()), ids, r"no forward of its own: give the part that has one \(model\.net\)"),
+        (Trained(llama.model()), {"input_ids": ids}, r"no forward of its own.*\(model\.net\)"),
+        (ByName(llama.model()), ids, "its forward takes tokens: name the inputs so, in a dict"),
+        (vit.model(), picture, r"without a batch axis\? Give x\[None\]"),
+        (llama.model(), {"input_ids": ids[0]}, r"got \(7, 32\): a batch of one sample needs a first axis"),
+    ):
+        with pytest.raises(UnsmoothError, match=said):
+            unsmooth.measure(model, [batch])
+
+
+def test_a_program_that_was_made_of_a_model_is_refused_as_one() -> None:
+    with pytest.raises(UnknownModelError, match=r"traced or exported from a model.*give the model that it was made of"):
+        view(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2))))

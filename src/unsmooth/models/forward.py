@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unsmooth.errors import DataError, FeatureError, ForwardError, UnsmoothError
 from unsmooth.metrics.dense import require_dense
+from unsmooth.models.registry import towers
 from unsmooth.models.sound import SOUND, padding_of_sound
 from unsmooth.models.storage import home, refuse_without_values
 
@@ -226,23 +227,34 @@ def _why(model: nn.Module, batch: Any, error: Exception) -> str:
         f"{n} {tuple(x.shape)}" for n, x in inputs.items() if isinstance(x, Tensor) and n not in NOT_PASSED
     )
     first = next(iter(str(error).strip().splitlines()), "")
+    what = f"{type(model).__name__} cannot run on a batch of {shapes or 'no tensors'}"
+    return f"{what} ({type(error).__name__}: {first}): {_hint(model, batch, inputs, error, first)}"
+
+
+def _hint(model: nn.Module, batch: Any, inputs: Mapping[str, Any], error: Exception, first: str) -> str:
+    """What to do about a forward pass that failed."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "take smaller batches (batch_size, --batch-size)"
+    if "_forward_unimplemented" in first or 'the required "forward"' in first:
+        named = " or ".join(f"model.{path}" for path in towers(model) if path)
+        return f"it has no forward of its own: give the part that has one ({named})"
+    if isinstance(error, TypeError) and "required positional argument" in first:
+        return "a batch that is a dict gives a model several inputs by their names"
+    if isinstance(error, TypeError) and ("unexpected keyword argument" in first or " were given" in first):
+        takes = ", ".join(inspect.signature(model.forward).parameters)
+        return f"its forward takes {takes}: name the inputs so, in a dict"
+    if isinstance(error, IndexError) and (ids := _strange_ids(model, inputs)):
+        return ids
+    pictures = [x for x in inputs.values() if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3]
+    if any(x.shape[0] in (1, 3) and isinstance(error, ValueError) for x in pictures):
+        return "is this one picture without a batch axis? Give x[None], or DataLoader(dataset, batch_size=8)"
     positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    hint = (
-        "take smaller batches (batch_size, --batch-size)"
-        if isinstance(error, torch.OutOfMemoryError)
-        else "a batch that is a dict gives a model several inputs by their names"
-        if isinstance(error, TypeError) and "required positional argument" in first
-        else f"its forward takes {', '.join(inspect.signature(model.forward).parameters)}: name the inputs so"
-        if isinstance(error, TypeError) and "unexpected keyword argument" in first
-        else ids
-        if isinstance(error, IndexError) and (ids := _strange_ids(model, inputs))
-        else "check the size and channels of images, the length of texts (max_length, --max-length"
+    return (
+        "check the size and channels of images, the length of texts (max_length, --max-length"
         + (f"; this model has {positions} positions" if isinstance(positions, int) else "")
         + "), and the dtype"
         + _also_takes(model, batch)
     )
-    what = f"{type(model).__name__} cannot run on a batch of {shapes or 'no tensors'}"
-    return f"{what} ({type(error).__name__}: {first}): {hint}"
 
 
 def _strange_ids(model: nn.Module, inputs: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ _REPEATED = (
     "the forward pass called that module again: turn off chunked feed-forward (chunk_size_feed_forward=0) "
     "and gradient checkpointing, or leave this point out"
 )
+_ONE_SAMPLE = ": a batch of one sample needs a first axis too (x[None], or DataLoader(dataset, batch_size=8))"
 
 
 @contextmanager
@@ -45,6 +46,7 @@ def hook_points(
             raise PointError(
                 f"point {name!r}: expected features of shape (batch, token, dim), "
                 f"got {'no tensor' if x is None else tuple(x.shape)}"
+                + (_ONE_SAMPLE if x is not None and x.dim() == 2 else "")
             )
         fn(name, batch_first(x))
 
@@ -193,7 +195,7 @@ class _Passes:
             raise PointError(
                 f"a block of {self.v.family.name} ran outside a forward pass of its {type(self.v.backbone).__name__}: "
                 "call the model itself, not a part of it (forward_features), and no backward pass with gradient "
-                "checkpointing while its points are watched"
+                f"checkpointing while its points are watched{self._inner()}"
             )
         self.started += 1
         self.in_block = True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterator
 
+import torch
 from torch import nn
 
 from unsmooth.errors import UnknownModelError
@@ -52,6 +54,7 @@ def match(model: nn.Module) -> tuple[str, nn.Module, Family]:
             f"{type(model).__name__} holds {len(fitting)} transformers: {listed}. Expected one: pass the one to look "
             f"at, for example model.get_submodule({example!r}), on the command line hf:NAME#{example}"
         )
+    _refuse_program(model)
     _refuse(model)
     if found:
         path, part, _ = found[0]
@@ -101,6 +104,16 @@ def blocks_of(row: Family, backbone: nn.Module) -> list[nn.Module]:
     if row.inner is None:
         return entries
     return [unwrapped(block) for entry in entries for block in find(entry, row.inner)]
+
+
+def _refuse_program(model: nn.Module) -> None:
+    """A program that was made of a model has neither its classes nor its modules' calls."""
+    traced = "torch.fx" in sys.modules and isinstance(model, sys.modules["torch.fx"].GraphModule)
+    if traced or isinstance(model, torch.jit.ScriptModule):
+        raise UnknownModelError(
+            f"{type(model).__name__} is a program that torch traced or exported from a model (torch.jit, torch.fx, "
+            "torch.export), which no longer calls its blocks as modules: give the model that it was made of"
+        )
 
 
 def _refuse(model: nn.Module) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unsmooth.errors import OptionError, WeightsError
+from unsmooth.models.adapted import effective, is_adapted
 from unsmooth.models.quantised import Affine, ask, is_linear
 
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
@@ -58,6 +59,8 @@ def read_affine(owner: nn.Module, weight: str, bias: Tensor | None, where: str, 
     `where` names layer and tensor; `block` says in which dtype features come where the module cannot.
     """
     kept: Any = getattr(owner, weight, None)
+    if is_adapted(owner) and weight == "weight":
+        return effective(owner, *home(owner, block))
     present = not any(p.is_meta or is_sharded(p) for p in owner.parameters()) and not hasattr(kept, "ds_id")
     if not is_plain(kept) and weight == "weight" and is_linear(owner) and present:
         return ask(owner, where, *home(owner, block))
@@ -72,6 +75,12 @@ def refuse_unreadable(weight: object, owner: nn.Module, where: str) -> None:
     `where` names layer and tensor; `owner` is the module that computes with it.
     """
     kind, module = type(weight), type(owner).__name__
+    if is_adapted(owner):
+        package = type(owner).__module__.partition(".")[0]
+        raise WeightsError(
+            f"{where} is wrapped by an adapter ({package}'s {module}), and its numbers "
+            "are not what it multiplies by: merge the adapter first (model.merge_and_unload())"
+        )
     if not isinstance(weight, Tensor):
         raise WeightsError(f"{where} is quantised (packed away in a {module}): {_QUANTISED}")
     if is_sharded(weight):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from unsmooth.errors import WeightsError
+from unsmooth.models.adapted import is_adapted
 from unsmooth.models.family import AttentionRow, Slot
 from unsmooth.models.fused_rows import rows_of
 from unsmooth.models.quantised import Affine, is_linear
@@ -138,7 +139,7 @@ def slot_of(block: nn.Module, slots: Slot | tuple[Slot, ...]) -> tuple[Slot, nn.
         inner, _, name = slot.weight.rpartition(".")
         holder = find(owner, inner)
         weight = find(owner, slot.weight)
-        packed = name == "weight" and is_linear(holder) and not is_plain(weight)
+        packed = name == "weight" and is_linear(holder) and (is_adapted(holder) or not is_plain(weight))
         if (packed or isinstance(weight, Tensor)) and (slot.bias_fused or isinstance(find(owner, slot.bias), Tensor)):
             return replace(slot, transposed=False) if packed else slot, holder, name
     return None
