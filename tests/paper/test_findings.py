@@ -188,6 +188,22 @@ def test_a_start_that_is_the_forms_own_and_a_run_cut_by_a_budget(tmp_path: Path)
     assert findings(tmp_path)["Does sharpening help with little data?"]["answer"].count("+0.90") == 0
 
 
+def test_robustness_is_what_is_beyond_the_gap_on_clean_images(tmp_path: Path) -> None:
+    runs(tmp_path, 0.0)
+    asked = "Does sharpening make models robust to corrupted images?"
+    assert findings(tmp_path)[asked]["answer"] == "No run so far."
+    for seed in range(4):
+        for variant, clean, corrupted in (("plain", 0.3, 0.2), ("sharpening", 0.31, 0.23 + 0.001 * seed)):
+            mean = {str(s): corrupted for s in range(1, 6)}
+            about = {"variant": variant, "fraction": 0.1, "seed": seed, "clean": {"accuracy": clean}}
+            path = tmp_path / f"{variant}{seed}.corruptions.json"
+            path.write_text(json.dumps(about | {"corruptions": {"mean": mean}}), encoding="utf-8")
+        found = findings(tmp_path)[asked]
+        assert (found["status"], found["n"]) == (("leaning", f"{seed + 1} seeds") if seed else ("open", "1 seed"))
+        assert ("one seed has no interval" in found["answer"]) == (seed == 0)
+    assert "over all intensities, +2.15 (+1.94 to +2.36)." in found["answer"]
+
+
 def test_what_is_not_so_is_not_said(tmp_path: Path) -> None:
     """Smoothing that costs nothing, sharpening that gains, one seed without an interval."""
     runs(tmp_path / "gain", 0.03)

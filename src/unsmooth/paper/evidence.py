@@ -90,12 +90,14 @@ class Evidence:
         return {depth: found[depth] for depth in sorted(found) if found[depth]}
 
     @cached_property
-    def corruptions(self) -> dict[tuple[str, float], dict[str, Any]]:
-        """Accuracy on corrupted images by variant and share."""
-        found = {}
+    def corruptions(self) -> dict[tuple[str, float], dict[int, list[float]]]:
+        """Accuracy in % on clean images and at intensities 1 to 5, by variant and share, by seed."""
+        found: dict[tuple[str, float], dict[int, list[float]]] = {}
         for _, content in json_files(records_folder(self.context), "*.corruptions.json", []):
-            if {"variant", "fraction", "clean", "corruptions"} <= content.keys():
-                found[content["variant"], content["fraction"]] = content
+            if {"variant", "fraction", "seed", "clean", "corruptions"} <= content.keys():
+                shares = [content["clean"]["accuracy"], *(content["corruptions"]["mean"][s] for s in "12345")]
+                seeds = found.setdefault((content["variant"], content["fraction"]), {})
+                seeds[content["seed"]] = [100 * share for share in shares]
         return found
 
     def exponent_right(self, variant: str) -> float | None:
