@@ -157,7 +157,7 @@ def test_neighbours_find_classes_that_features_tell_apart(tmp_path: Path) -> Non
     assert "3 nearest of 12" in task.definition
 
 
-def text_model(causal: bool) -> LoadedModel:
+def text_model(kind: str) -> LoadedModel:
     transformers = pytest.importorskip("transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -168,33 +168,37 @@ def text_model(causal: bool) -> LoadedModel:
     torch.manual_seed(0)
     shape = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.LlamaConfig(vocab_size=9, max_position_embeddings=32, **shape)
-    make = transformers.LlamaForCausalLM if causal else transformers.LlamaModel
-    return LoadedModel(make(config).eval(), "tiny", "text", tokenizer=fast)
+    if kind.startswith("Roberta"):
+        config = transformers.RobertaConfig(vocab_size=9, max_position_embeddings=32, pad_token_id=0, **shape)
+    return LoadedModel(getattr(transformers, kind)(config).eval(), "tiny", "text", tokenizer=fast)
 
 
 def test_perplexity_is_the_models_own_loss(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("the cat sat on the mat a dog ran " * 4)
-    loaded = text_model(causal=True)
+    loaded = text_model("LlamaForCausalLM")
     task = perplexity_task(loaded, tmp_path, samples=2, batch_size=1, max_length=8)
     with torch.no_grad():
         found = task.values(loaded.model)
         ids = torch.tensor([loaded.tokenizer("the cat sat on the mat a dog")["input_ids"]])
         own = loaded.model(input_ids=ids, labels=ids).loss
     assert found[0] == pytest.approx(float(own), rel=1e-5)  # type: ignore[index]
-    with pytest.raises(DataError, match="no language-modelling head"):
-        perplexity_task(text_model(causal=False), tmp_path)
+    for kind in ("LlamaModel", "RobertaForMaskedLM"):  # a head that guesses tokens which it has seen
+        with pytest.raises(DataError, match="guesses no next token"):
+            perplexity_task(text_model(kind), tmp_path)
 
 
-def test_a_text_finds_itself_and_partners_count_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["LlamaModel", "LlamaForCausalLM", "RobertaForMaskedLM"])
+def test_a_text_finds_itself_and_partners_count_once(tmp_path: Path, kind: str) -> None:
     rows = [{"q": t, "p": t} for t in ("the cat", "a dog ran", "on the mat")] + [{"q": "a", "p": "the cat"}]
     path = tmp_path / "x.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    loaded = text_model(causal=False)
+    loaded = text_model(kind)
+    features = getattr(loaded.model, "base_model")  # noqa: B009  # without a head
     task = retrieval_task(loaded, path, ("p", "p"), batch_size=2)
     with torch.no_grad():
         found = task.values(loaded.model)
         vectors = [
-            torch.nn.functional.normalize(loaded.model(torch.tensor([ids])).last_hidden_state[0].mean(0), dim=0)
+            torch.nn.functional.normalize(features(torch.tensor([ids])).last_hidden_state[0].mean(0), dim=0)
             for ids in loaded.tokenizer(["the cat", "a dog ran", "on the mat"])["input_ids"]
         ]
     cosines = torch.stack(vectors) @ torch.stack(vectors).mT

@@ -116,7 +116,7 @@ def sweep(
 def _checked(strengths: Sequence[float]) -> list[float]:
     """In order, from 0."""
     steps = sorted({0.0, *map(float, strengths)})
-    if not 0 <= steps[0] <= steps[-1] <= 1 or len(steps) < 2:
+    if not all(0 <= step <= 1 for step in steps) or len(steps) < 2:
         raise OptionError(f"strengths {list(strengths)}: expected numbers from 0 to 1, and one above 0")
     return steps
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from unsmooth.errors import DataError, OptionError
+from unsmooth.models import view
 from unsmooth.models.forward import call, to_model
 from unsmooth.sources import LoadedModel, open_data
 from unsmooth.sources.batches import collate
@@ -88,8 +89,9 @@ def perplexity_task(
     loaded: LoadedModel, path: str | Path, *, samples: int = 32, batch_size: int = 8, max_length: int = 128
 ) -> Task:
     """Loss of a causal language model on windows of text, in nats a token (perplexity is its exponential)."""
-    if not hasattr(loaded.model, "lm_head"):
-        raise DataError(f"{loaded.reference} has no language-modelling head: perplexity needs one that guesses tokens")
+    head = getattr(loaded.model, "get_output_embeddings", lambda: None)()
+    if head is None or not view(loaded.model).causal:
+        raise DataError(f"{loaded.reference} guesses no next token: perplexity needs a causal model and its head")
     windows = open_data(path, loaded, batch_size=batch_size, samples=samples, max_length=max_length)
 
     def values(model: nn.Module) -> Float[Tensor, " window"]:
@@ -140,8 +142,10 @@ def retrieval_task(
 def _pooled(model: nn.Module, batch: Any) -> Float[Tensor, "sample dim"]:
     """Unit vectors: the pooled output (timm), the class token (Hugging Face, images) or the mean token (text)."""
     inputs = to_model(batch, model)
-    out = call(model, inputs)
-    hidden: Tensor = out if isinstance(out, Tensor) else out.last_hidden_state
+    out = call(getattr(model, "base_model", model), inputs)  # Hugging Face's, without its head
+    hidden = out if isinstance(out, Tensor) else getattr(out, "last_hidden_state", None)
+    if hidden is None:
+        raise DataError(f"{type(model).__name__} gives no features (last_hidden_state) that this task could compare")
     if hidden.ndim == 3 and isinstance(inputs, dict):
         mask = inputs["attention_mask"][..., None].to(hidden.dtype)
         hidden = (hidden * mask).sum(1) / mask.sum(1)

@@ -57,6 +57,17 @@ def test_every_arm_trains_and_is_scored(job: ImageJob) -> None:
     assert all(torch.equal(value, before[name]) for name, value in job.loaded.model.state_dict().items())
 
 
+def test_a_model_with_a_head_is_fine_tuned_without_it(job: ImageJob) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    headed = transformers.ViTForImageClassification(transformers.ViTConfig(image_size=16, patch_size=8, **shape))
+    loaded = LoadedModel(headed.eval(), "headed", "images", image_input=ImageInput(16))
+    splits = job.train, job.test
+    model = ImageJob(loaded, "colours", ImageSettings(batch_size=6, precision="float32"), CPU, splits).build(0)
+    assert type(model.encoder).__name__ == "ViTModel"
+    assert model(job.look()[:2]).shape == (2, job.classes)
+
+
 def test_a_run_is_its_seed(job: ImageJob) -> None:
     first, again, other = (job.run(Arm(), seed)["train_loss"] for seed in (1, 1, 2))
     assert first == again != other
@@ -264,7 +275,7 @@ def test_a_text_encoder_is_fine_tuned(tmp_path: Path) -> None:
                  "label": "not_entailment" if i % 2 else "entailment"} for i in range(8)]  # fmt: skip
         (task / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     how = FineTuning(lr=3e-3, batch_size=4, precision="float32", epochs=12, length=16)
-    job = TextJob(text_model(causal=False), tmp_path, "rte", how, CPU)
+    job = TextJob(text_model("LlamaModel"), tmp_path, "rte", how, CPU)
     for name in ("plain", "adapter-sharpening"):
         assert job.run(Arm(name, rank=2), seed=0)["score"] == 1.0
 

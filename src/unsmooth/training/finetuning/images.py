@@ -80,7 +80,7 @@ class ImageJob(Job):
 
     def build(self, seed: int) -> nn.Module:
         """The model with a linear classifier that starts at 0."""
-        encoder = copy.deepcopy(self.loaded.model).to(self.device).float()
+        encoder = copy.deepcopy(getattr(self.loaded.model, "base_model", self.loaded.model)).to(self.device).float()
         with torch.no_grad():
             out = encoder(self.look()[:1])
         return Classifier(encoder, (out if isinstance(out, Tensor) else out.last_hidden_state).shape[-1], self.classes)
