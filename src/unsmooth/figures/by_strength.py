@@ -25,7 +25,7 @@ def prices(sweep: Sweep, tokens: str | None = None, *, name: str = "", wide: flo
     plot = panel(
         wide, tall - rows, span(p.smoothness[policy][HEADLINE] for p in points), span(heights, 0.12),
         title=f"{name or sweep.about.model.name}: what edits cost",
-        x_label=f"HFC/LFC after the last block ({policy} tokens); further right, tokens differ more",
+        x_label=f"HFC/LFC after the last block ({policy} tokens)",
         y_label=f"{task.name}, {task.unit} ({task.better} is better)",
         label=f"{task.name} against HFC/LFC for edits of growing strength",
     )  # fmt: skip

@@ -90,10 +90,11 @@ SECTIONS = (
     ),
     Section(
         "could", "What one could do", "What one could do",
-        "Edits of the trained weights, each at growing strength: what they do to HFC/LFC after the last layer, and "
-        "what they cost on a task. <em>high=0</em> moves the real parts of H’s eigenvalues that lie above zero, on the "
-        "side that smooths by Corollary 3, to zero; <em>low=0</em> those below; <em>drop_sink</em> keeps an MLP from "
-        "making one token enormous. Only what was measured for this model stands here.",
+        "Edits of the trained weights, each at growing strength: what they do to HFC/LFC after the last layer "
+        "(further right, tokens differ more), and what they cost on a task. <em>high=0</em> moves the real parts of "
+        "H’s eigenvalues that lie above zero, on the side that smooths by Corollary 3, to zero; <em>low=0</em> those "
+        "below; <em>drop_sink</em> keeps an MLP from making one token enormous. Only what was measured for this model "
+        "stands here.",
         "nothing",
     ),
     Section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,12 @@ def test_a_sweep_stands_on_the_page_with_figure_and_table(subject: Subject, tmp_
     own = unsmooth.sweep(vit(), images(2), lambda m: 1.0, strengths=[1])  # in memory: no reference, one model
     out = unsmooth.report(vit(), images(2), tmp_path / "x.html", sweeps=[own], metrics="paper", explain_inputs=0)
     assert "the task gives one number" in out.read_text()
+
+
+def test_what_stands_under_the_figure_fits_a_phone() -> None:
+    from unsmooth.figures.by_strength import prices
+    from unsmooth.figures.text import short
+
+    drawing = prices(sweep([(1.0, 3.0, -0.2, -0.25, -0.15)]), wide=360)
+    (said,) = re.findall("HFC/LFC after the last block[^<]*", drawing.html())
+    assert short(said, 360, 11) == said
