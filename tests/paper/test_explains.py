@@ -73,7 +73,7 @@ def test_explanations_that_trainings_left_are_rows_too(tmp_path: Path) -> None:
 
 
 def test_without_saved_results_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unsmooth.paper.evidence.Evidence.saved", lambda self, item: {})
+    monkeypatch.setattr("unsmooth.paper.explains.saved_result", lambda item: {})
     with pytest.raises(OptionError, match="--recompute"):
         find_item("explains").run(Context())
 

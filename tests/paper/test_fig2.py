@@ -13,7 +13,7 @@ from unsmooth.paper import Context, find_item
 def test_figure_2_comes_from_the_records_and_marks_the_wrong_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unsmooth.figures.runs_figure", lambda panels, *_: panels)
+    monkeypatch.setattr("unsmooth.paper.fig2.runs_figure", lambda panels, *_: panels)
     higher = {name: [1.5 * v for v in values] for name, values in CURVES.items()}
     write(
         tmp_path,

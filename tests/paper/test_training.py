@@ -22,7 +22,7 @@ def logged(epoch: int, negative: list[float], ratio: float, accuracy: float) -> 
 
 
 def test_training_shows_common_epochs_of_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unsmooth.figures.runs_figure", lambda panels, *_: panels)
+    monkeypatch.setattr("unsmooth.paper.training.runs_figure", lambda panels, *_: panels)
     rows = [logged(e, [0.5, 0.5 + e / 1000], 1 + e / 100, e / 1000) for e in range(25, 325, 25)]
     write(
         tmp_path,

@@ -13,6 +13,7 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import OutputOptions
 from unsmooth.cli.progress import Interruption, interruptible, track
+from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Attribution
@@ -61,7 +62,6 @@ def command(
     from unsmooth.analysis.policies import resolve_policies
     from unsmooth.analysis.processes import launched
     from unsmooth.cli.tables.attributed import show
-    from unsmooth.errors import OptionError
 
     resolve_policies(tokens)
     if remove not in MODES:

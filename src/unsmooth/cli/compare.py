@@ -15,7 +15,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
-from unsmooth.cli.measure import Metrics, Points, Tokens
+from unsmooth.cli.measure import Metrics, Points, Tokens, run
 from unsmooth.cli.progress import interruptible
 from unsmooth.cli.tables.layout import small_print, written
 from unsmooth.errors import OptionError, PointError
@@ -73,8 +73,6 @@ def command(
     def side(reference: str) -> Measurement:
         if reference not in models:
             return load_measurement(reference)
-        from unsmooth.cli.measure import run
-
         assert data is not None
         loaded = next(opened)
         return run(loaded, reading.open(data, loaded), metrics, tokens, points, "error", stopped)

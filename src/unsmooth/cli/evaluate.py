@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
-from unsmooth.errors import OptionError
+from unsmooth.errors import OptionError, UnsmoothError
 
 if TYPE_CHECKING:
     import torch
@@ -130,7 +130,6 @@ def command(
 
 def _is_text(model: str) -> bool:
     """Whether text is what this model takes: a folder of `train`'s, or any Hugging Face one (images have no verb)."""
-    from unsmooth.errors import UnsmoothError
     from unsmooth.sources.trained import is_text, trained_folder
 
     try:

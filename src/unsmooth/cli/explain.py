@@ -11,6 +11,7 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import OutputOptions
 from unsmooth.cli.progress import Interruption, interruptible, track
+from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation
@@ -104,8 +105,6 @@ def layer_list(text: str | None) -> list[int] | None:
     >>> layer_list("0, 5"), layer_list(None)
     ([0, 5], None)
     """
-    from unsmooth.errors import OptionError
-
     if text is None:
         return None
     try:

@@ -13,6 +13,7 @@ from rich.console import Console
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.progress import Interruption, interruptible, track
+from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
@@ -93,7 +94,6 @@ def _saved_features(
 ) -> None:
     from unsmooth.analysis import measure_features
     from unsmooth.cli.explain import layer_list
-    from unsmooth.errors import OptionError
     from unsmooth.sources.files import check_writable
 
     if not features or data is not None:

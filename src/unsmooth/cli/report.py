@@ -16,7 +16,7 @@ import typer
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
-from unsmooth.errors import OptionError
+from unsmooth.errors import CheckpointError, OptionError
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Subject, Sweep
@@ -106,7 +106,6 @@ def command(
 def load_sweeps(paths: Sequence[Path] | None, out: Path) -> list[Sweep]:
     """The sweeps given, or the one beside the page."""
     from unsmooth.analysis import Sweep, load
-    from unsmooth.errors import CheckpointError
 
     beside = out.with_suffix(".sweep.json")
     found = []

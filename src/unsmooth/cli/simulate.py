@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
+from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +50,6 @@ def command(
 ) -> None:
     """Iterate one attention layer: does it smooth or sharpen, with no norm, Pre-LN or Post-LN?"""
     from unsmooth.cli.progress import track
-    from unsmooth.errors import OptionError
     from unsmooth.figures import check_figure
     from unsmooth.sources.files import check_writable, write_result
 
@@ -97,7 +97,6 @@ def _one(
     import torch
 
     from unsmooth.cli.progress import track
-    from unsmooth.errors import OptionError
     from unsmooth.theory.scenario import FORMS, MODES, Scenario, curve
 
     given = {

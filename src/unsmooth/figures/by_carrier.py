@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from unsmooth.analysis import Attribution
 from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, Account, Carriers
 from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.by_head import colour_bar, heads_panel
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.text import power_text, short
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from unsmooth.analysis import Attribution
 
 SIZES = (
     ("times", "farthest token's norm, × median", "series-0", ""),

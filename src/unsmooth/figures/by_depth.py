@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from unsmooth.analysis import Measurement
 from unsmooth.errors import OptionError, PointError
 from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import model_colour, model_dash
 from unsmooth.figures.text import power_text, short
 from unsmooth.metrics.registry import metric_named
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Measurement
 
 # Half steps: the stream between attention and MLP lies between two layers.
 _STEP = {"pre": 0.0, "mid": 0.5, "post": 1.0}

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unsmooth.analysis import Explanation
 from unsmooth.figures.axes import swatches
 from unsmooth.figures.drawing import Drawing, box, grid
 from unsmooth.figures.palette import DIVERGING, SEQUENTIAL, ramp, readable
 from unsmooth.figures.text import number_text, percent_text, short, signed_text
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Explanation
 
 Table = NDArray[np.float64]
 VIEWS = {"exponent": "exponent", "entropy": "relative_entropy"}  # the page's names, and the explanation's

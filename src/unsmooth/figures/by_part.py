@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from unsmooth.analysis import Attribution
 from unsmooth.figures.by_head import Table, colour_bar, colour_range, heads_panel, range_text
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.text import short, signed_text
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Attribution
 
 SHORT = {"mean": "mean", "norm1": "n 1", "mlp": "MLP", "norm2": "n 2"}  # under a column of one cell's width
 NARROW = {"norm1": "norm 1", "norm2": "norm 2"}  # beside a bar, where "norm after …" would be cut

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from unsmooth.analysis import Measurement
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.figures.axes import panel, span
 from unsmooth.figures.by_depth import depth_of
@@ -13,9 +14,6 @@ from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.marks import Point
 from unsmooth.figures.palette import direction
 from unsmooth.metrics.registry import metric_named
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Measurement
 
 # How a kind of layer is told apart: colour already says smoothing or sharpening.
 LOOKS = {"Attention": "full", "Attention + MLP": "full", "MLP": "pale", "LayerNorm": "outlined"}

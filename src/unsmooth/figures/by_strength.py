@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from unsmooth.analysis import Sweep
 from unsmooth.analysis.sweep import HEADLINE
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import DASHES, direction
 from unsmooth.figures.text import number_text
 from unsmooth.metrics.registry import metric_named
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Sweep
 
 
 def prices(sweep: Sweep, tokens: str | None = None, *, name: str = "", wide: float = 760, tall: float = 400) -> Drawing:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unsmooth.analysis import TokenView
 from unsmooth.figures.by_head import colour_bar
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import DIVERGING, LEVELS, SEQUENTIAL, ramp
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import TokenView
 
 # A cosine is kept in a byte; 32 colours between blue (1, alike) and orange (−1) are more than an eye tells apart.
 _COLOURS = ramp(DIVERGING, 1 - (np.arange(256) // 8 * 8 + 4) / 255)

@@ -18,6 +18,7 @@ from unsmooth.errors import OptionError
 from unsmooth.figures.marks import FONT_SIZE, Anchor, Group, Mark, Pixels, Point, Stroke, Words
 from unsmooth.figures.palette import value, variable
 from unsmooth.figures.svg import attributes, element
+from unsmooth.sources.files import write_atomically
 
 FORMATS = ("svg", "png", "pdf")
 _FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
@@ -126,8 +127,6 @@ class Drawing:
 
     def save(self, path: str | Path) -> Path:
         """Write the drawing as the name's ending says: `.svg`, `.png` (twice the size in pixels) or `.pdf`."""
-        from unsmooth.sources.files import write_atomically
-
         return write_atomically(path, self.render(Path(path).suffix.removeprefix(".").lower()))
 
     def render(self, kind: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from unsmooth.analysis import Explanation
 from unsmooth.figures.axes import panel, ticks
 from unsmooth.figures.drawing import Drawing, box, grid
 from unsmooth.figures.text import number_text, percent_text, tick_text
@@ -18,7 +19,6 @@ from unsmooth.metrics.tolerance import is_zero
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unsmooth.analysis import Explanation
 
 Values = NDArray[np.complex128]
 BINS = 41  # odd, so that one bin is centred on 0

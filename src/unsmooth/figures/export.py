@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from unsmooth.analysis import Explanation
+from unsmooth.analysis.subject import Subject
 from unsmooth.errors import OptionError, OutputError
 from unsmooth.figures.by_depth import depth
 from unsmooth.figures.by_head import heads, shares, type_shares
@@ -17,10 +18,6 @@ from unsmooth.figures.eigenvalues import histograms, spectra
 from unsmooth.figures.prediction import agreement, exponents
 from unsmooth.metrics.registry import by_panel
 from unsmooth.sources.files import check_writable, write_atomically
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Explanation
-    from unsmooth.analysis.subject import Subject
 
 
 def subject_figures(subjects: Sequence[Subject]) -> Iterator[tuple[str, Drawing]]:

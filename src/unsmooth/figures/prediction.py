@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from unsmooth.analysis import Explanation
+from unsmooth.analysis.explaining.agreement import Agreement
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.drawing import Drawing, grid
+from unsmooth.figures.palette import model_colour
 from unsmooth.figures.text import number_text, percent_text
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from unsmooth.analysis import Explanation
-    from unsmooth.analysis.explaining.agreement import Agreement
 
 
 class Series(NamedTuple):
@@ -157,8 +157,6 @@ def agreement_note(found: Agreement) -> str:
 
 def agreement(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
     """Predictions against what was measured: a row for each model, a column for each prediction."""
-    from unsmooth.figures.palette import model_colour
-
     named = explanations if isinstance(explanations, Mapping) else {"": explanations}
     panels = []
     for index, (name, explanation) in enumerate(named.items()):

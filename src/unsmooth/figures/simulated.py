@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import Tensor
 
 from unsmooth.errors import OptionError
 from unsmooth.figures.axes import line_sample, log_ticks, panel, span
@@ -14,10 +14,8 @@ from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import DIVERGING, ramp
 from unsmooth.figures.text import counted, number_text, power_text
 from unsmooth.figures.trained import over_seeds
+from unsmooth.theory.phase import phase_grid
 from unsmooth.theory.scenario import FORMS, NORMS, Scenario
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _NORMS = {None: "no LN", "pre": "Pre-LN", "post": "Post-LN"}
 
@@ -60,8 +58,6 @@ def phase(
     seeds: Iterable[int] = range(4),
 ) -> Drawing:  # fmt: skip
     """γ of one head over the centre of H's eigenvalue range and the attention's temperature; the line is γ = 0."""
-    from unsmooth.theory.phase import phase_grid
-
     across = list(centres) if centres is not None else np.linspace(-2.75, 1.25, 65).tolist()
     down = list(temperatures) if temperatures is not None else np.geomspace(0.03, 10, 30).tolist()
     found = phase_grid(across, down, width, seeds=seeds).numpy()

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unsmooth.analysis.subject import Subject
 from unsmooth.errors import OptionError
 from unsmooth.figures.by_depth import line_key
 from unsmooth.figures.palette import style_sheet
@@ -25,9 +26,6 @@ from unsmooth.page.words.attribution import attributed, policies_of
 from unsmooth.page.words.findings import findings
 from unsmooth.page.words.glossary import glossary, linked
 from unsmooth.page.words.phrases import listed
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.subject import Subject
 
 STYLES = ("page.css", "chart.css", "forms.css", "print.css")
 SCRIPTS = (

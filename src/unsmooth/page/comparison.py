@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from unsmooth.analysis import Measurement
 from unsmooth.analysis.measuring.comparison import compare
 from unsmooth.analysis.measuring.pairing import Pairing, pair
 from unsmooth.figures import difference
@@ -16,8 +17,6 @@ from unsmooth.page.words.phrases import samples_said
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from unsmooth.analysis import Measurement
 
 
 def comparison_page(a: Measurement, b: Measurement, names: tuple[str, str], points: Sequence[str] | None = None) -> str:

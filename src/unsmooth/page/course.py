@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -31,15 +30,13 @@ import numpy.typing as npt
 from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.analysis.measuring.measurement import Measurement
+from unsmooth.analysis.subject import Subject
 from unsmooth.metrics.differences import Difference, paired_difference
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import DIRECTION, DISTANCE, METRICS, by_panel
 from unsmooth.metrics.sign_flips import joint_p
 from unsmooth.metrics.student import student_p
 from unsmooth.page.data import shared_metrics
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.subject import Subject
 
 LEAST_TURN = 0.2  # of the curve's range
 MOST_TURNS = 2

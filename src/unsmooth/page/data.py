@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unsmooth.analysis import Measurement
+from unsmooth.analysis import Explanation, Measurement
 from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS, READINGS
 from unsmooth.analysis.measuring.outliers import WITHOUT, carried, is_padded
 from unsmooth.analysis.policies import COUNT_PADDING
+from unsmooth.analysis.subject import Subject
 from unsmooth.figures.by_head import head_tables
 from unsmooth.figures.palette import DIVERGING
 from unsmooth.figures.prediction import SERIES, rates_by_layer, rows_of
 from unsmooth.metrics.registry import by_panel, metric_named
 from unsmooth.page.encode import numbers
 from unsmooth.page.words.attribution import who_data
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Explanation
-    from unsmooth.analysis.subject import Subject
 
 
 def page_data(subjects: Sequence[Subject]) -> dict[str, Any]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from unsmooth.analysis import Measurement
 from unsmooth.analysis.measuring.outliers import WITHOUT, is_padded
+from unsmooth.analysis.subject import Subject
 from unsmooth.figures.by_depth import depth_of, line_key, sparkline, stream
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
 from unsmooth.page.words.glossary import linked
 from unsmooth.page.words.phrases import DOES, does, number_text
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.subject import Subject
 
 TOKENS = {
     "all": "all tokens",

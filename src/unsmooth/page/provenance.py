@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unsmooth.analysis.subject import Subject
 from unsmooth.page.words.phrases import counted, listed, samples_said
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.subject import Subject
 
 DATA = {
     "bundled": "the pictures that come with unsmooth",

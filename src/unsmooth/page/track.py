@@ -6,8 +6,9 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
+from unsmooth.analysis.track import Checkpoint
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.by_depth import depth_of, depth_panel, stream
 from unsmooth.figures.drawing import Drawing, grid
@@ -15,9 +16,6 @@ from unsmooth.figures.palette import model_colour, model_dash
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import asset, page_head
 from unsmooth.page.words.phrases import samples_said
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.track import Checkpoint
 
 Item = TypeVar("Item")
 MOST_LAYERS = 5  # curves in a panel

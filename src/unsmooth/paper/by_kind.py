@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from unsmooth.analysis import Measurement
 from unsmooth.paper.records import Summary
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Measurement
 
 KINDS = ("LayerNorm", "Attention", "MLP")
 READINGS = ("chain", "residual")

@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from unsmooth.analysis import Measurement
 from unsmooth.errors import DataError, UnsmoothError
 from unsmooth.paper.by_kind import KINDS, READINGS, Changes, summarised
 from unsmooth.paper.columns import ColumnModels, changes_table, kept_groups, missing_in_words, nearest, signs_table
@@ -16,9 +17,7 @@ from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.pretrained import PUBLISHED
 from unsmooth.paper.published import cifar100_column, published
 from unsmooth.paper.records import OTHER_VARIANT, TITLES, VARIANTS, percent, share_of
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Measurement
+from unsmooth.sources.trained import trained_folder
 
 FORMS = (
     "form: the paper's reparametrised models have several heads, so footnote 2's `split` form; ours without a form in "
@@ -191,8 +190,6 @@ def variant_of(name: str) -> str | None:
 
 def described(name: str, reference: str) -> tuple[str | None, float | None]:
     """Variant and share of the data of a model: from its own configuration, else from its name."""
-    from unsmooth.sources.trained import trained_folder
-
     try:
         config = json.loads((trained_folder(reference) / "config.json").read_text(encoding="utf-8"))
     except (UnsmoothError, OSError, json.JSONDecodeError):

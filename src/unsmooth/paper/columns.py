@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from unsmooth.analysis import Measurement, load_measurement
 from unsmooth.errors import UnsmoothError
 from unsmooth.paper.by_kind import KINDS, READINGS, Changes, summarised
 from unsmooth.paper.item import Context, Table, Value
 from unsmooth.paper.published import column
 from unsmooth.paper.records import VARIANTS, short_variant
+from unsmooth.sources.trained import zoo_folder
 from unsmooth.training.engine.record import RECORD, TrainingRecord
 from unsmooth.training.tasks import find_recipe
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Measurement
 
 TABLES = {"table1": "hfc_lfc", "table2": "effective_rank", "table3": "cosine_similarity"}
 WANTED = ("plain", "sharpening-split", "smoothing-split", "sharpening", "smoothing")
@@ -70,8 +68,6 @@ class Kept:
 
     def measurement(self) -> Measurement | None:
         """What `unsmooth measure` found, if it is there."""
-        from unsmooth.analysis import load_measurement
-
         path = self.folder / "measurement.json"
         return load_measurement(path) if path.is_file() else None
 
@@ -128,8 +124,6 @@ def variant_title(model: str, variant: str) -> str:
 
 def results_folder(context: Context) -> Path:
     """`--runs`, or the results that ship with the project."""
-    from unsmooth.sources.trained import zoo_folder
-
     return context.runs or zoo_folder() / "results" / "models"
 
 

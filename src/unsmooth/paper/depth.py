@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import torch
+
+from unsmooth.analysis import Measurement, load_measurement, measure
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import OptionError
 from unsmooth.figures.text import counted
+from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.item import Context, Table, Value
 from unsmooth.paper.pretrained import load_published
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Measurement
-    from unsmooth.sources import LoadedModel
+from unsmooth.sources import LoadedModel, load_model, open_data
+from unsmooth.sources.provenance import default_device
+from unsmooth.sources.trained import zoo_models
 
 RANDOM = "timm:vit_tiny_patch16_224"
 
@@ -31,17 +34,11 @@ def measured_models(context: Context, metrics: str = "paper", points: str = "res
 
 def shipped_models(text: bool = False) -> tuple[str, ...]:
     """References of the models that come with the project, `NAME=zoo:NAME`; empty when there are none."""
-    from unsmooth.sources.trained import zoo_models
-
     return tuple(f"{name}=zoo:{name}" for name, reads in zoo_models().items() if reads == text)
 
 
 def random_model(context: Context, metrics: str = "paper") -> Measurement:
     """ViT-Ti with random weights: what there is before any training."""
-    import torch
-
-    from unsmooth.sources import load_model
-
     torch.manual_seed(context.seed)
     loaded = load_model(RANDOM, random_init=True, device=device_of(context))
     return _measure(loaded, (context.data or ("bundled",))[0], context, metrics, "residual")
@@ -49,9 +46,6 @@ def random_model(context: Context, metrics: str = "paper") -> Measurement:
 
 def ends_table(measurements: dict[str, Measurement], title: str) -> Table:
     """Each metric at the input, halfway and at the end of the residual stream."""
-    from unsmooth.analysis.measuring.cells import Cell
-    from unsmooth.metrics.registry import METRICS
-
     rows: list[list[Value]] = []
     for name, measurement in measurements.items():
         layers = measurement.about.model.layers
@@ -83,17 +77,12 @@ def data_names(measurements: dict[str, Measurement]) -> str:
 
 
 def _measured(reference: str, data: str, context: Context, metrics: str, points: str) -> Measurement:
-    from unsmooth.analysis import load_measurement
-
     if reference.endswith(".json"):
         return load_measurement(reference)
     return _measure(load_published(reference, device_of(context)), data, context, metrics, points)
 
 
 def _measure(loaded: LoadedModel, data: str, context: Context, metrics: str, points: str) -> Measurement:
-    from unsmooth.analysis import measure
-    from unsmooth.sources import open_data
-
     batches = open_data(data, loaded, batch_size=context.batch_size, samples=context.samples)
     return measure(loaded, batches, metrics, points=points)
 
@@ -126,6 +115,4 @@ def spread(data: Sequence[str], models: int) -> Sequence[str]:
 
 def device_of(context: Context) -> str:
     """The device asked for; `auto` takes the GPU when there is one."""
-    from unsmooth.sources.provenance import default_device
-
     return default_device() if context.device == "auto" else context.device

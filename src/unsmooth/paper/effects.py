@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from unsmooth.figures.text import listed
+from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.columns import TABLES, ColumnModels
 from unsmooth.paper.item import Context, Table, Value
 from unsmooth.paper.records import load_records
@@ -82,8 +84,6 @@ def cifar_effects(context: Context) -> dict[str, dict[str, Effect]]:
 
 def effects_table(groups: Sequence[ColumnModels], context: Context) -> Table:
     """How far control moves each metric from plain, in the earlier and in the later half of the blocks."""
-    from unsmooth.metrics.registry import METRICS
-
     rows: list[list[Value]] = []
     every = {("CIFAR-100", "cifar100", v): found for v, found in cifar_effects(context).items()} | effects(groups)
     for (data, recipe, variant), found in ((key, each) for key, each in every.items() if each):
@@ -140,8 +140,6 @@ def turns(values: Sequence[float]) -> int:
 
 def oscillation_in_words(groups: Sequence[ColumnModels]) -> list[str]:
     """Whether a plain text model “oscillates between more and less smoothing”: its curves turn twice or more."""
-    from unsmooth.metrics.registry import METRICS
-
     said = []
     for group in groups:
         if group.column.data != "The Pile" or group.variant != "plain":
@@ -167,6 +165,4 @@ def _shown(metric: str, value: float) -> str:
 
 
 def _and(names: Sequence[str]) -> str:
-    from unsmooth.figures.text import listed
-
     return listed(list(names))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from unsmooth.analysis import load_explanation
 from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import Comparison, compare_seeds
+from unsmooth.paper.columns import results_folder
+from unsmooth.paper.explains import rows_of
 from unsmooth.paper.item import Context
 from unsmooth.paper.records import (
     VARIANTS,
@@ -20,9 +22,11 @@ from unsmooth.paper.records import (
     load_failures,
     load_records,
     records_folder,
+    saved_result,
     with_start,
 )
 from unsmooth.training.engine.record import TrainingRecord
+from unsmooth.training.tasks import RECIPES
 
 EXPLANATION = "explanation.json"
 TEN = 0.1  # the share of the data that most runs saw
@@ -81,8 +85,6 @@ class Evidence:
     @cached_property
     def depths(self) -> dict[int, list[TrainingRecord]]:
         """Runs on 10 % by the model's depth."""
-        from unsmooth.training.tasks import RECIPES
-
         found: dict[int, list[TrainingRecord]] = {12: [r for r in self.runs() if r.variant in VARIANTS]}
         for name in RECIPES:
             if match := re.fullmatch(r"cifar100-depth(\d+)", name):
@@ -102,27 +104,15 @@ class Evidence:
 
     def exponent_right(self, variant: str) -> float | None:
         """How often γ has the sign of the measured step, in a kept explanation of a run on 10 % or in the zoo's."""
-        from unsmooth.analysis import load_explanation
-        from unsmooth.paper.columns import results_folder
-        from unsmooth.paper.explains import rows_of
-
         for path in sorted(results_folder(self.context).glob(f"**/{EXPLANATION}")):
             explanation = load_explanation(path)
             if re.fullmatch(rf"cifar100-10pct-{variant}-seed\d+", explanation.about.model.reference or ""):
                 (row,) = (r for r in rows_of("", explanation) if (r["candidate"], r["tokens"]) == ("exponent", "all"))
                 return row["right"]
-        for row in self.saved("explains").get("about", {}).get("explained", []):
+        for row in saved_result("explains").get("about", {}).get("explained", []):
             if (row["model"], row["candidate"], row["tokens"]) == (f"CIFAR-100 10 %, {variant}", "exponent", "all"):
                 return float(row["right"])
         return None
-
-    def saved(self, item: str) -> dict[str, Any]:
-        """A result of another item that was kept in zoo/results; empty where it is not there."""
-        from unsmooth.sources.trained import zoo_folder
-
-        path = zoo_folder() / "results" / f"{item}.json"
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return found
 
 
 def last_ratio(record: TrainingRecord) -> float | None:

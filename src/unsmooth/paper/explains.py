@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from unsmooth.analysis import Explainer, Explanation, load_explanation
 from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates
 from unsmooth.errors import OptionError
+from unsmooth.paper.columns import kept_groups
 from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.records import saved_result
 from unsmooth.paper.steps import steps_of
 from unsmooth.paper.steps import tables as step_tables
+from unsmooth.sources import load_model, open_data
 from unsmooth.sources.provenance import provenance
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Explanation
 
 INPUTS = 8
 WITHOUT = "no-outliers"
@@ -46,8 +47,6 @@ class Explained(TypedDict):
 
 def run(context: Context) -> Result:
     """From the models that were named, from files that `explain` wrote, or from what was saved."""
-    from unsmooth.paper.evidence import Evidence
-
     made = provenance().to_json()
     if context.models or context.recompute:
         names = all_named(context.models or [*shipped_models(), *shipped_models(text=True)])
@@ -59,7 +58,7 @@ def run(context: Context) -> Result:
             steps += steps_of(name, explanation)
         kind = "the models that you named" if context.models else "the models that ship with unsmooth"
     else:
-        saved = Evidence(context).saved("explains").get("about", {})
+        saved = saved_result("explains").get("about", {})
         if not saved.get("explained"):
             raise OptionError("no result is saved: name models with --model, or take the shipped ones with --recompute")
         found, steps, made = [*saved["explained"]], [*saved["steps"]], saved["made"]
@@ -85,9 +84,6 @@ def run(context: Context) -> Result:
 
 def _kept(context: Context) -> Iterator[tuple[str, Explanation]]:
     """Explanations in zoo/results/models (or --runs) of models that are too large to ship, seed 0."""
-    from unsmooth.analysis import load_explanation
-    from unsmooth.paper.columns import kept_groups
-
     for group in kept_groups(context, []):
         path = group.models[0].folder / "explanation.json"
         if group.recipe not in SHIPPED and path.is_file():
@@ -95,9 +91,6 @@ def _kept(context: Context) -> Iterator[tuple[str, Explanation]]:
 
 
 def _explained(name: str, reference: str, data: str, context: Context) -> Explanation:
-    from unsmooth.analysis import Explainer, load_explanation
-    from unsmooth.sources import load_model, open_data
-
     if reference.endswith(".json"):
         return load_explanation(reference)
     loaded = load_model(reference, device=device_of(context))

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
+from unsmooth.metrics.definitions import cosine_similarity, effective_rank
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from unsmooth.theory import dominance, simulate
 
 _TOKENS, _DIM, _MOST_LAYERS = 12, 6, 20_000
 
 
 def run(context: Context) -> Result:
     """Four layers: each definition of oversmoothing is met by one of them and not met by another."""
-    from unsmooth.metrics.definitions import cosine_similarity, effective_rank
-    from unsmooth.theory import dominance, simulate
-
     generator = torch.Generator().manual_seed(context.seed)
     rows: list[list[Value]] = []
     for name, (h, a, residual) in _examples(generator).items():

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from unsmooth.errors import DataError
+from unsmooth.figures import Run, depth, runs_figure
+from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.changes import FORMS, variant_of
 from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
 from unsmooth.paper.depth import about, data_names, ends_table, measured_models, shipped_models
@@ -41,9 +43,6 @@ def from_records(records: list[TrainingRecord], notes: list[str]) -> Result:
     if not records:
         raise DataError("no record of a plain, sharpening or smoothing run with features: `unsmooth train cifar100 …`")
     shares = sorted({r.fraction for r in records}, reverse=True)
-    from unsmooth.figures import Run, runs_figure
-    from unsmooth.metrics.registry import METRICS
-
     groups: dict[Run, dict[str, list[list[float]]]] = {}
     for record in sorted(records, key=lambda r: (-r.fraction, VARIANTS.index(r.variant))):
         for metric in LESS_SMOOTH:
@@ -69,9 +68,6 @@ def from_records(records: list[TrainingRecord], notes: list[str]) -> Result:
 
 def _with_columns(result: Result, others: list[ColumnModels], context: Context) -> Result:
     """The ImageNet and text columns beside CIFAR-100's, and how far control moves each."""
-    from unsmooth.figures import Run, runs_figure
-    from unsmooth.metrics.registry import METRICS
-
     tables, figures = [*result.tables], {**result.figures}
     for recipe in dict.fromkeys(group.recipe for group in others):
         groups = [group for group in others if group.recipe == recipe]
@@ -99,8 +95,6 @@ def _with_columns(result: Result, others: list[ColumnModels], context: Context) 
 
 def table_of(share: float, records: list[TrainingRecord]) -> Table:
     """Runs of one share of the data; a variant whose last block stands on the wrong side of plain is marked."""
-    from unsmooth.metrics.registry import METRICS
-
     rows: list[list[Value]] = []
     for metric, less in LESS_SMOOTH.items():
         by_variant = {v: [r.end["smoothing"][metric] for r in records if r.variant == v] for v in VARIANTS}
@@ -132,8 +126,6 @@ def _measured(context: Context) -> Result:
         raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
     measurements = measured_models(replace(context, models=chosen))
     kind = "models that you named" if named else "the models that ship with unsmooth (their names say on what share)"
-    from unsmooth.figures import depth
-
     return Result(
         label=f"Figure 2's CIFAR-100 column with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from unsmooth.figures import norm_impact
 from unsmooth.figures.text import counted
 from unsmooth.paper.item import Context, Item, Result, Table
+from unsmooth.sources.patches import image_patches
+from unsmooth.theory.scenario import log10_curves
 
 _SEEDS, _LAYERS = 20, 128
 
 
 def run(context: Context) -> Result:
     """The final log10 HFC/LFC of every combination, and the curves."""
-    from unsmooth.figures import norm_impact
-    from unsmooth.sources.patches import image_patches
-    from unsmooth.theory.scenario import log10_curves
-
     seeds = range(context.seed, context.seed + (context.samples or _SEEDS))
     start = image_patches(context.data[0]) if context.data else None
     curves = log10_curves(seeds, _LAYERS, start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from unsmooth.figures import depth
 from unsmooth.paper.columns import kept_groups
 from unsmooth.paper.depth import (
     about,
@@ -45,8 +46,6 @@ def run(context: Context) -> Result:
             if (measurement := group.models[0].measurement()) is not None
         }
         notes += oscillation_in_words(others)
-    from unsmooth.figures import depth
-
     return Result(
         label=f"Figure 4's form with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unsmooth.errors import DataError
+from unsmooth.analysis import load_explanation
+from unsmooth.analysis.layer_weights import cast_weights, fold_weights
+from unsmooth.figures.axes import swatches
+from unsmooth.figures.drawing import Drawing, grid
+from unsmooth.figures.eigenvalues import counts_panel
+from unsmooth.metrics.tolerance import is_zero
+from unsmooth.models import LayerView, view
 from unsmooth.paper.depth import RANDOM, all_named, device_of, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.records import saved_result
+from unsmooth.sources import LoadedModel, load_model
 from unsmooth.sources.provenance import provenance
-
-if TYPE_CHECKING:
-    from unsmooth.figures.drawing import Drawing
-    from unsmooth.models import LayerView
-    from unsmooth.sources import LoadedModel
 
 BINS = 61  # odd: the middle one is around zero
 CLAIM = (
@@ -59,7 +61,7 @@ def run(context: Context) -> Result:
     if context.models:
         found = {name: _computed(name, reference, context) for name, reference in all_named(context.models)}
         kind = "models that you named"
-    elif saved := saved_result():
+    elif saved := saved_result("fig5").get("about"):
         found, made, kind = (
             saved["spectra"],
             saved["made"],
@@ -123,43 +125,19 @@ def verdicts(found: dict[str, Spectra]) -> list[str]:
     return [f"the claim fails on {wrong} of {len(said)} models whose eigenvalues were free: {'; '.join(said)}"]
 
 
-def saved_result() -> dict[str, Any]:
-    """What `unsmooth reproduce fig5 --model … --out zoo/results/fig5.json` wrote; nothing where that is not there."""
-    from unsmooth.sources.trained import zoo_folder
-
-    path = zoo_folder() / "results" / "fig5.json"
-    if not path.is_file():
-        return {}
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["about"]
-        if not found["spectra"] or "made" not in found:
-            raise KeyError("made")
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is not what `unsmooth reproduce fig5 --out` writes ({error!r}): write it again"
-        ) from None
-    return found
-
-
 def _computed(name: str, reference: str, context: Context) -> Spectra:
     if reference.endswith(".json"):
         return _explained(reference)
-    from unsmooth.sources import load_model
-
     return spectra_of(load_model(reference, device=device_of(context)), name, context)
 
 
 def _random(context: Context) -> Spectra:
-    from unsmooth.sources import load_model
-
     torch.manual_seed(context.seed)
     return spectra_of(load_model(RANDOM, random_init=True, device=device_of(context)), "random weights", context)
 
 
 def spectra_of(loaded: LoadedModel, name: str, context: Context) -> Spectra:
     """Eigenvalues of every layer's H, bare and folded: no data is needed."""
-    from unsmooth.models import view
-
     layers = view(loaded.model).layers
     pairs = [_eigenvalues(layer) for layer in context.track(layers, name, len(layers))]
     return _spectra(
@@ -169,8 +147,6 @@ def spectra_of(loaded: LoadedModel, name: str, context: Context) -> Spectra:
 
 def _explained(path: str) -> Spectra:
     """From a file that `unsmooth explain --out` wrote."""
-    from unsmooth.analysis import load_explanation
-
     explanation = load_explanation(path)
     values: dict[int, dict[bool, Tensor]] = {}
     for row in explanation.spectra:
@@ -183,8 +159,6 @@ def _explained(path: str) -> Spectra:
 
 def _eigenvalues(layer: LayerView) -> tuple[Tensor, Tensor]:
     """Of the bare and of the folded Σ_h H_h."""
-    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
-
     weights = cast_weights(layer.weights(), torch.float64)
     bare, whole = (torch.linalg.eigvals((w_v @ w_proj).sum(0).mT.cpu())
                    for w_v, w_proj in ((weights.w_v, weights.w_proj), fold_weights(weights).pair))  # fmt: skip
@@ -204,8 +178,6 @@ def distribution(layers: Sequence[Tensor]) -> Distribution:
     >>> round(found["negative"], 3), found["below_minus_one"], found["zero"]
     (0.667, 0.25, 0.25)
     """
-    from unsmooth.metrics.tolerance import is_zero
-
     zero = torch.cat([is_zero(values) for values in layers])
     real = torch.cat([values.real for values in layers]).double()
     some = real[~zero]
@@ -225,10 +197,6 @@ def distribution(layers: Sequence[Tensor]) -> Distribution:
 
 def drawing(found: dict[str, Spectra]) -> Drawing:
     """One panel for each model, vision first: a histogram of the bare H, coloured by sign."""
-    from unsmooth.figures.axes import swatches
-    from unsmooth.figures.drawing import grid
-    from unsmooth.figures.eigenvalues import counts_panel
-
     panels = []
     for name, spectra in sorted(found.items(), key=lambda item: item[1]["kind"] != "vision"):
         bare, folded = spectra["bare"], spectra["folded"]

@@ -6,7 +6,7 @@ A module of this package that has a constant `ITEM` is found by the index by its
 
     def run(context: Context) -> Result: ...
 
-Such a module imports heavy libraries inside its functions, so that listing all items stays quick.
+Such a module imports libraries such as timm inside its functions, so that listing all items stays quick.
 """
 
 from __future__ import annotations

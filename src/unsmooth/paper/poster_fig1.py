@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from unsmooth.figures import depth
 from unsmooth.paper.depth import about, data_names, ends_table, measured_models, random_model, shipped_models
 from unsmooth.paper.item import Context, Item, Result
 
@@ -16,8 +17,6 @@ def run(context: Context) -> Result:
     if context.models:
         measurements |= measured_models(context, "hfc_lfc")
     kind = "models that you named" if named else "the models that ship with unsmooth" if context.models else "no other"
-    from unsmooth.figures import depth
-
     return Result(
         label=f"The poster's figure with an untrained ViT-Ti and {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "HFC/LFC along the residual stream")],

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from unsmooth.analysis.explaining.dominating_types import dominating_types
+from unsmooth.analysis.explaining.tables import type_shares
 from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.pretrained import PUBLISHED
 from unsmooth.paper.published import published
+from unsmooth.sources import load_model, open_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,12 +65,6 @@ def run(context: Context) -> Result:
 
 
 def _shares(reference: str, data: str, context: Context, limit: int, random_init: bool) -> pd.DataFrame:
-    import torch
-
-    from unsmooth.analysis.explaining.dominating_types import dominating_types
-    from unsmooth.analysis.explaining.tables import type_shares
-    from unsmooth.sources import load_model, open_data
-
     torch.manual_seed(context.seed)
     loaded = load_model(reference, random_init=random_init, device=device_of(context))
     batches = open_data(data, loaded, batch_size=context.batch_size, samples=limit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unsmooth.errors import CheckpointError, first_line
+from unsmooth.sources import load_model
 from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, LoadedModel
 
 HALF = (0.5, 0.5, 0.5)
@@ -73,8 +74,6 @@ PUBLISHED = tuple(model.reference for model in PRETRAINED)
 
 def load_published(reference: str, device: str) -> LoadedModel:
     """`load_model`; for a published model that cannot be had, an error that says how to measure it elsewhere."""
-    from unsmooth.sources import load_model
-
     try:
         return check_published(load_model(reference, device=device))
     except CheckpointError as error:

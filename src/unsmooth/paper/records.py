@@ -15,6 +15,8 @@ from unsmooth.errors import CheckpointError, DataError, OptionError
 from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import welch_interval
 from unsmooth.paper.item import Context, Value
+from unsmooth.sources.trained import zoo_folder
+from unsmooth.training import find_recipe
 from unsmooth.training.engine.record import FAILURE_SCHEMA, SCHEMA, TrainingRecord
 
 Run = tuple[int, int]  # the draw of the images and the seed
@@ -26,8 +28,6 @@ LOGGING = frozenset({"every", "metric_images"})  # how often a run looked at its
 
 def records_folder(context: Context) -> Path:
     """`--runs`, or the records that ship with the project."""
-    from unsmooth.sources.trained import zoo_folder
-
     folder = Path(context.runs or zoo_folder() / "records")
     if context.runs is not None and not folder.is_dir():
         raise DataError(f"no folder of runs at {folder}: expected what `unsmooth train --out` or zoo/records holds")
@@ -46,6 +46,22 @@ def json_files(folder: Path, pattern: str, notes: list[str]) -> Iterator[tuple[s
             yield path.name, content
 
 
+def saved_result(item: str) -> dict[str, Any]:
+    """What `unsmooth reproduce ITEM --out zoo/results/ITEM.json` wrote; empty where it is not there."""
+    path = zoo_folder() / "results" / f"{item}.json"
+    if not path.is_file():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if missing := {"tables", "notes", "about"} - found.keys():
+            raise KeyError(*missing)
+    except (json.JSONDecodeError, KeyError, AttributeError) as error:
+        raise DataError(
+            f"{path} is not what `unsmooth reproduce {item} --out` writes ({error!r}): write it again"
+        ) from None
+    return found
+
+
 def short_variant(variant: str) -> str:
     """The poster's form under its short name: `sharpening` and `sharpening-symmetric` are one."""
     return variant.removesuffix("-symmetric")
@@ -59,8 +75,6 @@ def load_records(
     Runs whose ψ started with another standard deviation than the form's own are others, unless `any_start`; so are
     those on another draw of a share's images, unless `any_subset`.
     """
-    from unsmooth.training import find_recipe
-
     standard = find_recipe(recipe).as_dict()
     found: dict[tuple[Any, ...], TrainingRecord] = {}
     changed = elsewhere = 0

@@ -13,7 +13,14 @@ from statistics import fmean, stdev
 import torch
 from torch import Tensor
 
+from unsmooth.analysis.layer_weights import cast_weights, fold_weights
+from unsmooth.figures.ladder import ladder as ladder_figure
+from unsmooth.figures.ladder import rightness
+from unsmooth.models import capture_attention, hook_points, view
+from unsmooth.paper.depth import shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.sources import load_model, open_data
+from unsmooth.theory.folding import statistics
 from unsmooth.theory.ladder import DIM, HEADS, LAYERS, ROUNDING, RUNGS, TOKENS, Draw, compared, ladder
 from unsmooth.theory.scenario import MODES, Mode
 
@@ -23,9 +30,6 @@ REPEATED, ONCE = "trained block, repeated", "trained block, run once"
 
 def _trained(context: Context) -> Iterator[Draw]:
     """Every block of the shipped sharpening and smoothing model, repeated and run once, on a picture."""
-    from unsmooth.paper.depth import shipped_models
-    from unsmooth.sources import load_model, open_data
-
     references = dict(reference.split("=", 1) for reference in shipped_models())
     for mode in MODES:
         chosen = sorted((name for name in references if name.endswith(f"-{mode}")), key=len)
@@ -40,10 +44,6 @@ def _trained(context: Context) -> Iterator[Draw]:
 
 def blocks(model: torch.nn.Module, batch: Tensor, mode: Mode, context: Context) -> Iterator[Draw]:
     """Each block of a pre-norm vision model on one input: its own weights, matrices, constants and MLP."""
-    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
-    from unsmooth.models import capture_attention, hook_points, view
-    from unsmooth.theory.folding import statistics
-
     seen = view(model)
     before: dict[int, Tensor] = {}
     attention: dict[int, Tensor] = {}
@@ -69,8 +69,6 @@ def blocks(model: torch.nn.Module, batch: Tensor, mode: Mode, context: Context) 
 
 def run(context: Context) -> Result:
     """Random layers for every rung, then the blocks of the shipped models."""
-    from unsmooth.figures.ladder import ladder as ladder_figure
-
     seeds = range(context.seed, context.seed + (context.samples or SEEDS))
     found = [draw for seed in context.track(seeds, "random layers", len(seeds)) for draw in ladder(seed)]
     trained = list(_trained(context))
@@ -93,8 +91,6 @@ def run(context: Context) -> Result:
 
 def table_of(draws: Sequence[Draw]) -> Table:
     """One row for each rung and mode."""
-    from unsmooth.figures.ladder import rightness
-
     rows: list[list[Value]] = []
     for (rung, mode), group in grouped(draws).items():
         values = ([d.start for d in group], [d.predicted for d in group], [d.measured for d in group])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from unsmooth.analysis import Explanation
 from unsmooth.paper.item import Table, Value
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Explanation
 
 
 class Layer(TypedDict):

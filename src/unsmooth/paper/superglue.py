@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING
 
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.student import student_95
 from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import provenance
-
-if TYPE_CHECKING:
-    from unsmooth.training.tasks.superglue.evaluation import SuperGlue
+from unsmooth.training.tasks.superglue.evaluation import NOTE, SuperGlue
+from unsmooth.training.tasks.superglue.examples import TASKS
 
 FILE = "superglue.json"
 
 
 def run(context: Context) -> Result:
     """Every task's score of each text model with results, beside the best constant guess."""
-    from unsmooth.training.tasks.superglue.evaluation import NOTE
-    from unsmooth.training.tasks.superglue.examples import TASKS
-
     notes: list[str] = []
     groups = [group for group in kept_groups(context, notes) if group.column.data == "The Pile"]
     found = {group: scores for group in groups if (scores := _scores(group, notes))}
@@ -54,8 +49,6 @@ def run(context: Context) -> Result:
 
 
 def _scores(group: ColumnModels, notes: list[str]) -> list[SuperGlue]:
-    from unsmooth.training.tasks.superglue.evaluation import SuperGlue
-
     found = []
     for kept in group.models:
         try:

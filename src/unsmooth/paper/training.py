@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unsmooth.errors import DataError
+from unsmooth.figures import Drawing, Run, runs_figure
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
 from unsmooth.training.engine.record import TrainingRecord
-
-if TYPE_CHECKING:
-    from unsmooth.figures import Drawing
 
 Row = dict[str, Any]  # one logged epoch of a run
 Groups = dict[tuple[float, str], list[TrainingRecord]]  # runs by share of the data and variant
@@ -124,8 +122,6 @@ def _mean(values: list[float]) -> float:
 
 def _figure(groups: Groups) -> Drawing:
     """One panel for each quantity, one line for each kind of run."""
-    from unsmooth.figures import Run, runs_figure
-
     panels: dict[str, dict[Run, tuple[list[int], list[list[float]]]]] = {title: {} for title in QUANTITIES}
     for (share, variant), records in groups.items():
         run, epochs = Run(variant, share, f"{TITLES[variant]}, {percent(share)}"), _common_epochs(records)

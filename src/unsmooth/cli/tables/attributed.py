@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from unsmooth.analysis import Attribution
+from unsmooth.analysis.attributing.carriers import Carriers
 from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.cli.tables.layout import in_words, narrow_table, small_print, written
 from unsmooth.figures.text import counted, counted_between
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Attribution
-    from unsmooth.analysis.attributing.carriers import Carriers
 
 _NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LFC"), ("negative", "λ < 0"),
             ("positive", "others"))  # fmt: skip

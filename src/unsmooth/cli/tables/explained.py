@@ -9,13 +9,13 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from unsmooth.analysis import Explanation
 from unsmooth.cli.tables.layout import in_words, narrow_table, small_print, written
 from unsmooth.figures.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unsmooth.analysis import Explanation
 
 Columns = tuple[tuple[str, str, str], ...]
 

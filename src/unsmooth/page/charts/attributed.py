@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unsmooth.analysis import Attribution
 from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_part import parts
@@ -16,9 +17,6 @@ from unsmooth.page.charts.parts import Subjects, caption, drawn, in_row, model_p
 from unsmooth.page.data import shared_policies
 from unsmooth.page.words.attribution import attributed, policies_of
 from unsmooth.page.words.carriers import account_found
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Attribution
 
 MOST_TOKENS = 4  # rows of the table
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING
 
-from unsmooth.analysis.sweep import HEADLINE
+from unsmooth.analysis import Sweep
+from unsmooth.analysis.subject import Subject
+from unsmooth.analysis.sweep import HEADLINE, SweptEdit
 from unsmooth.figures.by_strength import prices
 from unsmooth.figures.text import number_text, signed_text
 from unsmooth.page.charts.parts import Subjects, caption, drawn, in_row, model_panel
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Sweep
-    from unsmooth.analysis.subject import Subject
-    from unsmooth.analysis.sweep import SweptEdit
 
 LOADING = ("--weights", "--model-option", "--random-init")  # without these, a reference names another model
 

@@ -6,19 +6,17 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from html import escape
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unsmooth.analysis import Explanation
 from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates
+from unsmooth.analysis.subject import Subject
 from unsmooth.figures import by_head, eigenvalues, prediction
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import model_colour
 from unsmooth.figures.text import number_text, percent_text
 from unsmooth.page.charts.controls import Choice, segmented, shown_when, slider, toolbar
 from unsmooth.page.charts.parts import Subjects, caption, colour_bar, colour_key, drawn, heading, in_row, model_panel
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Explanation
-    from unsmooth.analysis.subject import Subject
 
 
 def _explained(subjects: Subjects) -> list[tuple[int, Subject, Explanation]]:

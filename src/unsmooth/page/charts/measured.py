@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from html import escape
 from itertools import product
-from typing import TYPE_CHECKING
 
 from unsmooth.analysis.measuring.cells import Change
+from unsmooth.analysis.measuring.measurement import Measurement
+from unsmooth.analysis.subject import Subject
 from unsmooth.figures import by_depth, by_step
 from unsmooth.figures.palette import direction
 from unsmooth.figures.text import number_text, signed_text
@@ -27,10 +28,6 @@ from unsmooth.page.charts.parts import (
 )
 from unsmooth.page.course import Curve, rounding
 from unsmooth.page.data import shared_metrics
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.measuring.measurement import Measurement
-    from unsmooth.analysis.subject import Subject
 
 
 def depth_section(subjects: Subjects) -> str:

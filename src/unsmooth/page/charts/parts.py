@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
+from unsmooth.analysis.subject import Subject
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import model_colour
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.charts.controls import Choice
 from unsmooth.page.data import shared_policies
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.subject import Subject
 
 Subjects = Sequence["Subject"]
 _WIDE, _TWO, _THREE = 1072.0, 528.0, 346.0  # what one, two or three panels have in a row of the page

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import base64
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from unsmooth.analysis import TokenView
+from unsmooth.analysis.subject import Subject
 from unsmooth.figures import by_token
 from unsmooth.figures.svg import png
 from unsmooth.figures.text import number_text
 from unsmooth.page.charts.controls import segmented, shown_when, slider, toolbar
 from unsmooth.page.charts.parts import Subjects, caption, colour_bar, heading, in_row
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import TokenView
-    from unsmooth.analysis.subject import Subject
 
 
 def tokens_section(subjects: Subjects) -> str:

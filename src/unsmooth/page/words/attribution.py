@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from unsmooth.analysis import Attribution
 from unsmooth.analysis.attributing.shares import KINDS, NAMES, NEARLY_ALL, parts_of
 from unsmooth.analysis.measuring.outliers import WITHOUT, is_padded
+from unsmooth.analysis.subject import Subject
 from unsmooth.figures.by_part import part_table
 from unsmooth.page.encode import numbers
 from unsmooth.page.words.carriers import sinks_found
 from unsmooth.page.words.phrases import named
-
-if TYPE_CHECKING:
-    from unsmooth.analysis import Attribution
-    from unsmooth.analysis.subject import Subject
 
 FAINT = 0.1  # of the strongest share: a part against it that is not worth a name
 LEAST = math.log(1.01)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from unsmooth.analysis.measuring.changes import TOGETHER
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.metrics.registry import DISTANCE, METRICS
 from unsmooth.page.course import Curve, Stretch, contributions, course, rounding, ways
 from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.measuring.measurement import Measurement
 
 MOST_NUMBERS = 3  # in a paragraph
 _CREDIT = 0.25  # of what all kinds of layer do in a stretch's direction: what is worth a name

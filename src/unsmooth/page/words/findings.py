@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.analysis.measuring.outliers import WITHOUT, carried, is_padded, outliers
 from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.analysis.policies import COUNT_PADDING
+from unsmooth.analysis.subject import Subject
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
@@ -29,9 +29,6 @@ from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_
 from unsmooth.page.words.paragraph import Finding, Link, Part
 from unsmooth.page.words.phrases import listed, named, number_text, samples_said
 from unsmooth.page.words.theory import eigenvalue_shares, theory_found
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.subject import Subject
 
 FEW, HARDLY_TESTED = 30, 3  # samples; of so few, Student's t must be above 9.9 for the whole curve
 NOTABLE = 5.0  # times the median norm: what is worth a word where `no-outliers` was not measured

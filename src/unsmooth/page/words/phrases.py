@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.figures.text import counted, listed, number_text, percent_text, signed_text
 from unsmooth.metrics.registry import metric_named
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.measuring.measurement import Measurement
 
 __all__ = [
     "DOES",

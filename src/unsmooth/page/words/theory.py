@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from unsmooth.analysis.explaining.explanation import Explanation
+from unsmooth.analysis.subject import Subject
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.page.words.course import alike
 from unsmooth.page.words.phrases import how_many
-
-if TYPE_CHECKING:
-    from unsmooth.analysis.explaining.explanation import Explanation
-    from unsmooth.analysis.subject import Subject
 
 MANY_ZEROS = 0.05  # of H's eigenvalues: centring makes one of a layer 0, value heads that are shared make many
 Said = tuple[str, str, Mapping[str, str]]  # a clause, the section it is read from, and what to choose there

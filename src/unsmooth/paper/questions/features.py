@@ -10,7 +10,7 @@ from unsmooth.metrics.differences import compare_seeds, paired_difference
 from unsmooth.paper.columns import ColumnModels, kept_groups
 from unsmooth.paper.evidence import TEN, Evidence, last_ratio
 from unsmooth.paper.questions import Answer, question
-from unsmooth.paper.records import VARIANTS, percent
+from unsmooth.paper.records import VARIANTS, percent, saved_result
 from unsmooth.training.engine.record import TrainingRecord
 
 
@@ -89,7 +89,7 @@ def _negative(record: TrainingRecord, epoch: int) -> float:
 )  # fmt: skip
 def dominating(e: Evidence) -> Answer | None:
     """The poster's Table 1."""
-    saved = e.saved("poster-table1")
+    saved = saved_result("poster-table1")
     rows = {row[0]: row for row in saved["tables"][0]["rows"]} if saved else {}
     plain, sharp, smooth = (rows.get(f"cifar100-{v}") for v in ("plain", "sharpening", "smoothing"))
     if plain is None or sharp is None or smooth is None:
@@ -111,7 +111,7 @@ def dominating(e: Evidence) -> Answer | None:
 )  # fmt: skip
 def real_spectra(e: Evidence) -> Answer | None:
     """Figure 5."""
-    notes = e.saved("fig5").get("notes", [])
+    notes = saved_result("fig5").get("notes", [])
     claim = next((note for note in notes if note.startswith("the claim fails")), None)
     if claim is None:
         return None

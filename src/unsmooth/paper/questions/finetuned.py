@@ -6,15 +6,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
+from unsmooth.metrics.differences import Comparison
 from unsmooth.paper.evidence import Evidence
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import records_folder
-
-if TYPE_CHECKING:
-    from unsmooth.metrics.differences import Comparison
-    from unsmooth.training.finetuning import FineTuned
+from unsmooth.training.finetuning import FineTuned, load_runs
+from unsmooth.training.finetuning.arms import BARE, STRONG, Arm
+from unsmooth.training.finetuning.study import compared
 
 ENOUGH = 5  # pairs, below which an interval says little
 
@@ -27,9 +26,6 @@ ENOUGH = 5  # pairs, below which an interval says little
 )
 def fine_tuning(e: Evidence) -> Answer:
     """Every arm against plain fine-tuning, for each model and data set, corrected within it."""
-    from unsmooth.training.finetuning import load_runs
-    from unsmooth.training.finetuning.study import compared
-
     runs = [run for run in load_runs(records_folder(e.context).parent / "finetuned") if run.scores]
     places = list(dict.fromkeys((run.model, run.data) for run in runs))
     found = [(model, data, c) for model, data in places
@@ -57,8 +53,6 @@ def fine_tuning(e: Evidence) -> Answer:
 
 def _excluded(found: Sequence[tuple[str, str, Comparison]]) -> str:
     """How large a gain of an adapter or a penalty could be: the highest end of the 95 % intervals, by data set."""
-    from unsmooth.training.finetuning.arms import BARE
-
     highest: dict[str, float] = {}
     for model, data, c in found:
         if c.name.startswith(("adapter-", "penalty-")) and not c.name.endswith(BARE) and c.difference.pairs >= ENOUGH:
@@ -77,8 +71,6 @@ def _reached(runs: Sequence[FineTuned], model: str, data: str) -> str:
 
 def _dose(runs: Sequence[FineTuned]) -> str:
     """How far control moved what it is to move: HFC/LFC after fine-tuning, over plain's with the same seed."""
-    from unsmooth.training.finetuning.arms import BARE, STRONG, Arm
-
     plain = {(run.model, run.data, run.seed): run.scores["hfc_lfc_after"] for run in runs if run.arm == "plain"}
     said = []
     for mode, strong in product(("sharpening", "smoothing"), (False, True)):
@@ -95,8 +87,6 @@ def _dose(runs: Sequence[FineTuned]) -> str:
 
 def _bare(runs: Sequence[FineTuned]) -> str:
     """Models whose penalties all knew nothing of folding, and so of the side that acts."""
-    from unsmooth.training.finetuning.arms import BARE
-
     penalised = {(run.model, run.arm.endswith(BARE)) for run in runs if run.arm.startswith("penalty-")}
     models = sorted({model for model, bare in penalised if bare and (model, False) not in penalised})
     if not models:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from unsmooth.paper.evidence import Evidence
+from unsmooth.paper.fig1 import run as fig1
 from unsmooth.paper.item import Context
 from unsmooth.paper.questions import Answer, question
+from unsmooth.paper.records import saved_result
 
 
 @question(
@@ -13,7 +15,7 @@ from unsmooth.paper.questions import Answer, question
 )  # fmt: skip
 def assumptions(e: Evidence) -> Answer | None:
     """Section 5 of the paper: normalisation, feed-forward layers, symmetric A and H; summary, open question 2."""
-    saved = e.saved("relax")
+    saved = saved_result("relax")
     if not saved:
         return None
     rows = {(row[0], row[1]): row for row in saved["tables"][0]["rows"]}
@@ -35,7 +37,7 @@ def assumptions(e: Evidence) -> Answer | None:
 )  # fmt: skip
 def rates(e: Evidence) -> Answer | None:
     """Summary, open question 3."""
-    saved = e.saved("relax")
+    saved = saved_result("relax")
     if not saved:
         return None
     rows = {(row[0], row[1]): row for row in saved["tables"][0]["rows"]}
@@ -58,7 +60,7 @@ def rates(e: Evidence) -> Answer | None:
 )  # fmt: skip
 def readings(e: Evidence) -> Answer | None:
     """Which reading of "change" the paper's Tables 1 to 3 have."""
-    said = [f"Table {i}: {saved['notes'][0]}" for i in (1, 2, 3) if (saved := e.saved(f"table{i}"))]
+    said = [f"Table {i}: {saved['notes'][0]}" for i in (1, 2, 3) if (saved := saved_result(f"table{i}"))]
     return ("leaning", "6 models", ". ".join(said) + ".") if said else None
 
 
@@ -68,8 +70,6 @@ def readings(e: Evidence) -> Answer | None:
 )  # fmt: skip
 def rank_collapse(e: Evidence) -> Answer | None:
     """Summary 003, questions 3 and 4."""
-    from unsmooth.paper.fig1 import run as fig1
-
     rows = {str(row[0]): row for row in fig1(Context()).tables[0].rows}
     many = next(row for name, row in rows.items() if "multiplicities" in name)
     without = next(row for name, row in rows.items() if "no residual" in name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from unsmooth.control.fixes import FIXES
 from unsmooth.control.variant import STANDARD_DEVIATION, Variant
 from unsmooth.metrics.differences import Comparison, compare_seeds, one_family
 from unsmooth.paper.evidence import Evidence, last_ratio
@@ -52,8 +53,6 @@ def layers(e: Evidence) -> Answer | None:
 @question("Do the fixes of other papers change what their papers say they change?", "ours", "variants", SEEDS)
 def fixes(e: Evidence) -> Answer | None:
     """Accuracy and HFC/LFC with each published fix."""
-    from unsmooth.control.fixes import FIXES
-
     return _against_plain(e, FIXES, lambda run: run.get("variant") in FIXES, "Each fix means to keep HFC/LFC up. ")
 
 
