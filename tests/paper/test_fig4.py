@@ -117,6 +117,19 @@ def test_published_models_are_measured_under_their_columns(hub: list[str]) -> No
     assert filled == {"ViT-B", "DeiT-B", "ViT-L", "DeiT3-L"}
 
 
+@pytest.mark.usefixtures("hub")
+def test_published_models_stand_beside_others_that_are_named() -> None:
+    mine = ("Mine=timm:hf-hub:timm/deit_base_patch16_224.fb_in1k", "published")
+    result = find_item("fig4").run(Context(models=mine, samples=1))
+    assert "models that you named" in result.label
+    assert len({row[0] for row in result.tables[0].rows}) == 5
+
+
+def test_an_item_without_published_models_says_which_have_them() -> None:
+    with pytest.raises(OptionError, match="stands for ImageNet models of fig4, table1 to table3 and poster-table1"):
+        find_item("fig2").run(Context(models=("published",), samples=1))
+
+
 @pytest.mark.parametrize("known", PRETRAINED, ids=lambda known: known.column)
 def test_published_models_are_what_timm_calls_by_these_names(known: Pretrained) -> None:
     import timm

@@ -16,29 +16,27 @@ from unsmooth.paper.depth import (
 )
 from unsmooth.paper.effects import oscillation_in_words
 from unsmooth.paper.item import Context, Item, Result
-from unsmooth.paper.pretrained import PUBLISHED
+from unsmooth.paper.pretrained import PUBLISHED, spelled_out
 
 
 def run(context: Context) -> Result:
     """Measure the models and draw their curves."""
-    asked = context.models
-    if asked == ("published",):
-        asked = PUBLISHED
-        context = replace(context, models=asked)
+    asked = spelled_out(context.models)
+    if asked == PUBLISHED:
         kind = "the paper's ImageNet models (timm's checkpoints, paper/pretrained.py)"
     elif asked:
         kind = "models that you named"
     else:
         asked = shipped_models()
-        context = replace(context, models=asked)
         kind = "the models that ship with unsmooth, not the published ones"
+    context = replace(context, models=asked)
     if asked:
         measurements = measured_models(context)
     else:
         measurements = {"ViT-Ti, random weights": random_model(context)}
         kind = "one untrained model, because no weights are here: not the published ones"
     notes: list[str] = []
-    if not context.models or context.models == shipped_models():
+    if asked == shipped_models():  # none at all where nothing shipped
         others = [group for group in kept_groups(context, notes) if group.variant == "plain"]
         measurements |= {
             f"{group.title} on {group.trained_on}": measurement

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsmooth.errors import CheckpointError, first_line
+from unsmooth.errors import CheckpointError, OptionError, first_line
 from unsmooth.sources import load_model
 from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, LoadedModel
 
@@ -72,8 +72,22 @@ PRETRAINED = (
 PUBLISHED = tuple(model.reference for model in PRETRAINED)
 
 
+def spelled_out(models: tuple[str, ...]) -> tuple[str, ...]:
+    """What `--model` was given, with the models that `published` stands for.
+
+    >>> len(spelled_out(("published", "Mine=run.json")))
+    5
+    """
+    return tuple(found for name in models for found in (PUBLISHED if name == "published" else (name,)))
+
+
 def load_published(reference: str, device: str) -> LoadedModel:
     """`load_model`; for a published model that cannot be had, an error that says how to measure it elsewhere."""
+    if reference == "published":
+        said = (
+            "`published` stands for ImageNet models of fig4, table1 to table3 and poster-table1: name a model instead"
+        )
+        raise OptionError(said)
     try:
         return check_published(load_model(reference, device=device))
     except CheckpointError as error:

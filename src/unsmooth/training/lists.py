@@ -87,7 +87,7 @@ def train_all(
         if place is not None:
             check_results(place, folder)
         try:
-            refuse_claimed(folder)  # first: a trainer for the other's checkpoint would take the place of a kept one
+            refuse_claimed(folder)  # first, so that nothing is said to be started that is not
             say(f"{run.name}: started")
             record = train(run, data, folder, kept=kept, **options)
         except ClaimedError:
