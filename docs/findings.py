@@ -23,6 +23,8 @@ def markdown(result: Result) -> str:
     for number, f in enumerate(found, 1):
         lines += ["", f"### {number}. {f['question']} {{#{f['name']}}}"]
         lines += [f"**{f['status'].capitalize()}**, {f['n']}. {_typeset(f['answer'])}", ""]
+        if f"findings-{f['name']}" in result.figures:
+            lines += [f"![{f['question']}](images/findings-{f['name']}.svg)", ""]
         asked = "asked here" if f["asked by"] == "ours" else f"from: {f['asked by']}"
         last = f"Command: `{f['command'].replace('; ', '`, `')}`; {asked}."
         lines.append(last + (f" What would settle it: {f['settle']}." if f["settle"] else ""))
@@ -47,7 +49,8 @@ def main() -> None:
     """The page and its picture."""
     result = find_item("findings").run(Context())
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), result), encoding="utf-8")
-    (PAGE.parent / "images" / "findings.svg").write_text(result.figures["findings"].svg(), encoding="utf-8")
+    for name, figure in result.figures.items():
+        (PAGE.parent / "images" / f"{name}.svg").write_text(figure.svg(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -155,6 +155,9 @@ def test_a_depth_at_which_accuracy_falls_is_said_to_be_one(tmp_path: Path) -> No
     assert found["status"] == "leaning"
     assert "plain +10.10 (+9.85 to +10.35); smoothing -9.90 (-10.15 to -9.65)" in found["answer"]
     assert "that of smoothing falls and that of plain rises (Holm)" in found["answer"]
+    figures = find_item("findings").run(Context(runs=tmp_path)).figures
+    assert all(name in figures["findings-depth"].svg() for name in ("plain (n = 3)", "smoothing (n = 3)", "layers"))
+    assert "sharpening" not in figures["findings-depth"].svg()  # it was run at one depth
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from unsmooth.errors import DataError
+from unsmooth.figures import Drawing, Run, runs_figure
 from unsmooth.figures.gains import gains
 from unsmooth.metrics.differences import compare_seeds
-from unsmooth.paper.evidence import Evidence
+from unsmooth.paper.evidence import TEN, Evidence, last_ratio
 from unsmooth.paper.item import Context, Item, Result, Table
 from unsmooth.paper.questions import QUESTIONS, found
-from unsmooth.paper.records import provenance
+from unsmooth.paper.records import VARIANTS, provenance
+from unsmooth.training.engine.record import TrainingRecord
 
 
 def run(context: Context) -> Result:
@@ -29,7 +33,8 @@ def run(context: Context) -> Result:
         figures={
             "findings": gains(
                 plain, groups, compare_seeds(plain, groups), "accuracy on 10 % of CIFAR-100 minus plain's, points"
-            )
+            ),
+            **_by_depth(e.depths),
         },
         notes=[
             *(f"{n}{f.answer} ({f.command})" + (f" Would settle it: {f.settle}." if f.settle else "")
@@ -44,6 +49,28 @@ def run(context: Context) -> Result:
     )  # fmt: skip
 
 
+def _by_depth(depths: Mapping[int, Sequence[TrainingRecord]]) -> dict[str, Drawing]:
+    """Accuracy and HFC/LFC over the number of layers, of seeds that were run at every depth; nothing of one depth."""
+    panels: dict[str, dict[Run, tuple[list[float], list[list[float]]]]] = {title: {} for title in QUANTITIES}
+    for variant in VARIANTS:
+        found = {layers: {r.seed: r for r in records if r.variant == variant} for layers, records in depths.items()}
+        found = {layers: seeds for layers, seeds in found.items() if seeds}
+        if len(found) < 2 or not (common := set.intersection(*map(set, found.values()))):
+            continue
+        run = Run(variant, TEN, f"{variant} (n = {len(common)})")
+        for title, quantity in QUANTITIES.items():
+            values = [[quantity(seeds[seed]) for seeds in found.values()] for seed in sorted(common)]
+            known = [[v for v in row if v is not None] for row in values]
+            if known == values:
+                panels[title][run] = [*map(float, found)], known
+    panels = {title: lines for title, lines in panels.items() if lines}
+    return {"findings-depth": runs_figure(panels, "layers", "Accuracy and HFC/LFC by depth")} if panels else {}
+
+
+QUANTITIES: dict[str, Callable[[TrainingRecord], float | None]] = {
+    "accuracy in %": lambda r: 100 * r.final["accuracy"],
+    "HFC/LFC, last block": last_ratio,
+}
 ITEM = Item(
     "findings",
     "ours",
