@@ -87,7 +87,7 @@ def test_explain_gives_json(app: typer.Typer) -> None:
 def test_simulate_prints_one_curve_or_all_cells(app: typer.Typer, tmp_path: Path) -> None:
     small = ("--seeds", 2, "--layers", 4, "--tokens", 8, "--dim", 6)
     assert "general, pre" in invoke(app, "simulate", *small)
-    assert "smoothing, −γ" in invoke(
+    assert "smoothing, LN weights −" in invoke(
         app, "simulate", "--form", "symmetric", "--norm", "post", "--mode", "smoothing", "--sign", -1, *small
     )
     found = json.loads(invoke(app, "simulate", "--json", "--out", tmp_path / "s.json", *small))

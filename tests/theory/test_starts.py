@@ -100,7 +100,8 @@ def test_labels_say_what_differs() -> None:
     labels = [scenario.label for scenario in scenarios()]
     assert len(set(labels)) == 20
     assert labels[:4] == ["symmetric, no LN, sharpening", "symmetric, no LN, smoothing",
-                          "symmetric, Pre-LN, sharpening, +γ", "symmetric, Pre-LN, sharpening, −γ"]  # fmt: skip
+                          "symmetric, Pre-LN, sharpening, LN weights +",
+                          "symmetric, Pre-LN, sharpening, LN weights −"]  # fmt: skip
 
 
 def test_a_documented_cell_is_met_by_sign_and_where_it_is_not_far_below_by_size() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 from unsmooth.cli import options
@@ -64,7 +64,7 @@ def command(
     found: dict[str, Any]
     if form is not None and not table:
         found = _one(form, norm or "none", mode or "sharpening", sign or 1, seeds, layers, tokens, dim, start)
-        shown = _curve_table(found)
+        shown: Table | Group = _curve_table(found)
     else:
         from unsmooth.theory.norm_impact import norm_impact_table
 
@@ -145,34 +145,38 @@ def _curve_table(found: dict[str, Any]) -> Table:
     return table
 
 
-def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: bool) -> Table:
+def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: bool) -> Group:
+    from unsmooth.cli.tables.layout import small_print
+    from unsmooth.figures.text import counted
     from unsmooth.theory.norm_impact import COLUMNS
 
-    caption = (
+    lines = [
         "mean ± std over seeds; where some seeds collapse and others sharpen there is no mean: the seeds of each, with "
-        "their medians. Right: in how many seeds γ, with the norm folded in, has the sign of the outcome"
-    )
+        "their medians",
+        "LN: the LayerNorm, before attention (pre) or after the sum (post); + and −: the sign of its weights",
+        "right: in how many seeds the exponent γ, with the norm folded in, has the sign of the outcome",
+    ]
     if comparable:
-        caption += (
-            "; ≠: not what docs/theory.md, section 5, documents (sign and ±0.6, or share of seeds), which is given"
+        lines.append(
+            "≠: what docs/theory.md, section 5, documents, where this differs in sign or by more than 0.6 "
+            "(or in the share of seeds that smooth)"
         )
-    table = Table(
-        title=f"log10 HFC/LFC after {layers} iterations, {seeds} seeds", title_justify="left", caption=caption
-    )
+    table = Table(title=f"log10 HFC/LFC after {layers} iterations, {counted(seeds, 'seed')}", title_justify="left")
     table.add_column("H, LN")
     for mode, sign in COLUMNS:
-        table.add_column(f"{mode}, {'+' if sign > 0 else '−'}γ", justify="right")
+        table.add_column(f"{mode},\nLN weights {'+' if sign > 0 else '−'}", justify="right")
     found = {(c.scenario.form, c.scenario.norm, c.scenario.mode, c.scenario.sign): c for c in cells}
     for form, norm in dict.fromkeys((c.scenario.form, c.scenario.norm) for c in cells):
         row = [found.get((form, norm, mode, sign)) for mode, sign in COLUMNS]
-        table.add_row(f"{form}, {norm or 'none'}", *("" if c is None else _text(c, comparable) for c in row))
-    return table
+        row_name = f"{form}, {norm}" if norm else f"{form}, no LN"
+        table.add_row(row_name, *("" if c is None else _text(c, comparable) for c in row))
+    return Group(table, small_print(lines, ()))
 
 
 def _text(cell: TableCell, comparable: bool) -> str:
     expected = f"{cell.documented:+.1f}" if cell.documented_share is None else f"{cell.documented_share:.0%} smooth"
     differs = f"\n≠ {expected}" if comparable and not cell.agrees else ""
-    count, right = len(cell.values), f"\nright: {cell.right} of {len(cell.values)}"
+    count, right = len(cell.values), f"\nright: {cell.right}/{len(cell.values)}"
     if not cell.bimodal:
         return f"{cell.mean:+.2f} ± {cell.std:.2f}{right}{differs}"
     low, high = cell.heaps

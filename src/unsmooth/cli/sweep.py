@@ -77,7 +77,8 @@ def show(found: Sweep, console: Console) -> None:
 
     console.print(table(found))
     columns = {found.task.name: found.task.definition, **found.about.definitions.columns}
-    console.print(small_print((f"{name}: {said}" for name, said in columns.items()), found.notes))
+    headings = {"hfc_lfc": "HFC/LFC", "difference, low, high": "difference (95 %)"}
+    console.print(small_print((f"{headings.get(name, name)}: {said}" for name, said in columns.items()), found.notes))
 
 
 def table(found: Sweep) -> Table:
@@ -86,7 +87,7 @@ def table(found: Sweep) -> Table:
 
     policy = found.policy()
     made = narrow_table(
-        f"{found.about.model.name}: {found.task.name} in {found.task.unit} ({found.task.better} is better), "
+        f"{found.about.model.name}: {found.task.name} ({found.task.unit}, {found.task.better} is better), "
         f"{found.task.samples} samples; HFC/LFC of {policy} tokens, {found.about.data.inputs} inputs",
         ("edit", "strength", "moved", "HFC/LFC", "score", "difference (95 %)", "price"), left=("edit",),
     )  # fmt: skip

@@ -37,7 +37,7 @@ class Scenario:
         """For a legend or a row."""
         norm = {"pre": "Pre-LN", "post": "Post-LN", None: "no LN"}[self.norm]
         return f"{self.form}, {norm}, {self.mode}" + (
-            "" if self.norm is None else f", {'+' if self.sign > 0 else '−'}γ"
+            "" if self.norm is None else f", LN weights {'+' if self.sign > 0 else '−'}"
         )
 
 
