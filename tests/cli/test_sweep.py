@@ -20,7 +20,7 @@ def test_a_sweep_is_printed_saved_and_drawn(cli: Callable[..., Any], tiny: list[
              "--edit", "scale=0.5", "--edit", "head_scale=0,heads=[0,1]",
              "--strengths", 1, "--layers", "0:1", "--out", out, "--figures", drawn)  # fmt: skip
     said = cli("sweep", *tiny, "--model-option", "num_classes=0", *asked).stdout
-    for words in ("scale=0.5", "k-NN accuracy in share", "3 samples", "price", f"written to {out}"):
+    for words in ("scale=0.5", "k-NN accuracy (share, higher is better)", "3 samples", "price", f"written to {out}"):
         assert words in said
     found = Sweep.from_json(json.loads(out.read_text()))
     assert [swept.name for swept in found.edits] == ["scale=0.5", "head_scale=0, heads=[0, 1]"]
