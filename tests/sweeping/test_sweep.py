@@ -121,6 +121,13 @@ def test_a_task_may_give_one_number_and_bad_input_loses_nothing() -> None:
         unsmooth.sweep(model, INPUTS, loss, edits=[{"hihg": 0.0}])
     with pytest.raises(OptionError, match="no edit"):
         unsmooth.sweep(model, INPUTS, loss, edits=[])
+    with pytest.raises(OptionError, match="from 0 to 1"):
+        unsmooth.sweep(model, INPUTS, loss, strengths=[math.nan, 1.0])
+    calls.clear()
+    with pytest.raises(OptionError, match="heads"):  # an edit that is refused is said before the others are swept
+        unsmooth.sweep(model, INPUTS, failing, edits=[{"flip": True}, {"flip": True, "heads": [99]}])
+    assert not calls
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 # The tasks that come with it.

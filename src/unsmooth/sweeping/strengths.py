@@ -15,7 +15,7 @@ from unsmooth.analysis import measure
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
 from unsmooth.analysis.policies import resolve_policies
 from unsmooth.analysis.sweep import DEFINITIONS, HEADLINE, Sweep, SweepPoint, SweepSettings, SweptEdit, TaskFacts
-from unsmooth.control import edit
+from unsmooth.control import Edit, edit
 from unsmooth.control.select import Layers
 from unsmooth.errors import DataError, OptionError
 from unsmooth.metrics.differences import paired_difference
@@ -90,14 +90,19 @@ def sweep(
             counted.append(moments.count)
         return found, values
 
+    def applied(options: Mapping[str, Any]) -> Edit:
+        sink = {"drop_sink": given} if options.get("drop_sink") is True else {}
+        return edit(plain, **{"layers": layers, **options, **sink})
+
+    for options in edits:  # what is refused is said before the work
+        applied(options).undo()
     progress("the model as it is")
     smoothness, before = look()
     start = SweepPoint(0.0, 0.0, smoothness, float(before.mean()))
     swept: list[SweptEdit] = []
     for options in edits:
         name, points = _name(options), [start]
-        sink = {"drop_sink": given} if options.get("drop_sink") is True else {}
-        done = edit(plain, **{"layers": layers, **options, **sink})
+        done = applied(options)
         try:
             for strength in steps[1:]:
                 progress(f"{name}, strength {strength:g}")
