@@ -44,10 +44,11 @@ def run(context: Context) -> Result:
             if (measurement := group.models[0].measurement()) is not None
         }
         notes += oscillation_in_words(others)
+    short = {name.partition(", which stand")[0]: found for name, found in measurements.items()}  # a legend is narrow
     return Result(
         label=f"Figure 4's form with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],
-        figures={"fig4": depth(measurements)},
+        figures={"fig4": depth(short)},
         notes=[
             "the paper says: ImageNet models approach their oversmoothing values with depth, ViT-Ti on CIFAR-100 moves "
             "away from them, Crammed BERT oscillates; it prints curves, not numbers",

@@ -191,6 +191,16 @@ def test_a_shard_cut_between_two_images_is_refused(tmp_path: Path, monkeypatch: 
         open_encoded(tmp_path, "train")
 
 
+def test_a_second_image_beside_a_label_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask, for example: one of both would be trained on, and nobody would know which."""
+    monkeypatch.setenv("UNSMOOTH_CACHE", str(tmp_path / "cache"))
+    with tarfile.open(tmp_path / "train.tar", "w") as shard:
+        for name in ("0.jpg", "0.cls", "0.png"):
+            shard.addfile(tarfile.TarInfo(name))
+    with pytest.raises(DataError, match="train.tar has two images of 0: expected one beside each label"):
+        open_encoded(tmp_path, "train")
+
+
 def test_tar_shards_of_the_hub_have_the_columns_of_webdataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `datasets` itself, which reads a local folder as it reads a repository of the hub."""
     datasets = pytest.importorskip("datasets")

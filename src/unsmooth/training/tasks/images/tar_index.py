@@ -55,6 +55,8 @@ def _tar_images(file: Path) -> Iterator[tuple[int, int, int]]:
                 if not member.isfile() or base.startswith("."):
                     continue
                 if f".{kind.lower()}" in IMAGES:
+                    if key in images:
+                        raise DataError(f"{file} has two images of {key.lstrip('/')}: expected one beside each label")
                     images[key] = (member.offset_data, member.size)
                 elif kind.lower() in ("cls", "json"):
                     content = shard.extractfile(member)
