@@ -161,5 +161,7 @@ def test_what_cannot_be_found_is_told_with_the_reason() -> None:
         find_family(Holder(nn.LayerNorm(D)), x)
     with pytest.raises(UnknownModelError, match=r"2 stacks of blocks: stacks\.s0 \(Layer\), stacks\.s1"):
         find_family(random_weights(Holder(layers(), layers())), x)
+    with pytest.raises(UnknownModelError, match="were given 1 token: give two or more"):
+        find_family(random_weights(Words(Grouped)), torch.ones(2, 1, dtype=torch.long))
     with pytest.raises(UnknownModelError, match="Sequential is a class of torch.*a class of its own"):
         find_family(layers(), x)

@@ -80,7 +80,10 @@ def find_family(model: nn.Module, batch: Any, name: str = "found") -> Family:
         width=_width(model, stack.first.pre.shape[-1]),
     )
     row = find_attention(model, row, branch, batch)
-    check_sums(view_as(model, model, row), batch)
+    v = view_as(model, model, row)
+    check_sums(v, batch)
+    if (tokens := stack.first.pre.shape[1 if v.batch_first else 0]) < 2:  # every matrix of one token is causal
+        raise UnknownModelError(f"the blocks of {type(model).__name__} were given {tokens} token: give two or more")
     return replace(row, prefix=_constant_tokens(model, batch, row, stack.first))
 
 

@@ -225,7 +225,10 @@ def norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
         return "layer"
     if not any("layernorm" in name for name in names):
         return None
-    return "layer" if _subtracts_the_mean(module) else "rms"
+    try:
+        return "layer" if _subtracts_the_mean(module) else "rms"
+    except (TypeError, RuntimeError):  # it takes or gives more than features (I-BERT's carries scales)
+        return None
 
 
 @torch.no_grad()
