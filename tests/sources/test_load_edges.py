@@ -206,10 +206,28 @@ def test_a_hugging_face_folder_does_not_name_other_files(extra: Any, random_init
 
 
 def test_an_adapter_is_not_loaded_onto_a_model_from_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "somebody/model"}')
-    with pytest.raises(CheckpointError, match=r"holds an adapter .* merge it into the weights"):
-        load_model(f"hf:{tmp_path}", random_init=True)
+    for _ in range(2):  # alone, as PEFT saves it, then beside a model
+        with pytest.raises(CheckpointError, match=r"holds an adapter .* merge it into the weights"):
+            load_model(f"hf:{tmp_path}", random_init=True)
+        (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+
+
+@pytest.mark.parametrize("scheme", ["", "hf:"])
+def test_a_file_of_another_kind_is_told_how_its_model_can_be_given(scheme: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    with pytest.raises(
+        CheckpointError, match=r"model\.gguf is a file.*--weights FILE.*ONNX\), load the model in Python"
+    ):
+        load_model(f"{scheme}{file}")
+
+
+def test_a_folder_with_code_of_its_own_is_told_to_be_loaded_in_python(tmp_path: Path) -> None:
+    config = {"model_type": "mine", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"never run here: load the model in Python yourself"):
+        load_model(f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize("name", ["Trainer", "pipeline", "logging", "no_such", "GPT2Config"])

@@ -16,6 +16,11 @@ from unsmooth.errors import CheckpointError, OutputError, visible
 
 #: JSON that we read at once. A measurement at all points of a large model, with 1,000 samples, has 20 MB.
 MOST_BYTES = 1 << 30
+IN_PYTHON = "load the model in Python yourself, and give it to unsmooth.measure(model, batches)"
+NO_MODEL_FILE = (
+    "expected a folder with a configuration, as save_pretrained or train wrote it. Weights alone go beside a model "
+    f"(timm:NAME or hf:FOLDER, with --weights FILE). Of a whole model in one file (a pickle, GGUF, ONNX), {IN_PYTHON}"
+)
 
 
 def cache_folder() -> Path:

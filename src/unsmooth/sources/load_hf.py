@@ -24,7 +24,7 @@ from unsmooth.errors import (
 )
 from unsmooth.models.registry import blocks_of, match
 from unsmooth.models.taps import find
-from unsmooth.sources.files import read_object
+from unsmooth.sources.files import IN_PYTHON, NO_MODEL_FILE, read_object
 from unsmooth.sources.loaded import IMAGENET_MEAN, IMAGENET_STD, ImageInput, LoadedModel
 from unsmooth.sources.parts import modality_of, split_mark, take_part
 from unsmooth.sources.state_files import load_state, read_state
@@ -83,13 +83,13 @@ def load_hf(
 
 
 def _config(transformers: Any, name: str, options: Mapping[str, Any], at: Mapping[str, Any]) -> Any:
-    if os.path.isdir(name) and not os.path.isfile(os.path.join(name, "config.json")):
-        raise CheckpointError(f"{name} has no config.json: expected a folder that save_pretrained wrote")
     if os.path.isfile(os.path.join(name, "adapter_config.json")):  # transformers would fetch the model that it names
         raise CheckpointError(
             f"{name} holds an adapter beside or instead of a model: merge it into the weights (merge_and_unload), and "
             "save the model in a folder of its own"
         )
+    if os.path.isdir(name) and not os.path.isfile(os.path.join(name, "config.json")):
+        raise CheckpointError(f"{name} has no config.json: expected a folder that save_pretrained wrote")
     try:
         _refuse_other_sources(name, transformers.PreTrainedConfig.get_config_dict(name, **at)[0])
         transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, **at)
@@ -130,7 +130,11 @@ def _refuse_other_sources(name: str, found: Any, place: str = "config.json") -> 
 
 def _not_found(name: str, error: Exception) -> CheckpointError | UnknownModelError:
     if os.path.isdir(name):
-        return CheckpointError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}")
+        own_code = "custom code" in str(error) or "trust_remote_code" in str(error)
+        hint = f". Code of a model's folder is never run here: {IN_PYTHON}" if own_code else ""
+        return CheckpointError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}{hint}")
+    if os.path.isfile(name):
+        return CheckpointError(f"{name} is a file: {NO_MODEL_FILE}")
     if name.startswith((".", "/", "~")):
         return CheckpointError(f"no folder at {name}: expected one that save_pretrained wrote")
     return UnknownModelError(

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from unsmooth.errors import CheckpointError, OptionError, UnknownModelError
-from unsmooth.sources.files import read_json, write_atomically
+from unsmooth.sources.files import NO_MODEL_FILE, read_json, write_atomically
 from unsmooth.sources.state_files import load_state, read_state
 
 SCHEMA = "unsmooth-model/1"
@@ -69,6 +69,8 @@ def trained_folder(reference: str | Path) -> Path:
         return folder
     if any(os.path.isfile(folder / name) for name in CHECKPOINTS):
         raise CheckpointError(f"the run in {folder} is not finished: run its command again, it goes on by itself")
+    if os.path.isfile(reference):
+        raise CheckpointError(f"{reference} is a file, and none that train wrote: {NO_MODEL_FILE}")
     raise CheckpointError(f"no model at {str(reference)!r}, for there is no file {folder / CONFIG}: {WANTED}")
 
 
