@@ -142,7 +142,7 @@ def test_a_page_that_cannot_be_written_is_refused_first(cli: Callable[..., Any],
 
 def test_a_run_against_itself_differs_nowhere(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
     shown = cli("compare", files[0], files[0]).stdout
-    assert shown.count("No difference beyond its interval at any of 5 points.") == 3
+    assert shown.count("No interval of a difference leaves out zero, at 5 points.") == 3
 
 
 class Strict(HTMLParser):
@@ -186,7 +186,7 @@ def test_page_is_whole_needs_nothing_and_escapes_names() -> None:
 
 def test_one_sample_has_no_interval_and_the_page_still_draws() -> None:
     page = comparison_page(measured(samples=1), measured(seed=1, samples=1), ("a", "b"), ["embed"])
-    assert "at any of 1 points" in page
+    assert "1 point without an interval" in page
     assert Strict(page).seen.count("title") == 1 + 2 * 3
 
 

@@ -53,7 +53,7 @@ def test_one_sample_has_no_deviation_and_the_tables_show_none(cli: Callable[...,
     assert "\n1 sample\n" in shown
     compared = cli("compare", out, out).stdout
     assert "nan" not in compared
-    assert compared.count("Whether they differ cannot be said: no interval at any of 5 points") == 3
+    assert compared.count("Whether they differ cannot be said: 5 points without an interval") == 3
     explained = cli("explain", *TINY, "--data", "bundled", "--limit", "1").stdout
     assert "nan" not in explained
     assert "on bundled, 1 input " in explained

@@ -13,7 +13,7 @@ from unsmooth.analysis.measuring.pairing import Pairing, pair
 from unsmooth.figures import difference
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import page_head
-from unsmooth.page.words.phrases import samples_said
+from unsmooth.page.words.phrases import counted, samples_said
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,14 +61,15 @@ def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
     Differing means that the interval of the difference leaves out zero.
     """
     if rows["high"].isna().all():
-        return f"Whether they differ cannot be said: no interval at any of {len(rows)} points (two samples make one)."
+        points = counted(len(rows), "point")
+        return f"Whether they differ cannot be said: {points} without an interval (two samples make one)."
     differing = [row for row in rows.to_dict("records") if row["differs"]]
     if not differing:
-        return f"No difference beyond its interval at any of {len(rows)} points."
+        return f"No interval of a difference leaves out zero, at {counted(len(rows), 'point')}."
     most = max(differing, key=lambda row: abs(row["difference"]))
     smoother = sum(row["smoother"] == "b" for row in differing)
     return (
-        f"{names[1]} differs from {names[0]} at {len(differing)} of {len(rows)} points "
+        f"{names[1]} differs from {names[0]} at {len(differing)} of {counted(len(rows), 'point')} "
         f"(smoother at {smoother}, sharper at {len(differing) - smoother}), most at "
         f"{most['point']}: {most['difference']:+.4g} [{most['low']:+.4g}, {most['high']:+.4g}]."
     )
