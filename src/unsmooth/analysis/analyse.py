@@ -27,7 +27,7 @@ from unsmooth.analysis.policies import resolve_policies
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.subject import Subject
 from unsmooth.analysis.token_view import TokenViewer
-from unsmooth.analysis.walk import walk
+from unsmooth.analysis.walk import nothing, walk
 from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.metrics.registry import METRICS
 from unsmooth.models.forward import main_input
@@ -79,9 +79,7 @@ def analyse(
                   if track is not None else batches)  # fmt: skip
     first = next(walked, None)
     if first is None:
-        raise FeatureError(
-            "nothing was measured: there was no batch; give at least one (a generator gives its own once)"
-        )
+        raise nothing("measured")
     special = SpecialTokens.find(model, special_ids, tokenizer)
     settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate,
                                 "rank_budget": rank_budget}  # fmt: skip

@@ -58,6 +58,11 @@ def _prove(listeners: Sequence[Listener], inputs: Any) -> None:
         listener.proven = True
 
 
+def nothing(done: str) -> FeatureError:
+    """The error where there was nothing to measure, explain or attribute."""
+    return FeatureError(f"nothing was {done}: there was no batch; give at least one (a generator gives its own once)")
+
+
 class Hooked(Listener):
     """A listener whose hooks are in the model inside its `with`, and the model evaluates meanwhile."""
 

@@ -180,9 +180,10 @@ PRESETS: dict[str, tuple[str, ...]] = {
 }
 
 
-def register_metric(row: Metric) -> None:
+def register_metric(metric: Metric) -> Metric:
     """Add a metric, or replace the one of its name: it can be asked for by name, and is shown as its row says."""
-    METRICS[row.name] = row
+    METRICS[metric.name] = metric
+    return metric
 
 
 def metric_named(name: str) -> Metric:

@@ -26,8 +26,7 @@ from unsmooth.analysis.attributing.share_pass import STAGES, LayerWeights, Share
 from unsmooth.analysis.attributing.shares import AttributedSums, Part
 from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 from unsmooth.analysis.policies import TokenKinds, token_mask
-from unsmooth.analysis.walk import walk
-from unsmooth.errors import FeatureError
+from unsmooth.analysis.walk import nothing, walk
 from unsmooth.models import hook_points, split_point
 from unsmooth.models.forward import each_batch
 from unsmooth.models.storage import home
@@ -196,9 +195,7 @@ class Attributor(AttentionListener):
     def result(self, partial: bool = False) -> Attribution:
         """What was attributed so far."""
         if not self.batches:
-            raise FeatureError(
-                "nothing was attributed: there was no batch; give at least one (a generator gives its own once)"
-            )
+            raise nothing("attributed")
         decode = None if self._tokenizer is None else self._tokenizer.decode
         return Attribution(
             shares={policy: sums.shares for policy, sums in self.sums.items()},

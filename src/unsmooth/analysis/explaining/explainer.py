@@ -16,6 +16,7 @@ from unsmooth.analysis.explaining.facts import DENSE_UP_TO, LayerFacts, layer_fa
 from unsmooth.analysis.explaining.heads import head_rows
 from unsmooth.analysis.explaining.sublayer import Mask, Pass, layer_rows
 from unsmooth.analysis.policies import token_mask
+from unsmooth.analysis.walk import nothing
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.metrics.workers import small_problems, spread
 from unsmooth.models import hook_points
@@ -160,9 +161,7 @@ class Explainer(AttentionListener):
     def result(self, partial: bool = False) -> Explanation:
         """What was explained so far."""
         if not self.batches:
-            raise FeatureError(
-                "nothing was explained: there was no batch; give at least one (a generator gives its own once)"
-            )
+            raise nothing("explained")
         facts = [self.facts(i) for i in self.chosen]
         spectra = [
             {

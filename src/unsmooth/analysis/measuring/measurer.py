@@ -44,8 +44,7 @@ from unsmooth.analysis.policies import (
     resolve_policies,
 )
 from unsmooth.analysis.special import SpecialTokens
-from unsmooth.analysis.walk import Hooked, Seen
-from unsmooth.errors import FeatureError
+from unsmooth.analysis.walk import Hooked, Seen, nothing
 from unsmooth.metrics.degenerate import check_rule, degeneracies
 from unsmooth.metrics.engine import Evaluator
 from unsmooth.metrics.registry import Metric, resolve
@@ -236,9 +235,7 @@ class Measurer(Hooked):
     def result(self, partial: bool = False) -> Measurement:
         """What was measured so far."""
         if not self.batches:
-            raise FeatureError(
-                "nothing was measured: there was no batch; give at least one (a generator gives its own once)"
-            )
+            raise nothing("measured")
         cells, changes, kept = self._tables.result()
         notes = list(self.notes)
         least = min((m.count for cell, m in cells.items() if cell.metric in self._spectral), default=0)
