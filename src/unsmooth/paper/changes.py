@@ -12,7 +12,7 @@ from unsmooth.analysis import Measurement
 from unsmooth.errors import DataError, UnsmoothError
 from unsmooth.paper.by_kind import KINDS, READINGS, Changes, summarised
 from unsmooth.paper.columns import ColumnModels, changes_table, kept_groups, missing_in_words, nearest, signs_table
-from unsmooth.paper.depth import about, data_names, measured_models, shipped_models
+from unsmooth.paper.depth import about, chosen_models, data_names, measured_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.pretrained import spelled_out
 from unsmooth.paper.published import cifar100_column, published
@@ -68,9 +68,7 @@ def table_item(name: str, metric: str, title: str) -> Item:
 def run_table(name: str, metric: str, context: Context) -> Result:
     """Measure the models and put the mean changes beside the published column of their variant."""
     named = bool(context.models)
-    context = replace(context, models=spelled_out(context.models) if named else shipped_models())
-    if not context.models:
-        raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
+    context = replace(context, models=spelled_out(chosen_models(context)))
     found = measured_models(context, metric, points="all")  # `chain` needs the norms' outputs
     kin = {model: found.pop(model) for model in set(found) & NAMESAKES}
     members, left_out = grouped(found)

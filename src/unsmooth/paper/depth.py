@@ -10,7 +10,7 @@ import torch
 
 from unsmooth.analysis import Measurement, load_measurement, measure
 from unsmooth.analysis.measuring.cells import Cell
-from unsmooth.errors import OptionError
+from unsmooth.errors import DataError, OptionError
 from unsmooth.figures.text import counted
 from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.item import Context, Table, Value
@@ -35,6 +35,14 @@ def measured_models(context: Context, metrics: str = "paper", points: str = "res
 def shipped_models(text: bool = False) -> tuple[str, ...]:
     """References of the models that come with the project, `NAME=zoo:NAME`; empty when there are none."""
     return tuple(f"{name}=zoo:{name}" for name, reads in zoo_models().items() if reads == text)
+
+
+def chosen_models(context: Context, shipped: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The models that the user named, or those that come with the project; DataError where there are neither."""
+    models = context.models or tuple(shipped_models() if shipped is None else shipped)
+    if not models:
+        raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
+    return models
 
 
 def random_model(context: Context, metrics: str = "paper") -> Measurement:

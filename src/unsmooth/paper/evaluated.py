@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from unsmooth.errors import DataError
-from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
+from unsmooth.paper.depth import all_named, chosen_models, device_of, spread
 from unsmooth.paper.item import Context
 from unsmooth.paper.records import share_of, short_variant
 from unsmooth.training import Evaluation, evaluate_trained
@@ -23,10 +23,7 @@ def evaluations(context: Context, corruptions: bool = False) -> list[Evaluation]
     """What `unsmooth evaluate` says of the named models, or of the shipped ones."""
     if not context.data:
         raise DataError("computing an accuracy needs the test images: --data PATH (CIFAR-100)")
-    models = context.models or shipped_models()
-    if not models:
-        raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
-    references = all_named(models)
+    references = all_named(chosen_models(context))
     data = spread(context.data, len(references))
     options: dict[str, Any] = {"samples": context.samples, "seed": context.seed, "metric_images": 1}
     found = [

@@ -10,7 +10,7 @@ from unsmooth.figures import Run, depth, runs_figure
 from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.changes import FORMS, variant_of
 from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
-from unsmooth.paper.depth import about, data_names, ends_table, measured_models, shipped_models
+from unsmooth.paper.depth import about, chosen_models, data_names, ends_table, measured_models, shipped_models
 from unsmooth.paper.effects import effects_table, said_in_words
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import TITLES, VARIANTS, Summary, load_records, percent, provenance
@@ -121,9 +121,7 @@ def missing(variants: Iterable[str | None]) -> list[str]:
 
 def _measured(context: Context) -> Result:
     named = bool(context.models)
-    chosen = context.models or tuple(text for text in shipped_models() if variant_of(text) is not None)
-    if not chosen:
-        raise DataError("no trained model is here: train one (`unsmooth train cifar100 …`) and name it with --model")
+    chosen = chosen_models(context, [text for text in shipped_models() if variant_of(text) is not None])
     measurements = measured_models(replace(context, models=chosen))
     kind = "models that you named" if named else "the models that ship with unsmooth (their names say on what share)"
     return Result(
