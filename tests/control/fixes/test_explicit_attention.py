@@ -52,8 +52,8 @@ def formula(name: str, fix: nn.Module, a: Tensor) -> Tensor:
     if name == "centered":
         return a - uniform
     if name == "attnscale":
-        return uniform + (1 + fix.get_parameter("omega")) * (a - uniform)
-    w0, w1, wk = (fix.get_parameter(weight) for weight in ("w0", "w1", "wk"))
+        return uniform + (1 + fix.get_parameter("omega")[:, None, None]) * (a - uniform)
+    w0, w1, wk = (fix.state_dict()[weight][:, None, None] for weight in ("w0", "w1", "wk"))
     return w0 * torch.eye(a.shape[-1], dtype=a.dtype) + w1 * a + wk * (a + 2 * (a @ a - a))
 
 

@@ -1,4 +1,9 @@
-"""AttnScale (Wang et al. 2022): amplify the high-pass part of each head's attention matrix."""
+"""AttnScale (Wang et al. 2022): amplify the high-pass part of each head's attention matrix.
+
+As in the authors' code (github.com/VITA-Group/ViT-Anti-Oversmoothing, attnscale.py): after the softmax and before
+dropout, in every layer, ω a vector over heads, which does not decay. With a mask our average is over the
+tokens that a query sees; theirs (Swin) is over the whole window.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,11 @@ class AttnScale(AttentionFix):
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        self.omega = nn.Parameter(torch.zeros(shape.heads, 1, 1))
+        self.omega = nn.Parameter(torch.zeros(shape.heads))
 
     def matrix(self, a: Maps, uniform: Maps) -> Maps:
         """The low-pass part as it is, the high-pass part 1 + ω_h times."""
-        return uniform + (1 + self.omega) * (a - uniform)
+        return uniform + (1 + self.omega[:, None, None]) * (a - uniform)
 
 
 FIX = Fix("attnscale", "Wang et al. 2022", "attention", each(AttnScale))

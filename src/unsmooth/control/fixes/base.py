@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +19,14 @@ Place = Literal["attention", "output", "norm"]
 
 class AttentionFix(nn.Module):
     """Acts inside attention: on the softmax matrix, and on its product with the values."""
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """What there is of each head is a vector, which does not decay; version 0.1 had heads × 1 × 1."""
+        for name, here in self.state_dict().items():
+            found = state.get(prefix + name)
+            if found is not None and found.shape == (*here.shape, 1, 1):
+                state[prefix + name] = found.reshape(here.shape)
+        super()._load_from_state_dict(state, prefix, *args)
 
     def matrix(self, a: Maps, uniform: Maps) -> Maps:
         """A after the softmax, before dropout; `uniform` averages the tokens each query may see (11ᵀ/n)."""

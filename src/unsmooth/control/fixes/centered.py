@@ -1,4 +1,8 @@
-"""Centred attention (Ali et al. 2023): take the mean over tokens out of the attention matrix."""
+"""Centred attention (Ali et al. 2023): take the mean over tokens out of the attention matrix.
+
+The authors have published no code. The matrix is shifted whole, so that its rows sum to 0, in every head; with a mask
+we subtract the average over the tokens that a query sees.
+"""
 
 from __future__ import annotations
 

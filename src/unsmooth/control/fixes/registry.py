@@ -28,8 +28,8 @@ def apply_fix(model: M, name: str, *, layers: Layers = "all", **options: Any) ->
     """Put a published fix into the model's layers, in place; returns the same model.
 
     The learned weights of a fix start where the model computes what it did before (`attnscale`, `featscale`,
-    `gfsa`); `contranorm`, `neutreno` and `centered` change it at once. Options: `order` (gfsa), `strength`
-    (neutreno), `scale` and `temperature` (contranorm).
+    `gfsa`); `contranorm`, `neutreno` and `centered` change it at once. Options: `order` and
+    `identity` (gfsa), `strength` (neutreno), `scale` and `temperature` (contranorm).
     """
     if name not in FIXES:
         raise OptionError.unknown("fix", name, FIXES)
@@ -70,7 +70,7 @@ def _built(fix: Fix, shapes: list[LayerShape], options: dict[str, Any]) -> list[
         return fix.build(shapes, **options)
     except TypeError as error:
         taken = inspect.signature(type(fix.build(shapes)[0])).parameters
-        valid = [option for option in ("order", "strength", "scale", "temperature") if option in taken]
+        valid = [option for option in ("order", "identity", "strength", "scale", "temperature") if option in taken]
         raise OptionError(f"{fix.name} takes {', '.join(valid) or 'no options'}, got {', '.join(options)}") from error
 
 
