@@ -1,7 +1,7 @@
 """Centred attention (Ali et al. 2023): take the mean over tokens out of the attention matrix.
 
-The authors have published no code. The matrix is shifted whole, so that its rows sum to 0, in every head; with a mask
-we subtract the average over the tokens that a query sees.
+We found no code of the authors to compare with. In every head the rows of the matrix then sum to 0; with a mask we
+subtract the average over the tokens that a query sees.
 """
 
 from __future__ import annotations
