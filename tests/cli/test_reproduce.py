@@ -159,3 +159,22 @@ def test_no_word_or_number_of_a_table_is_broken_at_any_width(room: int) -> None:
             assert word in shown
     pieces = shown.replace("\n", " ").split()
     assert "sharpening" in pieces or "cifar100-10pct-sharpening" in pieces
+
+
+def test_an_answer_is_a_heading_a_paragraph_and_its_commands() -> None:
+    from rich.console import Console
+
+    from unsmooth.cli import reproduce
+    from unsmooth.paper.item import Section
+
+    section = Section(
+        "1. Does it?", "settled, 9 pairs", "Yes, it does. " * 20, "unsmooth reproduce a; unsmooth train b"
+    )
+    console = Console(width=150, record=True, file=io.StringIO())
+    reproduce._show(fake("asked"), Result("label", sections=[section], notes=["n"]), None, console)
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    start = lines.index("1. Does it?")
+    assert lines[start - 1] == ""
+    assert lines[start + 1] == "   settled, 9 pairs"
+    assert lines[-3:] == ["   $ unsmooth reproduce a", "   $ unsmooth train b", "note: n"]
+    assert max(map(len, lines)) <= 100

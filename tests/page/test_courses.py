@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import scipy.stats
 from page.course_cases import CASES, FALL, RISE, line, only, said, sharp
-from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, numbers, plain
+from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, moments, numbers, plain
 
+from unsmooth.analysis import Subject
 from unsmooth.analysis.measuring.cells import Cell
+from unsmooth.analysis.measuring.per_sample import PerSample
 from unsmooth.page import build_report
 from unsmooth.page.course import course, leading_metrics, ways
 from unsmooth.page.data import shared_policies
@@ -181,6 +183,37 @@ def test_metrics_that_disagree_are_not_advised_away() -> None:
     assert "by effective rank it smooths" in text["model"][0]
     assert "the metrics disagree" in text["advice"][0]
     assert "the metrics disagree" not in said([Known("m", sharp(RISE)).subject()])["advice"][0]
+
+
+def within_budget(known: Known, count: int) -> Subject:
+    """The same where effective rank is of the first samples alone, as within a rank budget."""
+    subject = known.subject()
+    for cell, values in known.values.items():
+        if cell.metric == "effective_rank":
+            values[count:] = np.nan
+            subject.measurement.cells[cell] = moments(values[:count])
+    assert subject.measurement.per_sample is not None
+    table = np.stack(list(known.values.values()))
+    subject.measurement.per_sample = PerSample(tuple(known.values), np.arange(known.samples), table)
+    return subject
+
+
+@pytest.mark.parametrize("curve", [FALL, RISE])
+def test_a_metric_of_one_sample_among_more_neither_agrees_nor_disagrees(curve: list[float]) -> None:
+    curves = {"all": {"hfc_lfc": RISE, "cosine_similarity": FALL, "effective_rank": curve}}
+    text = said([within_budget(Known("m", curves, samples=6), 1)])
+    assert "Cosine similarity agrees; by effective rank (one sample, not tested) it s" in text["model"][0]
+    assert "the metrics disagree" not in text["advice"][0]
+
+
+def test_a_metric_of_fewer_samples_says_of_how_many() -> None:
+    text = said([within_budget(Known("m", sharp(RISE), samples=8), 4)])["model"][0]
+    assert "Cosine similarity and effective rank (4 samples) agree" in text
+    ranks = {"all": {"effective_rank": RISE, "dataset_rank": RISE}}  # the latter does not count against the budget
+    (first,) = said([within_budget(Known("m", ranks, samples=8), 1)])["model"]
+    assert re.match(
+        r"m sharpens its features in every layer \(effective rank \S+ → \S+; one sample, not tested\)", first
+    )
 
 
 def test_what_no_control_of_h_reaches_is_said() -> None:

@@ -58,6 +58,9 @@ def test_every_question_is_answered_or_open(tmp_path: Path) -> None:
         assert f["status"] in ("settled", "leaning", "open")
         assert f["command"].startswith("unsmooth reproduce ")
         assert bool(f["settle"]) == (f["status"] != "settled")
+    shown = find_item("findings").run(Context(runs=tmp_path))
+    assert [s.heading.split(". ", 1)[1] for s in shown.sections] == list(found)
+    assert not any(f["answer"] in note for f in found.values() for note in shown.notes)
     assert found["Do the fixes of other papers change what their papers say they change?"]["answer"] == "No run so far."
 
 

@@ -22,6 +22,7 @@ from unsmooth.errors import UnsmoothError
 
 if TYPE_CHECKING:
     from unsmooth.paper import Context, Item, Result
+    from unsmooth.paper.item import Section
 
 Name = Annotated[
     str,
@@ -47,6 +48,7 @@ Seed = Annotated[int, typer.Option(help="Where random weights or inputs are need
 
 PART = re.compile(r"[^\s-]*(?:-+|\s+|$)")  # what of a name stays on one line: a word, or what ends in a hyphen
 WHOLE = re.compile(r"\([^()]{1,20}\)\S*|[±<] \S+|\S+ – \S+|\S+")  # the same of a cell: an interval, a spread, a word
+READABLE = 100  # columns of a paragraph
 COUNT = re.compile(r" ?\(n=(\d+)\)")
 
 
@@ -147,7 +149,7 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
 
 
 def show_result(result: Result, as_json: bool = False, console: Console | None = None) -> None:
-    """Label, tables and notes; or everything as JSON."""
+    """Label, tables, sections and notes; or everything as JSON."""
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=1))
         return
@@ -159,8 +161,19 @@ def show_result(result: Result, as_json: bool = False, console: Console | None =
         for number, part in enumerate(_parts(rows, console.width)):
             title = said if number == 0 else f"{table.title} (continued)"
             console.print(_table(title, [[row[column] for column in part] for row in rows], console.width))
+    for section in result.sections:
+        _show_section(section, console)
     if result.notes:
         console.print(small_print((), result.notes))
+
+
+def _show_section(section: Section, console: Console) -> None:
+    """A heading, how sure the answer is, a paragraph of lines that can be read, and the command behind it."""
+    status = Text(section.status, style="dim")
+    lines = (Text(section.text), Text("$ " + section.command.replace("; ", "\n$ "), style="dim"))
+    console.print(Text(f"\n{section.heading}", style="bold"))
+    for line in (status, *lines):
+        console.print(Padding(line, (0, 0, 0, 3)), width=min(console.width, READABLE))
 
 
 def _counted_once(title: str, rows: Sequence[Sequence[str]]) -> tuple[str, list[list[str]]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from unsmooth.analysis import Explanation
 from unsmooth.figures.axes import swatches
 from unsmooth.figures.drawing import Drawing, box, grid
+from unsmooth.figures.marks import FONT_SIZE
 from unsmooth.figures.palette import DIVERGING, SEQUENTIAL, ramp, readable
 from unsmooth.figures.text import number_text, percent_text, short, signed_text
 
@@ -23,6 +24,7 @@ TYPES = (
     ("mixed", "both tie", "zero"),
     ("smoothing", "type (1), smoothing", "smooth"),
 )
+LETTER = 0.6 * FONT_SIZE  # the width of a letter, at most in the mean of a word
 COUNTS = {"acting": "kind", "paper": "paper_kind"}
 
 
@@ -81,14 +83,27 @@ def heads_panel(
                 drawing.text(x, y, said, size=10, anchor="middle", colour=readable((red, green, blue)))
     for layer in range(0, layers, math.ceil(14 / tall)):
         drawing.text(left - 7, top + tall * (layer + 0.5) + 3.8, layer, anchor="end")
-    for head in range(0, heads, max(1, math.ceil(16 / across))):
-        said = str(head) if labels is None else labels[head]
-        drawing.text(left + across * (head + 0.5), top + tall * layers + 15, said, anchor="middle")
-    counted = heads if labels is None else sum(name.isdigit() for name in labels)
+    names = [str(head) for head in range(heads)] if labels is None else labels
+    counted = sum(name.isdigit() for name in names)
+    for head in range(0, counted, max(1, math.ceil(16 / across))):
+        drawing.text(left + across * (head + 0.5), top + tall * layers + 15, names[head], anchor="middle")
+    _name_columns(drawing, left + across * counted, top + tall * layers, across, names[counted:])
     drawing.text(left + across * counted / 2, drawing.height - 6, "head", anchor="middle")
     drawing.text(11, top + tall * layers / 2, "layer", anchor="middle", turn=-90)
     drawing.data["frame"] = f"{left:g} {top:g} {across * heads:g} {tall * layers:g} 0 {heads} {layers} 0"
     return drawing
+
+
+def _name_columns(drawing: Drawing, x: float, y: float, across: float, names: Sequence[str]) -> None:
+    """Words under columns; they stand upright where one of them is wider than its column."""
+    fits = all(LETTER * len(name) + 4 <= across for name in names)
+    for number, name in enumerate(names):
+        middle = x + across * (number + 0.5)
+        if fits:
+            drawing.text(middle, y + 15, name, anchor="middle")
+        else:
+            size = min(FONT_SIZE, max(8.0, across))
+            drawing.text(middle + 0.35 * size, y + 5, name, size=size, anchor="end", turn=-90)
 
 
 def heads(explanations: Mapping[str, Explanation] | Explanation, view: str = "exponent") -> Drawing:

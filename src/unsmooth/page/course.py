@@ -13,7 +13,8 @@ The same rule for every model:
 4. A stretch that is not clear joins those around it; at either end of the curve it stays, as no clear change.
 5. What is clear may still be small: below a tenth (of a cosine: below 0.05) the words say "slightly".
 
-One sample has nothing to test: its course is described as it is, and the page says that there was one sample.
+One sample has nothing to test: its course is described as it is, and the page says that there was one sample. That
+holds for a metric of one sample among more (effective rank within its budget): it neither agrees nor disagrees.
 """
 
 from __future__ import annotations
@@ -107,6 +108,16 @@ class Curve:
         finite = finite if len(finite) > 1 else known
         self.layers, self.cells = list(finite), list(finite.values())
         self.means = [measurement.cells[cell].mean for cell in self.cells]
+
+    @property
+    def samples(self) -> int:
+        """How many samples the means are of; within a rank budget fewer than were measured."""
+        return min(self.measurement.cells[cell].count for cell in self.cells)
+
+    @property
+    def untested(self) -> bool:
+        """Whether there is one sample of this metric and more of others."""
+        return self.samples == 1 < self.measurement.samples
 
     def stretch(self, i: int, j: int) -> Stretch:
         """From the i-th to the j-th depth."""

@@ -9,8 +9,8 @@ from unsmooth.figures import Drawing, Run, runs_figure
 from unsmooth.figures.gains import gains
 from unsmooth.metrics.differences import compare_seeds
 from unsmooth.paper.evidence import TEN, Evidence, last_ratio
-from unsmooth.paper.item import Context, Item, Result, Table
-from unsmooth.paper.questions import QUESTIONS, found
+from unsmooth.paper.item import Context, Item, Result, Section, Table
+from unsmooth.paper.questions import QUESTIONS, Finding, found
 from unsmooth.paper.records import VARIANTS, provenance
 from unsmooth.training.engine.record import TrainingRecord
 
@@ -36,9 +36,8 @@ def run(context: Context) -> Result:
             ),
             **_by_depth(e.depths),
         },
+        sections=[Section(n + q.asked, f"{f.status}, {f.n}", _answer(f), f.command) for n, q, f in numbered],
         notes=[
-            *(f"{n}{f.answer} ({f.command})" + (f" Would settle it: {f.settle}." if f.settle else "")
-              for n, _, f in numbered),
             "intervals are 95 %, Student's, paired by seed; ± is the standard deviation over seeds",
             *e.notes,
         ],
@@ -46,7 +45,11 @@ def run(context: Context) -> Result:
             "findings": [{"name": q.name, "question": q.asked, "asked by": q.by, **vars(f)} for q, f in answered],
             "runs": provenance(e.records),
         },
-    )  # fmt: skip
+    )
+
+
+def _answer(found: Finding) -> str:
+    return found.answer + (f" What would settle it: {found.settle}." if found.settle else "")
 
 
 def _by_depth(depths: Mapping[int, Sequence[TrainingRecord]]) -> dict[str, Drawing]:

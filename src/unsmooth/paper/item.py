@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,15 +80,27 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A question with its answer: how sure that is, in words, and by which command."""
+
+    heading: str
+    status: str
+    text: str
+    command: str
+
+
+@dataclass(frozen=True)
 class Result:
     """What an item gives: tables, figures by name, an honest label.
 
     `label` says what the numbers are: the published setting, or what stood in for it ("shipped CIFAR-100 models
-    instead of ImageNet ones"). `notes` are further sentences; `about` is provenance (models, data, versions, seeds).
+    instead of ImageNet ones"). `sections` are read in their order; `notes` are further sentences; `about` is provenance
+    (models, data, versions, seeds).
     """
 
     label: str
     tables: Sequence[Table] = ()
+    sections: Sequence[Section] = ()
     figures: Mapping[str, Drawing] = field(default_factory=dict)
     notes: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -98,6 +110,7 @@ class Result:
         return {
             "label": self.label,
             "tables": [table.to_json() for table in self.tables],
+            "sections": [asdict(section) for section in self.sections],
             "notes": list(self.notes),
             "about": dict(self.about),
         }

@@ -26,7 +26,8 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
     """The course in words, with the layers where it turns and where it moves most."""
     layers, title = measurement.about.model.layers, METRICS[metric].title
     first, last = stretches[0], stretches[-1]
-    values = f"({title} {number_text(first.before)} → {number_text(last.after)})"
+    fewer = _fewer(Curve(measurement, metric, policy))
+    values = f"({title} {number_text(first.before)} → {number_text(last.after)}{fewer and f'; {fewer}'})"
     if not ways(stretches):
         where = "in its one layer" if layers == 1 else "from its first layer to its last"
         equal = ": up to rounding all tokens of an input are alike" if alike(measurement, metric, policy) else ""
@@ -89,16 +90,27 @@ def _every(measurement: Measurement, metric: str, policy: str) -> bool:
 
 def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, leading: Sequence[Stretch]) -> str:
     """Whether the other leading metrics tell the same course."""
-    groups: dict[tuple[tuple[int, bool], ...], list[str]] = {}
+    groups: dict[tuple[tuple[tuple[int, bool], ...], bool], list[str]] = {}
     for metric in metrics[1:]:
+        curve = Curve(measurement, metric, policy)
         found = tuple((stretch.way, stretch.slight) for stretch in course(measurement, metric, policy))
-        groups.setdefault(found, []).append(METRICS[metric].title)
+        fewer = _fewer(curve)
+        groups.setdefault((found, curve.untested), []).append(METRICS[metric].title + (fewer and f" ({fewer})"))
     said = []
-    if agreeing := groups.pop(tuple((stretch.way, stretch.slight) for stretch in leading), []):
+    same = tuple((stretch.way, stretch.slight) for stretch in leading), False
+    untested = Curve(measurement, metrics[0], policy).untested
+    if not untested and (agreeing := groups.pop(same, [])):
         said.append(f"{listed(agreeing)} {'agree' if len(agreeing) > 1 else 'agrees'}")
-    said += [f"by {listed(titles)} it {shape(told)}" for told, titles in groups.items()]
+    said += [f"by {listed(titles)} it {shape(told)}" for (told, _), titles in groups.items()]
     text = "; ".join(said)
     return text[:1].upper() + text[1:]
+
+
+def _fewer(curve: Curve) -> str:
+    """How many samples a metric is of, where that is fewer than were measured."""
+    if curve.untested:
+        return "one sample, not tested"
+    return f"{curve.samples} samples" if curve.samples < curve.measurement.samples else ""
 
 
 def makers_text(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:

@@ -228,6 +228,7 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         stretch.way > 0 and not stretch.slight
         for subject in subjects
         for other in metrics[1:]
+        if not Curve(subject.measurement, other, policies[0]).untested
         for stretch in course(subject.measurement, other, policies[0])
     ):
         said = (
