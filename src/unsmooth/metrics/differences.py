@@ -114,7 +114,7 @@ def detectable_ratio(wide: int, narrow: int) -> float:
     normal values; nan where no ratio is found as often.
 
     >>> round(detectable_ratio(9, 9)), detectable_ratio(2, 2)
-    (4, nan)
+    (5, nan)
     """
     rng, freedom = np.random.default_rng(0), wide + narrow - 2
     first, second = (
