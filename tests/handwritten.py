@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -126,19 +126,91 @@ class Layer(nn.Module):
         return x + self.gamma * self.think(self.n2(x))
 
 
+class Beside(nn.Module):
+    """x + mix(n1(x)) + think(n2(x)), or with one norm; the MLP comes first if it is asked to."""
+
+    def __init__(self, shared: bool = False, think_first: bool = False) -> None:
+        super().__init__()
+        self.mix, self.n1, self.n2 = Mixer(True, True), nn.LayerNorm(D), nn.Identity() if shared else nn.LayerNorm(D)
+        self.think = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+        self.shared, self.think_first = shared, think_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        n1 = self.n1(x)
+        if self.think_first:
+            added = self.think(self.n2(x))
+            return x + self.mix(n1) + added
+        added = self.mix(n1)
+        return x + added + self.think(n1 if self.shared else self.n2(x))
+
+
+class OnTokens(Layer):
+    """OPT's block: its MLP works on a list of tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mix(self.n1(x))
+        y = x.flatten(0, 1)
+        return (y + self.think(self.n2(y))).view(x.shape)
+
+
+class Normalising(nn.Module):
+    """vit_pytorch's attention, which normalises its own input; `behind` has the norm on its output instead."""
+
+    def __init__(self, mix: nn.Module, behind: bool = False) -> None:
+        super().__init__()
+        self.norm, self.fn, self.behind = nn.LayerNorm(D), mix, behind
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.fn(x)) if self.behind else self.fn(self.norm(x))
+
+
+class OwnNorm(Mixer):
+    def __init__(self) -> None:
+        super().__init__(True, False)
+        self.norm = nn.LayerNorm(D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.norm(x))
+
+
+class Pairs(nn.Module):
+    """vit_pytorch's Transformer: lists of parts, whose sums stand in the forward of what holds them."""
+
+    def __init__(self, parts: Callable[[], list[nn.Module]]) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(nn.ModuleList(parts()) for _ in range(3)), nn.LayerNorm(D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for parts in self.layers:
+            if len(parts) == 2:
+                attn, ff = parts
+                x = attn(x) + x
+                x = ff(x) + x
+            else:
+                norm1, attn, norm2, ff = parts
+                x = attn(norm1(x)) + x
+                x = ff(norm2(x)) + x
+        return self.norm(x)
+
+
+def thinking(*first: nn.Module) -> nn.Module:
+    """An MLP, behind what is given."""
+    return nn.Sequential(*first, nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+
 class Words(nn.Module):
     """A language model with a head, whose layers stand in a dictionary of modules."""
 
     def __init__(
         self, mix: Callable[[], nn.Module], norm: Callable[[], nn.Module] = LayerNorm, *, post: bool = False,
-        scaled: bool = False, tokens_first: bool = False,
+        scaled: bool = False, tokens_first: bool = False, layers: Iterable[nn.Module] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.tokens_first = tokens_first
         self.parts = nn.ModuleDict({
             "words": nn.Embedding(VOCAB, D),
             "drop": nn.Dropout(0.1),
-            "stack": nn.ModuleList(Layer(mix(), norm, post, scaled) for _ in range(3)),
+            "stack": nn.ModuleList((Layer(mix(), norm, post, scaled) for _ in range(3)) if layers is None else layers),
             "end": nn.LayerNorm(D),
         })  # fmt: skip
         self.head = nn.Linear(D, VOCAB)

@@ -86,6 +86,7 @@ class AttentionRow:
     post_norm: Paths = ()  # after the sum
     norm_offset: float = 0.0  # Gemma multiplies by 1 + weight
     norm_eps: float | None = None  # of a normalisation that does not say it
+    given: Taps = ()  # X, where the module normalises its own input; the module's own input otherwise
     scale: Paths = ()  # LayerScale's parameter, or a number that the branch is multiplied by
     result: Taps = ()  # Σ A_h V_h W_proj^h + b; the module's own output unless given
     maps: Maps | None = None

@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import combinations, permutations
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unsmooth.errors import UnknownModelError
+from unsmooth.errors import PointError, UnknownModelError
 from unsmooth.models.family import Family, Placement
 from unsmooth.models.finding_attention import Branch, find_attention, scales
+from unsmooth.models.finding_blocks import Block, Stack, repeated, stacks
+from unsmooth.models.finding_proofs import Interventions, misplaced
 from unsmooth.models.forward import main_input, to_model
 from unsmooth.models.sums import check_sums
 from unsmooth.models.taps import Tap, Taps
 from unsmooth.models.trace import Call, same, trace, within
-from unsmooth.models.view import view_as
+from unsmooth.models.view import ModelView, is_called, view_as
 from unsmooth.models.weights import norm_kind
 from unsmooth.models.wrappers import unwrapped
 
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """One block's calls, with paths below it."""
-
-    path: str
-    module: nn.Module
-    pre: Tensor
-    post: Tensor
-    calls: list[Call]
-
-
-@dataclass(frozen=True, eq=False)
-class Stack:
-    """A list of blocks, each of which gives features of the shape that it is given. The last one has every norm."""
-
-    path: str
-    first: Block
-    last: Block
-
-
+_SUMS: dict[Placement, str] = {
+    "pre": "states are x + attn(norm(x)) and x + mlp(norm(x))",
+    "post": "states are norm(x + attn(x)) and norm(x + mlp(x))",
+    "parallel": "the state is x + attn(norm(x)) + mlp(norm(x))",
+    "parallel-shared": "the state is x + attn(norm(x)) + mlp(norm(x)) with one norm",
+}
 Sums = tuple[Placement, dict[str, Taps], Branch]
 
 
 def find_family(model: nn.Module, batch: Any, name: str = "found") -> Family:
     """A row that describes this model, found by running it on a (small) batch; every part of it is checked there.
 
-    The blocks must stand in a `ModuleList` or `Sequential`, and be x + attn(norm(x)), x + mlp(norm(x)), or both with
-    the norms behind the sums. Where no weights and matrices reproduce the attention, the row leaves it out: the model
-    can then be measured, not explained. Give the row to `register_family`.
+    The blocks must stand in a `ModuleList` or `Sequential`, also as lists of their parts, and be x + attn(norm(x)),
+    x + mlp(norm(x)), both with the norms behind the sums, or x + attn(norm(x)) + mlp(norm(x)). Where no weights and
+    matrices reproduce the attention, or its norm stands elsewhere in some blocks, the row leaves it out: the model can
+    then be measured, not explained. Give the row to `register_family`.
 
     >>> class Mine(nn.Sequential): ...
     >>> blocks = [nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)]
@@ -64,43 +53,59 @@ def find_family(model: nn.Module, batch: Any, name: str = "found") -> Family:
             "give the model a class of its own (class Mine(nn.Module))"
         )
     calls = trace(model, batch)
-    stacks = list(_stacks(model, calls))
-    found = [(stack, sums) for stack in stacks if (sums := _pre_norm(stack.last) or _post_norm(stack.last))]
+    ran = list(stacks(model, calls))
+    found = [(stack, sums) for stack in ran if (sums := list(_sums(stack.last)))]
     if len(found) != 1:
-        raise UnknownModelError(_why_none(model, stacks) if not found else _why_several(model, found))
-    stack, (placement, points, branch) = found[0]
-    row = Family(
+        raise UnknownModelError(_why_several(model, found) if found else _why_none(model, ran, repeated(model, calls)))
+    stack, every = found[0]
+    for some in every:
+        row = find_attention(model, _row(name, model, calls, stack, some), some[2], batch)
+        v = view_as(model, model, row)
+        _check_every_block(v, batch, stack)
+        if (tokens := stack.first.pre.shape[1 if v.batch_first else 0]) < 2:  # every matrix of one token is causal
+            raise UnknownModelError(f"the blocks of {type(model).__name__} were given {tokens} token: give two or more")
+        told = Interventions(v, batch)
+        if told.is_parallel() if row.placement.startswith("parallel") else "attn" in told.mixing():
+            row = _without(row, misplaced(v, batch))
+            return replace(row, prefix=_constant_tokens(model, batch, row, stack.first))
+    raise UnknownModelError(_why_unproven(model, stack, every[0][0]))
+
+
+def _without(row: Family, wrong: set[str]) -> Family:
+    """The row without norms that stand elsewhere in some layer, and without an attention whose norm is not there."""
+    points = {point: taps for point, taps in row.points.items() if point not in wrong}
+    return replace(row, points=points, attention=None if wrong - {"norm2"} else row.attention)
+
+
+def _check_every_block(v: ModelView, batch: Any, stack: Stack) -> None:
+    try:
+        check_sums(v, batch)
+    except PointError as error:
+        raise UnknownModelError(
+            f"no row can be found for {type(v.model).__name__}: its blocks differ. In the last, {stack.last.path} "
+            f"({type(stack.last.module).__name__}), {_SUMS[v.family.placement]}; elsewhere not so "
+            f"({str(error).partition(', which')[0].partition(': ')[2]} does not hold). If all are pre-norm or all "
+            "are post-norm, make attention and MLP, with the norms that only some blocks have, modules of their own"
+        ) from error
+
+
+def _row(name: str, model: nn.Module, calls: list[Call], stack: Stack, sums: Sums) -> Family:
+    return Family(
         name,
         (type(model),),
         blocks=stack.path,
-        placement=placement,
-        points=points,
+        placement=sums[0],
+        points=sums[1],
         embed=_embedding(calls, stack.path, stack.first.pre),
         final_norm=_final_norm(calls, stack.last.post),
         width=_width(model, stack.first.pre.shape[-1]),
     )
-    row = find_attention(model, row, branch, batch)
-    v = view_as(model, model, row)
-    check_sums(v, batch)
-    if (tokens := stack.first.pre.shape[1 if v.batch_first else 0]) < 2:  # every matrix of one token is causal
-        raise UnknownModelError(f"the blocks of {type(model).__name__} were given {tokens} token: give two or more")
-    return replace(row, prefix=_constant_tokens(model, batch, row, stack.first))
 
 
-def _stacks(model: nn.Module, calls: list[Call]) -> Iterator[Stack]:
-    """Lists whose entries each run once and lead from features to features of that shape."""
-    once = {c.path: c for c in within(calls) if c.of == 1}
-    for path, part in model.named_modules():
-        if not isinstance(part, nn.ModuleList | nn.Sequential):
-            continue
-        run = [once.get(f"{path}.{name}".lstrip(".")) for name, _ in part.named_children()]
-        blocks = [
-            Block(c.path, c.module, c.given, c.gave[0], within(calls, c.path))
-            for c in run
-            if c is not None and c.given is not None and c.gave[0] is not None and c.given.dim() == 3
-        ]
-        if blocks and len(blocks) == len(run) and len({x.shape for b in blocks for x in (b.pre, b.post)}) == 1:
-            yield Stack(path, blocks[0], blocks[-1])
+def _sums(b: Block) -> list[Sums]:
+    """What the block may be: the likely first, and of parallel sums every assignment of names."""
+    found = _pre_norm(b) or _post_norm(b)
+    return list(_parallel(b)) if found is None else [found]
 
 
 def _pre_norm(b: Block) -> Sums | None:
@@ -111,7 +116,7 @@ def _pre_norm(b: Block) -> Sums | None:
         attn, mlp = _addend(b, b.pre, m.given), _addend(b, m.given, b.post)
         if attn is None or mlp is None:
             continue
-        points: dict[str, Taps] = {"attn": attn[0], "mid": m.tap("in"), "mlp": mlp[0]}
+        points: dict[str, Taps] = {"attn": attn[0], "mid": m.tap("in"), "mlp": mlp[0], **b.ends(m.path, mlp[0])}
         norms = [next((c for c in b.calls if norm_kind(c.module) and same(c.given, x)), None) for x in (b.pre, m.given)]
         points |= {point: c.tap("out") for point, c in zip(("norm1", "norm2"), norms, strict=True) if c is not None}
         start = b.pre if norms[0] is None or norms[0].gave[0] is None else norms[0].gave[0]
@@ -129,10 +134,26 @@ def _post_norm(b: Block) -> Sums | None:
             if attn is not None and mlp is not None and second is not first and same(second.gave[0], b.post):
                 points: dict[str, Taps] = {
                     "attn": attn[0], "attn_sum": first.tap("in"), "mid": first.tap("out"),
-                    "mlp": mlp[0], "mlp_sum": second.tap("in"),
+                    "mlp": mlp[0], "mlp_sum": second.tap("in"), **b.ends("", mlp[0]),
                 }  # fmt: skip
                 return "post", points, Branch(b.module, b.calls, b.pre, attn[1], post_norm=first)
     return None
+
+
+def _parallel(b: Block) -> Iterator[Sums]:
+    """x + attn(norm(x)) + mlp(norm(x)): which is which, and whose norm a norm is, is proven afterwards."""
+    if not is_called(b.module):
+        return
+    given = [(c, x) for c in reversed(b.calls) if (x := c.gave[0]) is not None and x.shape == b.pre.shape]
+    pair = next((p for p in combinations(given, 2) if same(b.pre + p[0][1] + p[1][1], b.post)), ())
+    norms = [(c, y) for c in b.calls if norm_kind(c.module) and same(c.given, b.pre) and (y := c.gave[0]) is not None]
+    for (attn, added), (mlp, _) in permutations(pair, 2):
+        for order in permutations(norms, min(len(norms), 2)):
+            norm, start = order[0] if order else (None, b.pre)
+            points: dict[str, Taps] = {"attn": attn.tap("out"), "mlp": mlp.tap("out"), **b.ends("", mlp.tap("out"))}
+            points |= {point: c.tap("out") for point, (c, _) in zip(("norm1", "norm2"), order, strict=False)}
+            placement: Placement = "parallel-shared" if len(order) == 1 else "parallel"
+            yield placement, points, Branch(b.module, b.calls, start, added, norm)
 
 
 def _addend(b: Block, before: Tensor | None, after: Tensor | None) -> tuple[Tap, Tensor] | None:
@@ -181,24 +202,44 @@ def _constant_tokens(model: nn.Module, batch: Any, row: Family, block: Block) ->
         return ()
     noise = torch.randn_like(pictures)
     calls = trace(model, {**inputs, "pixel_values": noise} if isinstance(inputs, Mapping) else noise)
-    other = next((c.given for c in calls if c.path == block.path), None)
+    other = next((c.given for c in calls if c.path == block.entered), None)
     if other is None or other.shape != block.pre.shape or not view_as(model, model, row).batch_first:
         return ()
     constant = int((other - block.pre).abs().amax((0, 2)).gt(0).int().argmax())
     return (constant,) if constant else ()
 
 
-def _why_none(model: nn.Module, stacks: list[Stack]) -> str:
-    seen = ", ".join(f"{stack.path or 'itself'} ({type(stack.last.module).__name__})" for stack in stacks)
+def _why_none(model: nn.Module, ran: list[Stack], again: str) -> str:
+    name = type(model).__name__
+    if again and not ran:
+        return (
+            f"no row can be found for {name}: the modules of {again} run several times in one forward pass. Describe "
+            "them with a row whose `passes` names the attribute that counts the passes (docs/families.md)"
+        )
+    seen = ", ".join(f"{stack.path or 'itself'} ({type(stack.last.module).__name__})" for stack in ran)
     return (
-        f"no row can be found for {type(model).__name__}: expected blocks in a ModuleList or Sequential, each of which "
-        "is called once and adds to its input first what attention gives and then what an MLP gives; "
+        f"no row can be found for {name}: expected blocks in a ModuleList or Sequential, each of which is called once "
+        "and adds to its input what attention gives and what an MLP gives, one after the other or both at once; "
         + (f"no two outputs of modules add up so in {seen}" if seen else "no list of modules runs so")
-        + ". Attention and MLP must each be a module of their own (docs/families.md)"
+        + ". Attention and MLP must each be a module of their own, and of the state between them a module must be "
+        "given, such as its norm (docs/families.md)"
     )
 
 
-def _why_several(model: nn.Module, found: list[tuple[Stack, Sums]]) -> str:
+def _why_unproven(model: nn.Module, stack: Stack, placement: Placement) -> str:
+    start = f"no row can be found for {type(model).__name__}: in {stack.path} ({type(stack.last.module).__name__}) "
+    if placement.startswith("parallel"):
+        return start + (
+            "two outputs add up to the next state, but not as x + attn(norm(x)) + mlp(norm(x)): if the MLP works on "
+            "x + attn(norm(x)), call its norm as a module of its own, so that this state can be seen"
+        )
+    return start + (
+        "what is added first takes nothing from other tokens: expected attention first, then the MLP, and tokens on "
+        "the axis before the features"
+    )
+
+
+def _why_several(model: nn.Module, found: list[tuple[Stack, list[Sums]]]) -> str:
     listed = ", ".join(f"{stack.path} ({type(stack.last.module).__name__})" for stack, _ in found)
     return (
         f"{type(model).__name__} holds {len(found)} stacks of blocks: {listed}. Expected one: give the part that holds "

@@ -15,7 +15,7 @@ from unsmooth.models.attention import capture_attention
 from unsmooth.models.family import AttentionRow, Family, Maps, Slot, sdpa_maps
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.reconstruction import attend, check_attention
-from unsmooth.models.taps import Paths, find
+from unsmooth.models.taps import Paths, Taps, find
 from unsmooth.models.trace import Call, same
 from unsmooth.models.view import LayerView, view_as
 from unsmooth.models.weights import Norm, norm_kind
@@ -66,7 +66,9 @@ def _gives(layer: LayerView, given: Tensor, matrix: Tensor, gave: Tensor) -> boo
 def _candidates(b: Branch) -> Iterator[tuple[AttentionRow, Tensor | None, Tensor, Tensor]]:
     """Rows for the attention, the likely first, with a matrix, the features and the result they should give."""
     inputs = sorted((c for c in b.calls if c.of == 1 and same(c.given, b.given)), key=lambda c: c.path.count("."))
-    outer = [c for c in inputs if not _is_map(c.module) and not norm_kind(c.module)]
+    outer: list[tuple[Call, Taps]] = [(c, ()) for c in inputs if not _is_map(c.module) and not norm_kind(c.module)]
+    if b.norm is not None:  # also modules that normalise their own input
+        outer += [(c, b.norm.tap("out")) for c in b.calls if c.of == 1 and b.norm.path.startswith(f"{c.path}.")]
     for last in reversed(b.calls):
         result = last.gave[0]
         is_mha = isinstance(last.module, nn.MultiheadAttention)
@@ -75,12 +77,12 @@ def _candidates(b: Branch) -> Iterator[tuple[AttentionRow, Tensor | None, Tensor
             continue
         if is_mha:
             yield replace(_of_torch(last), **around), None, b.given, result
-        for whole in outer if not is_mha else ():
+        for whole, own in outer if not is_mha else ():
             for value, (maps, matrix) in itertools.product(
                 filter(lambda c: _is_map(c.module), inputs), _matrices(b, whole)
             ):
                 for core in _heads(b, whole, value, last, matrix):
-                    yield replace(core, maps=maps, **around), matrix, b.given, result
+                    yield replace(core, maps=maps, given=own, **around), matrix, b.given, result
 
 
 def _of_torch(mha: Call) -> AttentionRow:

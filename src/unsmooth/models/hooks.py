@@ -153,6 +153,7 @@ class _Passes:
         self.in_block = False
         self.shape: torch.Size | None = None
         self.fired: Counter[tuple[int | None, Key]] = Counter()
+        self.given: dict[int, Tensor | None] = {}  # to modules whose input a tap adds
 
     def _start(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.in_model and self.backbone_runs:
@@ -172,18 +173,21 @@ class _Passes:
 
     def register(self) -> Iterator[Any]:
         """Hooks in the order in which they must run: starts first, ends last."""
-        blocks = {id(layer.block): layer.block for layer in self.v.layers}.values()
+        ends = [layer.ends for layer in self.v.layers]
         yield self.v.model.register_forward_pre_hook(self._enter_model)
         yield self.v.backbone.register_forward_pre_hook(self._start, with_kwargs=True)
-        for block in blocks:
-            yield block.register_forward_pre_hook(self._enter_block, with_kwargs=True)
+        for first in {id(first): first for first, _ in ends}.values():
+            yield first.register_forward_pre_hook(self._enter_block, with_kwargs=True)
+        for part in {id(spot.plus): spot.plus for _, spot in self.spots.values()}.values():
+            if part is not None:
+                yield part.register_forward_pre_hook(self._keep_input, with_kwargs=True)
         for spot in {spot.key: spot for _, spot in self.spots.values()}.values():
             if spot.tap.side == "in":
                 yield spot.module.register_forward_pre_hook(self._on_input(spot.key), with_kwargs=True)
             else:
                 yield spot.module.register_forward_hook(self._on_output(spot.key))
-        for block in blocks:
-            yield block.register_forward_hook(self._leave_block)
+        for last in {id(last): last for _, last in ends}.values():
+            yield last.register_forward_hook(self._leave_block)
         yield self.v.backbone.register_forward_hook(self._finish)
         yield self.v.model.register_forward_hook(self._leave_model)
 
@@ -204,6 +208,9 @@ class _Passes:
 
     def _leave_block(self, *_: Any) -> None:
         self.in_block = False
+
+    def _keep_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.given[id(module)] = next(tensors_in(args, kwargs), None)
 
     def _on_input(self, key: Key) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -231,10 +238,10 @@ class _Passes:
                 self.fired[place, key] += 1
             for name, spot in named:
                 if spot.tap.call == self.fired[place, key]:
-                    given = tensor(spot.tap.item)
-                    new = self.receive(name, self._unflattened(spot.finished(given)))
+                    given, plus = tensor(spot.tap.item), self.given.get(id(spot.plus))
+                    new = self.receive(name, self._unflattened(spot.finished(given, plus)))
                     if new is not None and given is not None:
-                        new = new if spot.factor is None else new / spot.factor
+                        new = spot.unfinished(new, plus)
                         replaced = spot.tap.item, new.reshape(given.shape).to(given.dtype)
         return replaced
 

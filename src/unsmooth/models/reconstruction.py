@@ -33,8 +33,8 @@ def check_attention(v: ModelView, batch: Any, *, in_parts: bool = False) -> floa
     worst = 0.0
     spots: dict[str, tuple[int | None, Spot]] = {}
     for layer in v.layers:
-        spots[f"{layer.index}.in"] = (layer.index, Spot(layer.attention, Tap("", "in")))
-        spots[f"{layer.index}.out"] = (layer.index, _result_spot(layer))
+        spots[f"{layer.index}.in"] = (layer.index, given_spot(layer))
+        spots[f"{layer.index}.out"] = (layer.index, result_spot(layer))
 
     def receive(name: str, x: Any) -> None:
         nonlocal worst
@@ -50,7 +50,13 @@ def check_attention(v: ModelView, batch: Any, *, in_parts: bool = False) -> floa
     return worst
 
 
-def _result_spot(layer: LayerView) -> Spot:
+def given_spot(layer: LayerView) -> Spot:
+    """Where the features that W_V works on can be seen."""
+    return find_spot(layer.block, layer.attention_row.given) or Spot(layer.attention, Tap("", "in"))
+
+
+def result_spot(layer: LayerView) -> Spot:
+    """Where the attention's result can be seen, before what the block does to it."""
     return find_spot(layer.block, layer.attention_row.result) or Spot(layer.attention, Tap("", "out"))
 
 

@@ -22,7 +22,8 @@ class Tap:
     `call`-th of `of` calls. `item` picks from a tuple of outputs. `needs` is an attribute without which the
     module does not carry the tensor (Gemma's embedding, in releases that scale it outside). `times` is an attribute
     of the block by which it multiplies the tensor before the sum, where no module does. `copied`: the block adds to
-    the tensor in place afterwards.
+    the tensor in place afterwards. `plus` is a module of the block whose input is added: the sum is written outside,
+    in the forward of the model, and no module is given it in the same block.
     """
 
     path: str
@@ -33,6 +34,7 @@ class Tap:
     needs: str = ""
     times: str = ""
     copied: bool = False
+    plus: str = ""
 
 
 Taps = Tap | tuple[Tap, ...]
@@ -57,16 +59,24 @@ class Spot:
     module: nn.Module
     tap: Tap
     factor: Tensor | float | None = None
+    plus: nn.Module | None = None
 
     @property
     def key(self) -> tuple[int, Side]:
         return id(self.module), self.tap.side
 
-    def finished(self, x: Tensor | None) -> Tensor | None:
-        """The tensor that was asked for, from the one that passes here."""
-        if x is not None and self.factor is not None:
-            return x * self.factor
-        return x.clone() if x is not None and self.tap.copied else x
+    def finished(self, x: Tensor | None, plus: Tensor | None = None) -> Tensor | None:
+        """The tensor that was asked for, from the one that passes here and the one that is added to it."""
+        if x is None:
+            return None
+        y = x if self.factor is None else x * self.factor
+        y = y if plus is None else y + plus
+        return x.clone() if y is x and self.tap.copied else y
+
+    def unfinished(self, y: Tensor, plus: Tensor | None = None) -> Tensor:
+        """The tensor that must pass here for `y` to be the one that is asked for."""
+        y = y if plus is None else y - plus
+        return y if self.factor is None else y / self.factor
 
 
 def find(root: object, paths: Paths) -> Any:
@@ -91,7 +101,9 @@ def find_spot(root: nn.Module, taps: Taps) -> Spot | None:
     for tap in (taps,) if isinstance(taps, Tap) else taps:
         module = find(root, tap.path)
         if isinstance(module, nn.Module) and find(module, tap.needs) is not None:
-            return Spot(module, tap, find(root, tap.times) if tap.times else None)
+            return Spot(
+                module, tap, find(root, tap.times) if tap.times else None, find(root, tap.plus) if tap.plus else None
+            )
     return None
 
 

@@ -33,13 +33,24 @@ class LayerView:
         return f"layer {self.index}"
 
     @property
+    def ends(self) -> tuple[nn.Module, nn.Module]:
+        """The modules that begin and end a pass: the block itself, or those of its states if it is a list of parts."""
+        if is_called(self.block):
+            return self.block, self.block
+        first, last = self.spot("pre"), self.spot("post")
+        assert first is not None
+        assert last is not None
+        return first.module, last.module
+
+    @property
     def attention_row(self) -> AttentionRow:
         """Where the family keeps its attention; WeightsError if its row does not say."""
         if self.family.attention is None:
             raise WeightsError(
                 f"family {self.family.name!r} gives no attention weights or matrices: "
-                "its row has no AttentionRow (see register_family). Its models can be measured, neither explained nor "
-                "controlled"
+                "its row has no AttentionRow (see register_family; find_family leaves it out where no weights "
+                "reproduce the attention, or its norm stands elsewhere in some blocks). Its models can be measured, "
+                "neither explained nor controlled"
             )
         return self.family.attention
 
@@ -128,6 +139,11 @@ class ModelView:
     def spot(self, point: str) -> Spot | None:
         """Where a point outside the blocks (`embed`, `final_norm`) is taken, if the model has it."""
         return _backbone_spot(self.family, self.backbone, point)
+
+
+def is_called(block: nn.Module) -> bool:
+    """Whether a block has a forward of its own: a list of parts has none, the model calls them one by one."""
+    return type(block).forward is not nn.Module.forward
 
 
 def view(model: nn.Module) -> ModelView:

@@ -37,10 +37,14 @@ def refuse_closed(v: ModelView, layer: LayerView) -> None:
     attention = layer.attention
     hugging_face = getattr(v.backbone, "_supports_attention_backend", False) and hasattr(attention, "config")
     if not _is_timm(attention) and not hugging_face:
+        instead = (
+            "the other fixes mix all tokens, which a causal model must not: use reparametrize, adapt or edit"
+            if v.causal
+            else "choose featscale or contranorm, which need no matrix"
+        )
         raise WeightsError(
             f"a fix of the attention matrix needs timm's Attention or a Hugging Face model with an attention "
-            f"interface; {type(attention).__name__} of family {v.family.name!r} is neither: "
-            "choose featscale or contranorm, which need no matrix"
+            f"interface; {type(attention).__name__} of family {v.family.name!r} is neither: {instead}"
         )
     if find(layer.block, layer.attention_row.sink) is not None:
         raise WeightsError(

@@ -14,8 +14,9 @@ from unsmooth.control.layers import attention_layers
 from unsmooth.control.select import Layers, select_layers
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, ModelView, view
+from unsmooth.models.reconstruction import result_spot
 from unsmooth.models.storage import home
-from unsmooth.models.taps import Spot, Tap, find_spot
+from unsmooth.models.taps import Spot
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -81,10 +82,7 @@ def _attach(v: ModelView, layer: LayerView, fix: Fix, module: nn.Module) -> None
     layer.attention.add_module("fix", module)
     acting = _Acting(module, v.batch_first)
     if fix.place == "output":
-        row = layer.attention_row
-        spot = find_spot(layer.block, row.result) if row.result else Spot(layer.attention, Tap("", "out"))
-        assert spot is not None, layer.name
-        spot.module.register_forward_hook(acting.on_output)
+        result_spot(layer).module.register_forward_hook(acting.on_output)
         return
     for spot in _norms(v, layer):
         spot.module.register_forward_pre_hook(acting.on_input)
