@@ -108,7 +108,7 @@ def test_a_figure_that_cannot_be_written_is_refused_before_the_simulation(
 def test_unknown_values_are_listed(app: typer.Typer) -> None:
     with pytest.raises(OptionError, match="unknown norm 'mid': expected one of 'none', 'pre', 'post'"):
         invoke(app, "simulate", "--form", "general", "--norm", "mid")
-    with pytest.raises(OptionError, match="expected layer numbers separated by commas"):
+    with pytest.raises(OptionError, match="layers pattern 'first' matches no layer: expected 'all', 'first-half'"):
         invoke(app, "explain", *TINY, "--data", "random", "--layers", "first")
 
 

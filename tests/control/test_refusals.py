@@ -21,10 +21,11 @@ from unsmooth.control import (
     reparametrize,
     spectral_penalty,
 )
-from unsmooth.control.select import select_layers, select_modes
+from unsmooth.control.modes import select_modes
 from unsmooth.errors import CheckpointError, CompiledModelError, OptionError, UnknownModelError, WeightsError
 from unsmooth.models import register_family, view
 from unsmooth.models.registry import unregister_family
+from unsmooth.models.select import select_layers
 
 NAMES = ["blocks.0.attn", "blocks.1.attn"]
 

@@ -11,9 +11,10 @@ from torch import nn
 
 import unsmooth.control
 from unsmooth.control import bake, control_of, parameter_groups, reparametrize, spectral_penalty
-from unsmooth.control.select import select_layers, select_modes
+from unsmooth.control.modes import select_modes
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import view
+from unsmooth.models.select import select_layers
 
 NAMES = [f"blocks.{i}.attn" for i in range(6)]
 
@@ -28,6 +29,8 @@ NAMES = [f"blocks.{i}.attn" for i in range(6)]
         ("1:5:2", [1, 3]),
         ("blocks.[45].*", [4, 5]),
         ([5, 0, -2], [0, 4, 5]),
+        ("0, 5,-2", [0, 4, 5]),
+        ("first-half,blocks.5.*", [0, 1, 2, 5]),
     ],
 )
 def test_layers_can_be_named_in_many_ways(layers: str | list[int], expected: list[int]) -> None:
@@ -41,6 +44,9 @@ def test_selecting_nothing_or_nonsense_is_an_error() -> None:
         select_layers([6], NAMES)
     with pytest.raises(OptionError, match="layer 6 does not exist"):
         select_layers("6", NAMES)
+    for nothing in ([], "6:9"):
+        with pytest.raises(OptionError, match="selects none of this model's layers 0 to 5"):
+            select_layers(nothing, NAMES)
     with pytest.raises(OptionError, match="'a:b' is not of the form 'start:stop:step'"):
         select_layers("a:b", NAMES)
     with pytest.raises(OptionError, match="unknown mode 'sharp': expected one of 'sharpening', 'smoothing', 'plain'"):

@@ -11,7 +11,6 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import OutputOptions
 from unsmooth.cli.progress import Interruption, interruptible, track
-from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Explanation
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 Tokens = Annotated[
     str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers. Whose steps are measured.")
 ]
-Layers = Annotated[str | None, typer.Option(help="Layers, with commas (0,5,11); all by default.")]
 Spectra = Annotated[
     int | None,
     typer.Option(
@@ -44,7 +42,7 @@ def command(
     model: options.Model,
     data: options.DataPath,
     tokens: Tokens = "all",
-    layers: Layers = None,
+    layers: options.Layers = "all",
     spectra: Spectra = None,
     max_products: MaxProducts = 240,
     layer_spectrum: LayerSpectrum = None,
@@ -61,7 +59,6 @@ def command(
     from unsmooth.cli.tables.explained import show
     from unsmooth.figures import explanation_figures
 
-    chosen = layer_list(layers)
     resolve_policies(tokens)
     with launched() as team:
         if team.first:
@@ -69,7 +66,7 @@ def command(
         loaded = loading.of(team).load(model)
         batches = reading.open(data, loaded)
         settings = {
-            "tokens": tokens, "layers": chosen, "spectra": spectra, "max_products": max_products,
+            "tokens": tokens, "layers": layers, "spectra": spectra, "max_products": max_products,
             "layer_spectrum": layer_spectrum, "heads_in_turn": heads_in_turn, "folded": not no_fold,
         }  # fmt: skip
         with interruptible() as stopped:
@@ -97,17 +94,3 @@ def run(
             explainer.update(batch)
     stopped.check(explainer.batches, team)
     return team.explained(explainer.result(partial=bool(stopped)), batch_size)
-
-
-def layer_list(text: str | None) -> list[int] | None:
-    """`"0,5,11"` as numbers.
-
-    >>> layer_list("0, 5"), layer_list(None)
-    ([0, 5], None)
-    """
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise OptionError(f"expected layer numbers separated by commas (0,5,11), got {text!r}") from None

@@ -82,7 +82,7 @@ def command(
         splits = load_images(data, "train"), load_images(data, "test")
         settings = [
             ImageSettings(share, epochs or 5, batch_size or 128, precision=precision, test_images=test_images)
-            for share in options.numbers("--fractions", fractions, "0.1,1")
+            for share in options.numbers("--fractions", fractions, float, "0.1,1")
         ]
         jobs = [ImageJob(loaded, data, each, where, splits) for each in settings]
     else:

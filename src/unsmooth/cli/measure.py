@@ -93,7 +93,6 @@ def _saved_features(
     as_json: bool,
 ) -> None:
     from unsmooth.analysis import measure_features
-    from unsmooth.cli.explain import layer_list
     from unsmooth.sources.files import check_writable
 
     if not features or data is not None:
@@ -103,8 +102,9 @@ def _saved_features(
     options.refuse_several("saved features are measured")
     if out is not None:
         check_writable(out)
+    layers = None if layer_ids is None else options.numbers("--layer-ids", layer_ids, int, "1,2,3")
     found = measure_features(
-        features, metrics, tokens, layers=layer_list(layer_ids), name=model, degenerate=degenerate,
+        features, metrics, tokens, layers=layers, name=model, degenerate=degenerate,
         rank_budget=rank_budget,
     )  # fmt: skip
     found.about = replace(found.about, command=options.command_line())

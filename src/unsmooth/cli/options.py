@@ -6,10 +6,10 @@ import ast
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
 
@@ -75,9 +75,17 @@ HeadsInTurn = Annotated[
     bool | None,
     typer.Option(help="Form attention matrices a few heads at a time: by default where they take more than a GiB."),
 ]
+Layers = Annotated[
+    str,
+    typer.Option(
+        help="all, first-half, second-half, alternate, a number (3; -1 is the last), a slice (2:10), a pattern on the "
+        "attention modules' names, or several of these with commas."
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
 
+Number = TypeVar("Number", int, float)
 _DTYPES = ("float32", "bfloat16", "float16", "float64", "stored")
 
 
@@ -229,14 +237,14 @@ def dtype_named(name: str) -> torch.dtype | None:
     return dtype
 
 
-def numbers(option: str, text: str, example: str) -> list[float]:
-    """Numbers with commas.
+def numbers(option: str, text: str, number: Callable[[str], Number], example: str) -> list[Number]:
+    """Numbers of one type, with commas.
 
-    >>> numbers("--strengths", "0.5, 1", "0.25,0.5,1")
+    >>> numbers("--strengths", "0.5, 1", float, "0.25,0.5,1")
     [0.5, 1.0]
     """
     try:
-        return [float(part) for part in text.split(",")]
+        return [number(part) for part in text.split(",")]
     except ValueError:
         raise OptionError(f"{option} {text!r}: expected numbers with commas, such as {example}") from None
 

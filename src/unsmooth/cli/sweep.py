@@ -33,7 +33,6 @@ Edits = Annotated[
     ),
 ]  # fmt: skip
 Strengths = Annotated[str, typer.Option(help="How far each edit goes, from 0 to 1, with commas.")]
-LayersChosen = Annotated[str, typer.Option("--layers", help="Which layers are edited: all, first-half, 3, 2:10, ….")]
 Tokens = Annotated[str, typer.Option(help="Token policies, with commas; tables and figure take the last.")]
 TaskSamples = Annotated[int, typer.Option(min=2, help="Samples of the task; k-NN takes 4 × as many for its bank.")]
 
@@ -45,7 +44,7 @@ def command(
     task: TaskName,
     edit: Edits = None,
     strengths: Strengths = "0.25,0.5,0.75,1",
-    layers: LayersChosen = "all",
+    layers: options.Layers = "all",
     tokens: Tokens = "all,no-outliers",
     task_samples: TaskSamples = 200,
     reading: options.DataOptions = options.DataOptions(samples=32),
@@ -59,7 +58,7 @@ def command(
 
     output.check()
     edits = [options.key_values(re.split(r",(?![^\[(]*[\])])", text)) for text in edit] if edit else list(EDITS)
-    steps = options.numbers("--strengths", strengths, "0.25,0.5,1")
+    steps = options.numbers("--strengths", strengths, float, "0.25,0.5,1")
     loaded = loading.load(model)
     batches = reading.open(data, loaded)
     asked = open_task(task, loaded, samples=task_samples, batch_size=reading.batch_size, max_length=reading.max_length)

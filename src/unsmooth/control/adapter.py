@@ -22,11 +22,12 @@ from unsmooth.control.computed_once import ComputedOnce, attached
 from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
 from unsmooth.control.layers import Controllable, choose_layers
+from unsmooth.control.modes import Mode
 from unsmooth.control.reparametrization import controls_of
-from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Added, Place, add, driven
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import LayerView, view
+from unsmooth.models.select import Layers
 from unsmooth.models.storage import whole
 from unsmooth.models.taps import find
 

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from unsmooth.control.effect import effect
 from unsmooth.control.eigenvalue_action import Act, eigenvalue_action
 from unsmooth.control.layers import attention_layers
-from unsmooth.control.select import Layers, select_layers
 from unsmooth.control.sink import drop_sink as drop
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView
 from unsmooth.models.forward import each_batch
+from unsmooth.models.select import Layers, select_layers
 from unsmooth.models.weights import HeadWeights, write_projection
 from unsmooth.theory.folding import centre_and_scale
 from unsmooth.theory.schur import schur_basis

@@ -11,12 +11,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from unsmooth.control.select import Layers, Mode, select_layers, select_modes
+from unsmooth.control.modes import Mode, select_modes
 from unsmooth.control.slots import Place
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
 from unsmooth.models.fused_rows import rows_of
+from unsmooth.models.select import Layers, attention_names, select_layers
 from unsmooth.models.storage import refuse_sharded, refuse_unreadable
 from unsmooth.models.weights import slot_of
 from unsmooth.models.wrappers import refuse_compiled
@@ -50,10 +51,10 @@ def attention_layers(model: nn.Module) -> dict[str, LayerView]:
     """Every attention module by its name in the model, in order of execution; a shared one once."""
     refuse_sharded(model)
     refuse_compiled(model)
-    paths = {id(module): path for path, module in model.named_modules()}
+    passes = view(model).layers
     layers: dict[str, LayerView] = {}
-    for layer in view(model).layers:
-        layers.setdefault(paths[id(layer.attention)], layer)
+    for name, layer in zip(attention_names(model, passes), passes, strict=True):
+        layers.setdefault(name, layer)
     return layers
 
 

@@ -13,12 +13,13 @@ from unsmooth.control.bounds import BOUNDS
 from unsmooth.control.computed_once import attached
 from unsmooth.control.forms import FORMS, get_form
 from unsmooth.control.layers import Controllable, choose_layers
+from unsmooth.control.modes import Mode
 from unsmooth.control.norm_scale import watch_norms
-from unsmooth.control.select import Layers, Mode
 from unsmooth.control.slots import Supplied, driven, supply
 from unsmooth.control.spectral import ATTRIBUTE, SpectralControl
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import view
+from unsmooth.models.select import Layers
 
 M = TypeVar("M", bound=nn.Module)
 INITS = ("paper", "from_weights")

@@ -20,8 +20,8 @@ from unsmooth.control.baking import bake
 from unsmooth.control.fixes import FIXES, apply_fix
 from unsmooth.control.layers import attention_layers
 from unsmooth.control.reparametrization import reparametrize
-from unsmooth.control.select import select_layers
 from unsmooth.errors import OptionError
+from unsmooth.models.select import select_layers
 
 PLAIN = "plain"
 MODES = ("sharpening", "smoothing")

@@ -16,11 +16,11 @@ from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, modul
 from unsmooth.analysis.policies import resolve_policies
 from unsmooth.analysis.sweep import DEFINITIONS, HEADLINE, Sweep, SweepPoint, SweepSettings, SweptEdit, TaskFacts
 from unsmooth.control import Edit, edit
-from unsmooth.control.select import Layers
 from unsmooth.errors import DataError, OptionError
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.models import view
 from unsmooth.models.forward import each_batch, evaluating
+from unsmooth.models.select import Layers
 from unsmooth.sources import Data, LoadedModel
 from unsmooth.sweeping.tasks import Task
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from model_cases import CASES
 from results import about_explained
 from torch import nn
 
@@ -115,8 +116,18 @@ def test_bare_weights_use_step_one(vit: nn.Module) -> None:
         bare.type_shares()
 
 
+def test_layers_are_chosen_as_they_are_for_control_and_by_pass_where_shared(vit: nn.Module) -> None:
+    assert Explainer(vit).chosen == Explainer(vit, layers=None).chosen == (0, 1)
+    assert Explainer(vit, layers="second-half").chosen == Explainer(vit, layers=[-1]).chosen == (1,)
+    assert Explainer(vit, layers="blocks.0.*,1").chosen == (0, 1)
+    albert = next(case for case in CASES if case.name == "albert").model()
+    passes = tuple(range(len(view(albert).layers)))
+    assert Explainer(albert, layers="*").chosen == passes
+    assert Explainer(albert, layers="1:").chosen == passes[1:]
+
+
 def test_wrong_requests_are_refused(vit: nn.Module, found: Explanation) -> None:
-    with pytest.raises(OptionError, match="layers must be between 0 and 1"):
+    with pytest.raises(OptionError, match="layer 2 does not exist: this model has layers 0 to 1"):
         Explainer(vit, layers=[2])
     with pytest.raises(OptionError, match="unknown column 'gamma'"):
         found.agreement("gamma")

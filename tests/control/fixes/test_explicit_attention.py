@@ -115,7 +115,7 @@ def test_a_second_fix_is_refused_before_anything_changes() -> None:
     with pytest.raises(OptionError, match="layer 1 already has the fix AttnScale"):
         apply_fix(model, "gfsa")
     assert [hasattr(block.attn, "fix") for block in model.blocks] == [False, True, False]  # type: ignore[union-attr]
-    with pytest.raises(OptionError, match="`layers` leaves no layer for gfsa"):
+    with pytest.raises(OptionError, match="layers '9:12' selects none of this model's layers 0 to"):
         apply_fix(vit(), "gfsa", layers="9:12")
 
 

@@ -17,10 +17,11 @@ from unsmooth.analysis.explaining.heads import head_rows
 from unsmooth.analysis.explaining.sublayer import Mask, Pass, layer_rows
 from unsmooth.analysis.policies import token_mask
 from unsmooth.analysis.walk import nothing
-from unsmooth.errors import FeatureError, OptionError
+from unsmooth.errors import FeatureError
 from unsmooth.metrics.workers import small_problems, spread
 from unsmooth.models import hook_points
 from unsmooth.models.forward import each_batch
+from unsmooth.models.select import Layers, attention_names, select_layers
 from unsmooth.models.storage import is_sharded
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.theory.matrices import HeadMatrices
@@ -38,7 +39,7 @@ def explain(
     special_ids: Iterable[int] | None = None,
     tokenizer: Any = None,
     folded: bool = True,
-    layers: Sequence[int] | None = None,
+    layers: Layers | None = None,
     spectra: int | None = None,
     max_products: int = 240,
     layer_spectrum: bool | None = None,
@@ -55,7 +56,7 @@ def explain(
         special_ids: as in `unsmooth.measure`.
         tokenizer: as in `unsmooth.measure`.
         folded: fold the norms, LayerScale and biases into H (`False`: the bare W_V W_proj with step size 1).
-        layers: which layers (passes), all by default.
+        layers: which layers (passes), as in `reparametrize`: indices or a pattern; all by default.
         spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing). By
             default 8, above 512 tokens as many as take no longer than those, which is none above 1,024.
         max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
@@ -89,7 +90,7 @@ class Explainer(AttentionListener):
         special_ids: Iterable[int] | None = None,
         tokenizer: Any = None,
         folded: bool = True,
-        layers: Sequence[int] | None = None,
+        layers: Layers | None = None,
         spectra: int | None = None,
         max_products: int = 240,
         layer_spectrum: bool | None = None,
@@ -102,7 +103,8 @@ class Explainer(AttentionListener):
         self.folded, self.spectra, self.max_products = folded, spectra, max_products
         self._fewer_spectra = False
         self.whole = self.view.width <= DENSE_UP_TO if layer_spectrum is None else layer_spectrum
-        self.chosen = _check_layers(layers, len(self.view.layers))
+        names = attention_names(self.view.model, self.view.layers)
+        self.chosen = tuple(select_layers("all" if layers is None else layers, names))
         for index in self.chosen:  # weights without a spectrum are refused before any forward pass
             self.read_weights(index)
         # the norm after the sum is part of a post-norm sub-layer, and γ is of both
@@ -251,12 +253,3 @@ class Explainer(AttentionListener):
         found = SPECTRA if causal else min(SPECTRA, int(SPECTRA * (SPECTRA_TOKENS / tokens) ** 3))
         self._fewer_spectra |= found < SPECTRA
         return found
-
-
-def _check_layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    if layers is not None and (isinstance(layers, str) or not isinstance(layers, Iterable)):
-        raise OptionError(f"layers must be a list of numbers from 0 to {count - 1}, got {layers!r}")
-    chosen = tuple(range(count)) if layers is None else tuple(dict.fromkeys(layers))
-    if not chosen or any(not isinstance(i, int) or not 0 <= i < count for i in chosen):
-        raise OptionError(f"layers must be between 0 and {count - 1}, got {list(chosen)}")
-    return chosen

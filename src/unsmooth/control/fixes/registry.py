@@ -11,10 +11,10 @@ from unsmooth.control.fixes import attnscale, centered, contranorm, featscale, g
 from unsmooth.control.fixes.base import AttentionFix, Fix, LayerShape
 from unsmooth.control.fixes.explicit_attention import open_attention, refuse_closed
 from unsmooth.control.layers import attention_layers
-from unsmooth.control.select import Layers, select_layers
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView, ModelView, view
 from unsmooth.models.reconstruction import result_spot
+from unsmooth.models.select import Layers, select_layers
 from unsmooth.models.storage import home
 from unsmooth.models.taps import Spot
 
@@ -47,8 +47,6 @@ def apply_fix(model: M, name: str, *, layers: Layers = "all", **options: Any) ->
 
 def _refuse(v: ModelView, fix: Fix, layers: list[LayerView], shared: bool) -> None:
     """Errors before anything is changed."""
-    if not layers:
-        raise OptionError(f"`layers` leaves no layer for {fix.name}")
     if fix.name == "neutreno" and shared:
         raise WeightsError("neutreno compares layers, but this model's layers share their weights")
     if v.causal and fix.place != "attention":
