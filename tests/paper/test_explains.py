@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from small_models import bert, images, vit, words
 
 import unsmooth
 from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST
-from unsmooth.errors import OptionError
+from unsmooth.errors import DataError, OptionError
 from unsmooth.paper import Context, find_item
 from unsmooth.paper.explains import Explained, in_words, rows_of
 from unsmooth.paper.steps import steps_of, tables
@@ -45,6 +46,23 @@ def test_files_of_explanations_are_taken_as_they_are(tmp_path: Path) -> None:
     assert result.about["explained"] == rows
     exact = explanation.agreement("frozen_ratio")
     assert rows[0]["guessing"] == exact.majority
+
+
+def test_models_are_added_to_a_result_that_was_written(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    path = unsmooth.explain(vit().eval(), images(2), spectra=0).save(tmp_path / "mine.json")
+    item, written = find_item("explains"), tmp_path / "before.json"
+    before = item.run(Context(models=(f"A={path}", f"B={path}")))
+    written.write_text(json.dumps({"name": "explains", **before.to_json()}), encoding="utf-8")
+    both = item.run(Context(models=(f"C={path}", str(written))))
+    assert [row[0] for row in both.tables[0].rows] == ["C", "A", "B"]
+    for part in ("explained", "steps"):
+        assert [row for row in both.about[part] if row["model"] != "C"] == before.about[part]
+    with pytest.raises(OptionError, match="several models are called B"):
+        item.run(Context(models=(f"B={path}", str(written))))
+    written.write_text('{"name": "explains"}', encoding="utf-8")
+    with pytest.raises(DataError, match="is not what `unsmooth reproduce explains --out` writes"):
+        item.run(Context(models=(str(written),)))
 
 
 def test_saved_results_cover_public_shipped_and_larger_models_and_need_no_model() -> None:
@@ -100,3 +118,7 @@ def test_steps_say_what_constants_outliers_and_norms_do() -> None:
     assert titles == ["Constants", "Mine, by layer", "Without outlying tokens", "Norms after the sum"]
     bare = {**whole, "post_norm": False, "layers": [{**layer, "constant": 0.0} for layer in whole["layers"]]}
     assert tables([bare]) == []  # type: ignore[list-item]
+    flips = {**whole, "model": "Flips", "raises": 1.0, "raises_without_constant": 0.0,
+             "layers": [{**layer, "without_constant": layer["measured"]} for layer in whole["layers"]]}  # fmt: skip
+    shown = tables([flips, whole])[1]  # type: ignore[list-item]
+    assert shown.title == "Mine, by layer"  # where constants move the steps farthest, not where signs are closest to 0

@@ -177,11 +177,14 @@ def test_figure_5_takes_saved_results_and_files_of_explain(
         assert mine[7] == pytest.approx(theirs[7], rel=1e-3)
     (little_zoo / "results").mkdir()
     file = little_zoo / "results" / "fig5.json"
-    file.write_text(json.dumps(computed.to_json()), encoding="utf-8")
+    file.write_text(json.dumps({"name": "fig5", **computed.to_json()}), encoding="utf-8")
     again = find_item("fig5").run(Context())
     assert again.tables[0].rows == computed.tables[0].rows
     assert again.about["made"] == computed.about["made"]
     assert "cifar100-plain (vision)" in " ".join(again.notes)
+    added = find_item("fig5").run(Context(models=(str(file), f"Mine={tmp_path / 'plain.json'}")))
+    assert list(added.about["spectra"]) == [*computed.about["spectra"], "Mine"]
+    assert {**added.about["spectra"], **computed.about["spectra"]} == added.about["spectra"]
     file.write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match="is not what `unsmooth reproduce fig5 --out` writes"):
         find_item("fig5").run(Context())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -108,10 +108,15 @@ def named(text: str) -> tuple[str, str]:
 def all_named(texts: Sequence[str]) -> list[tuple[str, str]]:
     """Names and references of all models; two of one name are refused, or one would be lost."""
     found = [named(text) for text in texts]
-    twice = [name for name, count in Counter(name for name, _ in found).items() if count > 1]
+    check_different(name for name, _ in found)
+    return found
+
+
+def check_different(names: Iterable[str]) -> None:
+    """OptionError if two models have one name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise OptionError(f"several models are called {', '.join(twice)}: give each a name, --model NAME=REFERENCE")
-    return found
 
 
 def spread(data: Sequence[str], models: int) -> Sequence[str]:

@@ -15,10 +15,10 @@ from unsmooth.analysis import Explainer, Explanation, load_explanation
 from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates
 from unsmooth.errors import OptionError
 from unsmooth.paper.columns import kept_groups
-from unsmooth.paper.depth import all_named, device_of, shipped_models, spread
+from unsmooth.paper.depth import all_named, check_different, device_of, shipped_models, spread
 from unsmooth.paper.item import Context, Item, Result, Table, Value
-from unsmooth.paper.records import saved_result
-from unsmooth.paper.steps import steps_of
+from unsmooth.paper.records import earlier_result, saved_result
+from unsmooth.paper.steps import Steps, steps_of
 from unsmooth.paper.steps import tables as step_tables
 from unsmooth.sources import load_model, open_data
 from unsmooth.sources.provenance import provenance
@@ -49,13 +49,7 @@ def run(context: Context) -> Result:
     """From the models that were named, from files that `explain` wrote, or from what was saved."""
     made = provenance().to_json()
     if context.models or context.recompute:
-        names = all_named(context.models or [*shipped_models(), *shipped_models(text=True)])
-        data = spread(context.data or ("bundled",), len(names))
-        found, steps = [], []
-        for (name, reference), path in zip(names, data, strict=True):
-            explanation = _explained(name, reference, path, context)
-            found += rows_of(name, explanation)
-            steps += steps_of(name, explanation)
+        found, steps = _computed(context)
         kind = "the models that you named" if context.models else "the models that ship with unsmooth"
     else:
         saved = saved_result("explains").get("about", {})
@@ -66,7 +60,7 @@ def run(context: Context) -> Result:
         for name, explanation in kept.items():
             found += rows_of(name, explanation)
             steps += steps_of(name, explanation)
-        kind = "four public models and those that ship with unsmooth"
+        kind = "public models and those that ship with unsmooth"
         kind += f", and on {len(kept)} larger one{'s' if len(kept) > 1 else ''} whose results are kept" if kept else ""
     return Result(
         label=f"What explains the step of one attention layer, on {kind}",
@@ -80,6 +74,29 @@ def run(context: Context) -> Result:
         ],
         about={"made": made, "explained": found, "steps": steps},
     )
+
+
+def _computed(context: Context) -> tuple[list[Explained], list[Steps]]:
+    """Of every model that was named, or that ships; what this item wrote earlier is taken over, with all its models."""
+    names = all_named(context.models or [*shipped_models(), *shipped_models(text=True)])
+    data = spread(context.data or ("bundled",), len(names))
+    earlier = {name: earlier_result(reference, "explains") for name, reference in names}
+    check_different(
+        model
+        for name, result in earlier.items()
+        for model in {row["model"] for row in result.get("steps", [])} or {name}
+    )
+    found: list[Explained] = []
+    steps: list[Steps] = []
+    for (name, reference), path in zip(names, data, strict=True):
+        if earlier[name]:
+            found += earlier[name]["explained"]
+            steps += earlier[name]["steps"]
+            continue
+        explanation = _explained(name, reference, path, context)
+        found += rows_of(name, explanation)
+        steps += steps_of(name, explanation)
+    return found, steps
 
 
 def _kept(context: Context) -> Iterator[tuple[str, Explanation]]:
@@ -189,9 +206,10 @@ ITEM = Item(
     "explains",
     "ours",
     "What explains the step of one attention layer: γ, eigen-directions, the mean path, the mean field",
-    needs="nothing: saved results of four public models, of those that ship with unsmooth and of larger ones, "
-    "seconds. --recompute "
+    needs="nothing: saved results of public models, of those that ship with unsmooth and of larger ones, seconds. "
+    "--recompute "
     "explains the shipped models on bundled inputs, about ten seconds each; --model [NAME=]REFERENCE with --data for "
-    "others, or a file that `unsmooth explain --tokens all,no-outliers --out` wrote. --samples sets the inputs (8).",
+    "others, or a file that `unsmooth explain --tokens all,no-outliers --out` wrote, or what `reproduce explains "
+    "--out` wrote, to add models to it. --samples sets the inputs (8).",
     run=run,
 )

@@ -17,9 +17,9 @@ from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.eigenvalues import counts_panel
 from unsmooth.metrics.tolerance import is_zero
 from unsmooth.models import LayerView, view
-from unsmooth.paper.depth import RANDOM, all_named, device_of, shipped_models
+from unsmooth.paper.depth import RANDOM, all_named, check_different, device_of, shipped_models
 from unsmooth.paper.item import Context, Item, Result, Table, Value
-from unsmooth.paper.records import saved_result
+from unsmooth.paper.records import earlier_result, saved_result
 from unsmooth.sources import LoadedModel, load_model
 from unsmooth.sources.provenance import provenance
 
@@ -59,13 +59,13 @@ def run(context: Context) -> Result:
     """Spectra of H of all layers, from the weights alone, or from results that were saved."""
     made = provenance().to_json()
     if context.models:
-        found = {name: _computed(name, reference, context) for name, reference in all_named(context.models)}
+        found = _named(context)
         kind = "models that you named"
     elif saved := saved_result("fig5").get("about"):
         found, made, kind = (
             saved["spectra"],
             saved["made"],
-            "four public models and those that ship with unsmooth, not the published ones",
+            "public models and those that ship with unsmooth, not the published ones",
         )
     elif shipped := all_named(shipped_models()):
         found = {name: _computed(name, reference, context) for name, reference in shipped}
@@ -123,6 +123,17 @@ def verdicts(found: dict[str, Spectra]) -> list[str]:
     if not said:
         return []
     return [f"the claim fails on {wrong} of {len(said)} models whose eigenvalues were free: {'; '.join(said)}"]
+
+
+def _named(context: Context) -> dict[str, Spectra]:
+    """Of every model that was named; what this item wrote earlier is taken over, with all its models."""
+    names = all_named(context.models)
+    earlier = {name: earlier_result(reference, "fig5").get("spectra", {}) for name, reference in names}
+    check_different(model for name, spectra in earlier.items() for model in spectra or {name})
+    found: dict[str, Spectra] = {}
+    for name, reference in names:
+        found |= earlier[name] or {name: _computed(name, reference, context)}
+    return found
 
 
 def _computed(name: str, reference: str, context: Context) -> Spectra:
@@ -217,8 +228,9 @@ ITEM = Item(
     "fig5",
     "paper",
     "Distributions of the eigenvalues of H in trained models",
-    needs="nothing: saved results of four public models and of those that ship with unsmooth, a second. --model "
+    needs="nothing: saved results of public models and of those that ship with unsmooth, a second. --model "
     "[NAME=]REFERENCE for others, or a file that `unsmooth explain --out` wrote; a second or two for each layer, no "
-    "data. The published ViT-B, ViT-L, DeiT-B, DeiT3-L and BERT need the hub.",
+    "data. A file that `reproduce fig5 --out` wrote adds its models. The published ViT-B, ViT-L, "
+    "DeiT-B, DeiT3-L and BERT need the hub.",
     run=run,
 )

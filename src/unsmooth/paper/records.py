@@ -49,8 +49,22 @@ def json_files(folder: Path, pattern: str, notes: list[str]) -> Iterator[tuple[s
 def saved_result(item: str) -> dict[str, Any]:
     """What `unsmooth reproduce ITEM --out zoo/results/ITEM.json` wrote; empty where it is not there."""
     path = zoo_folder() / "results" / f"{item}.json"
-    if not path.is_file():
+    return _read_result(path, item) if path.is_file() else {}
+
+
+def earlier_result(reference: str, item: str) -> dict[str, Any]:
+    """What `unsmooth reproduce ITEM --out` says its models gave; empty if another verb wrote it, or it is no file."""
+    try:
+        content = json.loads(Path(reference).read_text(encoding="utf-8")) if reference.endswith(".json") else None
+    except (json.JSONDecodeError, UnicodeDecodeError, OSError):
+        return {}  # what reads explanations says what is wrong
+    if not isinstance(content, dict) or content.get("name") != item:
         return {}
+    about: dict[str, Any] = _read_result(Path(reference), item)["about"]
+    return about
+
+
+def _read_result(path: Path, item: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if missing := {"tables", "notes", "about"} - found.keys():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TypedDict
 
 from unsmooth.analysis import Explanation
@@ -83,11 +84,14 @@ def constants(found: list[Steps]) -> Table:
 
 
 def _most_decided(found: list[Steps]) -> Steps:
-    return max(found, key=lambda row: abs(row["raises"] - row["raises_without_constant"]))
+    def moved(row: Steps) -> float:
+        return fmean(abs(layer["measured"] - layer["without_constant"]) for layer in row["layers"])
+
+    return max(found, key=moved)
 
 
 def by_layer(row: Steps) -> Table:
-    """Where constants change the most steps."""
+    """Where constants change the steps most."""
     rows: list[list[Value]] = []
     for i, layer in enumerate(row["layers"]):
         steps = (layer["exponent"], layer["measured"], layer["without_constant"])
