@@ -50,7 +50,7 @@ def test_about_says_what_one_needs_without_running_it(cli: Callable[..., Any]) -
 def test_one_item_is_labelled_shown_and_written(cli: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "fine.json"
     shown = cli("reproduce", "fine", "--seed", 7, "--out", out).stdout
-    for text in ("Title of fine", "stand-in for fine", "0.1235", "note: a [note]"):
+    for text in ("Title of fine", "stand-in for fine", "0.1235", "note: a [note]", f"written to {out}"):
         assert text in shown
     found = json.loads(out.read_text())
     assert found["tables"][0]["rows"] == [["me", 0.123456], ["seed", 7]]

@@ -94,7 +94,9 @@ def test_an_evaluation_says_the_command_that_repeats_it(
             " --samples 6 --metric-images 5 --precision bf16",
         ),
     ):
-        assert CliRunner().invoke(app, [*words, *options]).exit_code == 0
+        done = CliRunner().invoke(app, [*words, *options])
+        assert done.exit_code == 0
+        assert done.stdout.endswith(f"written to {out}\n")
         found = json.loads(out.read_text())
         assert found["command"] == f"unsmooth evaluate run --data PATH{shown}"
         assert found["model"] == "run"

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from rich.table import Table
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.measure import Metrics, Points, Tokens, run
+from unsmooth.cli.output import FileOptions
 from unsmooth.cli.progress import interruptible
 from unsmooth.cli.tables.layout import small_print, written
 from unsmooth.errors import OptionError, PointError
@@ -55,14 +57,14 @@ def command(
     from unsmooth.analysis import compare, load_measurement
     from unsmooth.cli.reproduce import show_result
     from unsmooth.paper.seeds import over_seeds
-    from unsmooth.sources.files import check_writable, write_result
+    from unsmooth.sources.files import write_result
 
-    if out is not None:
-        check_writable(out)
+    output = FileOptions(out, as_json)
+    output.check()
     if seeds := over_seeds(first, second):
         if out is not None:
             raise OptionError("records of training runs are compared in a table only: leave out --out, or use --json")
-        show_result(seeds, as_json)
+        output.finish(seeds.to_json, partial(show_result, seeds))
         return
 
     models = [reference for reference in (first, second) if not _is_measurement(reference)]
@@ -81,16 +83,13 @@ def command(
         a, b, names = side(first), side(second), _names(first, second, loading.weights or [])
     frame = compare(a, b)
     shown = frame[frame["point"].isin(_chosen(frame, points))]
-    if out is not None:
+
+    def page(path: Path) -> None:
         from unsmooth.page.comparison import comparison_page
 
-        write_result(out, comparison_page(a, b, names, list(shown["point"])))
-    if as_json:
-        typer.echo(json.dumps(_plain(shown, a, b, names), indent=1))
-    else:
-        _show(shown, a, b, names, Console())
-        if out is not None:
-            typer.echo(f"written to {out}")
+        write_result(path, comparison_page(a, b, names, list(shown["point"])))
+
+    output.finish(partial(_plain, shown, a, b, names), partial(_show, shown, a, b, names), (out, page))
     stopped.leave()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import FileOptions
 from unsmooth.errors import OptionError, UnsmoothError
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from unsmooth.training import Evaluation
     from unsmooth.training.tasks.superglue.evaluation import SuperGlue
+    from unsmooth.training.tasks.text.evaluation import MaskedEvaluation
 
 TrainedModel = Annotated[
     str,
@@ -59,6 +62,7 @@ Precision = Annotated[
 Seed = Annotated[int, typer.Option(help="Of the corruptions' random draws.")]
 
 
+@ungrouped
 def command(
     model: TrainedModel,
     data: DataPath = None,
@@ -74,8 +78,7 @@ def command(
     minutes: Minutes = None,
     precision: Precision = None,
     device: options.Device = "auto",
-    out: options.Out = None,
-    as_json: options.Json = False,
+    output: FileOptions = FileOptions(),
 ) -> None:
     """Scores on held-out data.
 
@@ -84,21 +87,25 @@ def command(
     A text encoder (--superglue): the official metrics of seven tasks after fine-tuning; with --out, interrupted work
     goes on.
     """
-    from unsmooth.sources.files import check_writable
     from unsmooth.training import evaluate_trained
 
     if (data is None) == (superglue is None):
         raise OptionError("expected --data PATH, or --superglue PATH to fine-tune a text encoder, and not both")
-    if out is not None:
-        check_writable(out)
+    output.check()
     if superglue is not None:
         scores = fine_tuned(
-            model, superglue, tasks, seeds, epochs, minutes, precision or "bf16", options.device_named(device), out
+            model,
+            superglue,
+            tasks,
+            seeds,
+            epochs,
+            minutes,
+            precision or "bf16",
+            options.device_named(device),
+            output.out,
         )
-        if as_json:
-            typer.echo(json.dumps(scores.to_json(), indent=1))
-        else:
-            show_superglue(scores, Console())
+        kept = (output.out, lambda path: path)  # every run is there already
+        output.finish(scores.to_json, partial(show_superglue, scores), kept)
         return
     if (tasks, seeds, epochs, minutes) != (None, None, None, None):
         raise OptionError("--tasks, --seeds, --epochs and --minutes need --superglue PATH: give it, or leave them out")
@@ -106,7 +113,8 @@ def command(
     if _is_text(model):
         if corruptions:
             raise OptionError(f"{model} reads text: --corruptions are those of pictures, leave it out")
-        _masked(model, data, samples, seed, options.device_named(device), out, as_json)
+        masked = _masked(model, data, samples, seed, options.device_named(device))
+        output.finish(masked.to_json, partial(_show_masked, masked), (output.out, masked.save))
         return
     found = evaluate_trained(
         model,
@@ -120,12 +128,7 @@ def command(
         device=options.device_named(device),
         progress=lambda done, total: _count(done, total),
     )
-    if out is not None:
-        found.save(out)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
-    else:
-        show(found, Console())
+    output.finish(found.to_json, partial(show, found), (output.out, found.save))
 
 
 def _is_text(model: str) -> bool:
@@ -138,23 +141,20 @@ def _is_text(model: str) -> bool:
         return False
 
 
-def _masked(
-    model: str, data: str, samples: int | None, seed: int, device: torch.device, out: Path | None, as_json: bool
-) -> None:
+def _masked(model: str, data: str, samples: int | None, seed: int, device: torch.device) -> MaskedEvaluation:
     """Held-out loss of a masked language model."""
     from unsmooth.sources import load_model
     from unsmooth.training.tasks.text.evaluation import evaluate_masked
 
-    found = evaluate_masked(load_model(model, device=device), data, samples=samples, seed=seed)
-    if out is not None:
-        found.save(out)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
-        return
-    typer.echo(
+    return evaluate_masked(load_model(model, device=device), data, samples=samples, seed=seed)
+
+
+def _show_masked(found: MaskedEvaluation, console: Console) -> None:
+    console.print(
         f"{found.model}, {found.sequences} sequences of {found.length} tokens of {found.data}: loss {found.loss:.3f} "
-        f"nats a hidden token, {100 * found.accuracy:.2f} % guessed right"
-    )
+        f"nats a hidden token, {100 * found.accuracy:.2f} % guessed right",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def fine_tuned(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import FileOptions
 from unsmooth.cli.progress import Interruption, interruptible, track
 from unsmooth.errors import OptionError
 
@@ -57,26 +57,24 @@ def command(
     loading: options.ModelOptions = options.ModelOptions(),
     degenerate: Degenerate = "error",
     rank_budget: options.RankBudget = None,
-    out: options.Out = None,
     per_sample: PerSample = True,
-    as_json: options.Json = False,
+    output: FileOptions = FileOptions(),
 ) -> None:
     """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
     if features or model is None or data is None:
-        _saved_features(model, data, features, layer_ids, metrics, tokens, degenerate, rank_budget, out, as_json)
+        _saved_features(model, data, features, layer_ids, metrics, tokens, degenerate, rank_budget, output)
         return
     from unsmooth.analysis.processes import launched
-    from unsmooth.sources.files import check_writable
 
     with launched() as team:
-        if out is not None and team.first:
-            check_writable(out)
+        if team.first:
+            output.check()
         loaded = loading.of(team).load(model)
         batches = reading.open(data, loaded)
         with interruptible() as stopped:
             measurement = run(loaded, batches, metrics, tokens, points, degenerate, stopped, rank_budget, team)
         if team.first:
-            _show(measurement, out, per_sample, as_json)
+            _tell(measurement, output, per_sample)
     stopped.leave()
 
 
@@ -89,39 +87,29 @@ def _saved_features(
     tokens: str,
     degenerate: str,
     rank_budget: str | None,
-    out: Path | None,
-    as_json: bool,
+    output: FileOptions,
 ) -> None:
     from unsmooth.analysis import measure_features
-    from unsmooth.sources.files import check_writable
 
     if not features or data is not None:
         raise OptionError(
             "expected a model with --data, or --features FILE alone: features that are saved already need no data"
         )
     options.refuse_several("saved features are measured")
-    if out is not None:
-        check_writable(out)
+    output.check()
     layers = None if layer_ids is None else options.numbers("--layer-ids", layer_ids, int, "1,2,3")
     found = measure_features(
         features, metrics, tokens, layers=layers, name=model, degenerate=degenerate,
         rank_budget=rank_budget,
     )  # fmt: skip
     found.about = replace(found.about, command=options.command_line())
-    _show(found, out, True, as_json)
+    _tell(found, output)
 
 
-def _show(measurement: Measurement, out: Path | None, per_sample: bool, as_json: bool) -> None:
-    if out is not None:
-        measurement.save(out, per_sample)
-    if as_json:
-        typer.echo(json.dumps(measurement.to_json(), indent=1))
-    else:
-        from unsmooth.cli.tables.measured import show
+def _tell(found: Measurement, output: FileOptions, per_sample: bool = True) -> None:
+    from unsmooth.cli.tables.measured import show
 
-        show(measurement, Console())
-        if out is not None:
-            typer.echo(f"written to {out}")
+    output.finish(found.to_json, partial(show, found), (output.out, lambda path: found.save(path, per_sample)))
 
 
 def run(

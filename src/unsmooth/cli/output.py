@@ -31,20 +31,48 @@ Found = TypeVar("Found", bound=Saveable)
 
 
 @dataclass(frozen=True)
-class OutputOptions:
-    """Which files are written, and whether people or machines read what is printed."""
+class FileOptions:
+    """Whether a file is written, and whether people or machines read what is printed."""
 
-    figures: Figures = None
     out: options.Out = None
     as_json: options.Json = False
 
     def check(self) -> None:
-        """An error now, before hours of work, where `tell` would fail in the end."""
-        from unsmooth.figures import check_folder
+        """An error now, before hours of work, where `finish` would fail in the end."""
         from unsmooth.sources.files import check_writable
 
         if self.out is not None:
             check_writable(self.out)
+
+    def finish(
+        self,
+        to_json: Callable[[], Any],
+        show: Callable[[Console], None],
+        *files: tuple[Path | None, Callable[[Path], object]],
+    ) -> None:
+        """Write each file that was asked for, and print the result as JSON, or as tables and where the files are."""
+        asked = [(path, write) for path, write in files if path is not None]
+        for path, write in asked:
+            write(path)
+        if self.as_json:
+            typer.echo(json.dumps(to_json(), indent=1))
+            return
+        show(Console())
+        for path, _ in asked:
+            typer.echo(f"written to {path}")
+
+
+@dataclass(frozen=True)
+class OutputOptions(FileOptions):
+    """The same with a folder of figures."""
+
+    figures: Figures = None
+
+    def check(self) -> None:
+        """Also of the folder."""
+        from unsmooth.figures import check_folder
+
+        super().check()
         if self.figures is not None:
             check_folder(self.figures)
 
@@ -54,17 +82,15 @@ class OutputOptions:
         drawings: Callable[[Found], Mapping[str, Drawing] | Iterator[tuple[str, Drawing]]],
         show: Callable[[Found, Console], None],
     ) -> None:
-        """Write what was asked for, and print the result."""
+        """`finish` with a result that writes itself, and its figures."""
         from unsmooth.figures import save_figures
 
-        if self.out is not None:
-            found.save(self.out)
-        if self.figures is not None:
-            save_figures(drawings(found), self.figures)
-        if self.as_json:
-            typer.echo(json.dumps(found.to_json(), indent=1))
-            return
-        show(found, Console())
-        for path in (self.out, self.figures):
-            if path is not None:
-                typer.echo(f"written to {path}")
+        drawn = (self.figures, lambda folder: save_figures(drawings(found), folder))
+        self.finish(found.to_json, lambda console: show(found, console), (self.out, found.save), drawn)
+
+
+def json_file(plain: Any) -> Callable[[Path], object]:
+    """What writes this into a file."""
+    from unsmooth.sources.files import write_result
+
+    return lambda path: write_result(path, json.dumps(plain, indent=1) + "\n")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import OutputOptions, json_file
 from unsmooth.cli.progress import track
 from unsmooth.cli.tables.layout import narrow_table, small_print
 from unsmooth.errors import UnsmoothError
@@ -42,8 +44,6 @@ Runs = Annotated[Path | None, typer.Option(help="A folder of training runs that 
 Recompute = Annotated[
     bool, typer.Option("--recompute", help="From the shipped models (and --data), not from the records of their runs.")
 ]
-Figures = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the figures there, as SVG, PNG and PDF.")]
-Out = Annotated[Path | None, typer.Option(help="Write tables, label and notes to this JSON file.")]
 Seed = Annotated[int, typer.Option(help="Where random weights or inputs are needed.")]
 
 PART = re.compile(r"[^\s-]*(?:-+|\s+|$)")  # what of a name stays on one line: a word, or what ends in a hyphen
@@ -52,6 +52,7 @@ READABLE = 100  # columns of a paragraph
 COUNT = re.compile(r" ?\(n=(\d+)\)")
 
 
+@ungrouped
 def command(
     name: Name,
     about: About = False,
@@ -63,43 +64,33 @@ def command(
     batch_size: options.BatchSize = 8,
     device: options.Device = "auto",
     seed: Seed = 0,
-    figures: Figures = None,
-    out: Out = None,
-    as_json: options.Json = False,
+    output: OutputOptions = OutputOptions(),
 ) -> None:
     """Reproduce a figure or table, or say what it needs. Offline, what is there is used, and labelled."""
-    from unsmooth.figures import check_folder, save_figures
+    from unsmooth.figures import save_figures
     from unsmooth.paper import Context, find_item, items
-    from unsmooth.sources.files import check_writable, write_result
 
-    console = Console()
     wanted = items() if name in ("list", "all") else (find_item(name),)
     if name == "list" or about:
-        if as_json:
-            typer.echo(json.dumps(_described(wanted), indent=1))
-        else:
-            (_tell if about else _list)(wanted, console)
+        output.finish(lambda: _described(wanted), partial(_tell if about else _list, wanted))
         return
-    if out is not None:
-        check_writable(out)
-    if figures is not None:
-        check_folder(figures)
+    output.check()
     device = device if device == "auto" else str(options.device_named(device))
     context = Context(tuple(model or ()), tuple(data or ()), runs, samples, batch_size, device, seed, recompute, track)
     results, failed = _run(wanted, context, keep_going=name == "all")
-    if figures is not None:
-        for result in results.values():
-            save_figures(result.figures, figures)
     found = {key: {"name": key, **result.to_json()} for key, result in results.items()}
     found |= {key: {"name": key, "error": why} for key, why in failed.items()}
     plain = list(found.values()) if name == "all" else found[name]
-    if out is not None:
-        write_result(out, json.dumps(plain, indent=1) + "\n")
-    if as_json:
-        typer.echo(json.dumps(plain, indent=1))
-    else:
+
+    def draw(folder: Path) -> None:
+        for result in results.values():
+            save_figures(result.figures, folder)
+
+    def show(console: Console) -> None:
         for item in wanted:
             _show(item, results.get(item.name), failed.get(item.name), console)
+
+    output.finish(lambda: plain, show, (output.out, json_file(plain)), (output.figures, draw))
     if failed:
         raise typer.Exit(1)
 
@@ -145,15 +136,11 @@ def _show(item: Item, result: Result | None, why: str | None, console: Console) 
     if result is None:
         console.print(f"not run: {why}", style="red", markup=False, highlight=False)
         return
-    show_result(result, console=console)
+    show_result(result, console)
 
 
-def show_result(result: Result, as_json: bool = False, console: Console | None = None) -> None:
-    """Label, tables, sections and notes; or everything as JSON."""
-    if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=1))
-        return
-    console = console or Console()
+def show_result(result: Result, console: Console) -> None:
+    """Label, tables, sections and notes."""
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
         said, cells = _counted_once(table.title, table.cells())

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
-from unsmooth.cli import options
+from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import FileOptions, json_file
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ Sign = Annotated[int | None, typer.Option(help="With --form: sign of the LayerNo
 Figure = Annotated[Path | None, typer.Option(help="Write Figure 3 to this file: .svg, .png or .pdf.")]
 
 
+@ungrouped
 def command(
     table: Whole = False,
     form: Form = None,
@@ -45,19 +46,16 @@ def command(
     dim: Dim = 32,
     image: Picture = None,
     figure: Figure = None,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    output: FileOptions = FileOptions(),
 ) -> None:
     """Iterate one attention layer: does it smooth or sharpen, with no norm, Pre-LN or Post-LN?"""
     from unsmooth.cli.progress import track
     from unsmooth.figures import check_figure
-    from unsmooth.sources.files import check_writable, write_result
 
     chosen = {"--norm": norm, "--mode": mode, "--sign": sign}
     if (form is None or table) and (given := [name for name, value in chosen.items() if value is not None]):
         raise OptionError(f"{' and '.join(given)} can be used only with --form and without --table, to choose a cell")
-    if out is not None:
-        check_writable(out)
+    output.check()
     if figure is not None:
         check_figure(figure)
     start = None if image is None else _patches(image)
@@ -74,21 +72,15 @@ def command(
         cells = norm_impact_table(range(seeds), layers, start, tokens, dim, track=tracked)
         found = {"layers": layers, "seeds": seeds, "cells": [_cell(cell) for cell in cells]}
         shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
-    text = json.dumps({"schema": "unsmooth.simulation/1", **found}, indent=1)
-    if out is not None:
-        write_result(out, text + "\n")
-    if figure is not None:
+    plain = {"schema": "unsmooth.simulation/1", **found}
+
+    def draw(path: Path) -> None:
         from unsmooth.figures import norm_impact
         from unsmooth.theory.scenario import log10_curves
 
-        norm_impact(log10_curves(range(seeds), layers, start, tokens, dim)).save(figure)
-    if as_json:
-        typer.echo(text)
-        return
-    Console().print(shown)
-    for path in (out, figure):
-        if path is not None:
-            typer.echo(f"written to {path}")
+        norm_impact(log10_curves(range(seeds), layers, start, tokens, dim)).save(path)
+
+    output.finish(lambda: plain, lambda console: console.print(shown), (output.out, json_file(plain)), (figure, draw))
 
 
 def _one(
