@@ -197,7 +197,7 @@ def test_alarm_stops_with_the_numbers() -> None:
     limit = Bound("max", "cosine_similarity", -2.0, "blocks.1.post")
     with (
         pytest.raises(
-            SmoothingAlarm, match=r"step 0: cosine_similarity at blocks.1.post \(all tokens\) is .*≤ -2"
+            SmoothingAlarm, match=r"step 0: cosine_similarity at blocks.1.post \(all tokens\) is .*above the bound -2"
         ) as e,
         watch(model, probe(), alarm=limit),
     ):

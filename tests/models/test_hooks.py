@@ -126,6 +126,18 @@ def test_embeddings_that_are_joined_outside_the_decoder_are_its_embed() -> None:
     torch.testing.assert_close(seen[-1][1], 2 * pre)
 
 
+def test_where_a_part_around_the_decoder_embeds_unseen_the_inner_model_is_named() -> None:
+    class Unseen(Described):
+        def forward(self, x: Tensor) -> Any:
+            return self.language_model(None, None, None, None, self.look(x))
+
+    model = Unseen(BY_NAME["llama"].model())
+    with pytest.raises(
+        PointError, match=r"'embed' fired 0 times.*inner model, at 'language_model' \(hf:NAME#language_model\)"
+    ):
+        watch(view(model), ["embed"], lambda: model(torch.randn(1, 4, 5)))
+
+
 def test_a_forward_pass_with_fewer_layers_is_an_error() -> None:
     case = BY_NAME["llama"]
     model = case.model()
