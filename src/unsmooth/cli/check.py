@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unsmooth.cli import options
+from unsmooth.cli.output import print_json
 from unsmooth.errors import OptionError, UnsmoothError, visible
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def command(
     from unsmooth.figures.text import counted
 
     if as_json:
-        typer.echo(json.dumps(_plain(crossed, bounds, samples), indent=1))
+        print_json(_plain(crossed, bounds, samples))
     else:
         for crossing in crossed:
             typer.echo(f"crossed: {crossing}")
@@ -90,7 +89,7 @@ def _plain(crossed: list[Crossing], bounds: list[Bound], samples: int) -> dict[s
                 "point": c.cell.point,
                 "metric": c.cell.metric,
                 "tokens": c.cell.tokens,
-                "value": c.value if math.isfinite(c.value) else str(c.value),
+                "value": c.value,
             }
             for c in crossed
         ],
@@ -98,5 +97,4 @@ def _plain(crossed: list[Crossing], bounds: list[Bound], samples: int) -> dict[s
 
 
 def _bound(bound: Bound) -> dict[str, object]:
-    value = bound.value if math.isfinite(bound.value) else str(bound.value)
-    return {"side": bound.side, "metric": bound.metric, "value": value, "points": bound.points}
+    return {"side": bound.side, "metric": bound.metric, "value": bound.value, "points": bound.points}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import print_json
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def command(
         say=err.print,
     )
     if as_json:
-        typer.echo(json.dumps([{"data": job.name, "claims": claims(runs, job.name)} for job in jobs], indent=1))
+        print_json([{"data": job.name, "claims": claims(runs, job.name)} for job in jobs])
         return
     show(runs, [job.name for job in jobs], Console())
 

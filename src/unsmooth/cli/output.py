@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,28 @@ class Saveable(Protocol):
 Found = TypeVar("Found", bound=Saveable)
 
 
+def print_json(value: Any) -> None:
+    """What a command found, for machines."""
+    typer.echo(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """JSON that every reader takes: nan and infinity, which it lacks, are words.
+
+    >>> json_text([1.5, math.nan, {"a": -math.inf}]).split()
+    ['[', '1.5,', '"nan",', '{', '"a":', '"-inf"', '}', ']']
+    """
+    return json.dumps(_plain(value), indent=1, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return str(float(value)) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @dataclass(frozen=True)
 class FileOptions:
     """Whether a file is written, and whether people or machines read what is printed."""
@@ -55,7 +78,7 @@ class FileOptions:
         for path, write in asked:
             write(path)
         if self.as_json:
-            typer.echo(json.dumps(to_json(), indent=1))
+            print_json(to_json())
             return
         show(Console())
         for path, _ in asked:
@@ -93,4 +116,4 @@ def json_file(plain: Any) -> Callable[[Path], object]:
     """What writes this into a file."""
     from unsmooth.sources.files import write_result
 
-    return lambda path: write_result(path, json.dumps(plain, indent=1) + "\n")
+    return lambda path: write_result(path, json_text(plain) + "\n")

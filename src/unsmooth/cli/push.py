@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from unsmooth.cli import options
+from unsmooth.cli.output import print_json
 
 Model = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that `train` wrote, or zoo:NAME.")]
 Repository = Annotated[str, typer.Argument(metavar="REPO", help="OWNER/NAME on the Hugging Face hub.")]
@@ -23,7 +23,7 @@ def command(
 
     done = push(folder, repo, private=private, dry_run=dry_run)
     if as_json:
-        typer.echo(json.dumps({"uploaded": not dry_run, **done._asdict()}))
+        print_json({"uploaded": not dry_run, **done._asdict()})
         return
     if dry_run:
         typer.echo(done.card)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import typer
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import print_json
 from unsmooth.errors import CheckpointError, OptionError
 
 if TYPE_CHECKING:
@@ -174,11 +174,11 @@ def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json
     said = findings(subjects)
     size = out.stat().st_size
     if as_json:
-        typer.echo(json.dumps({
+        print_json({
             "page": str(out), "bytes": size, "figures": [str(path) for path in drawn],
             "models": [{"name": s.name, "samples": s.measurement.samples} for s in subjects],
             "findings": [{"about": found.about, "text": found.text()} for found in said],
-        }))  # fmt: skip
+        })  # fmt: skip
         return
     Console().print(in_words(found.text() for found in said))
     typer.echo(f"\n{out} ({size / 1e6:.1f} MB): open it in a browser")

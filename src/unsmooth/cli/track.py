@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.output import print_json
 from unsmooth.cli.progress import interruptible
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def command(
 
 def _tell(done: list[Checkpoint], out: Path, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([_plain(checkpoint) for checkpoint in done], indent=1))
+        print_json([_plain(checkpoint) for checkpoint in done])
     else:
         Console().print(_table(done))
         typer.echo(f"written to {out}, results in {out.with_suffix('.results')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from unsmooth.cli import options
+from unsmooth.cli.output import print_json
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def command(
     if record is None:
         return  # another process writes the record
     if as_json:
-        typer.echo(json.dumps(record.to_json(), indent=1))
+        print_json(record.to_json())
         return
     from unsmooth.training.engine.record import in_words
 
