@@ -25,7 +25,7 @@ from model_cases import CASES
 from torch import Tensor, nn
 
 import unsmooth
-from unsmooth.errors import UnknownModelError, WeightsError
+from unsmooth.errors import ForwardError, UnknownModelError, WeightsError
 from unsmooth.models import ModelView, find_family, hook_points, register_family, unregister_family, view
 from unsmooth.models.forward import call
 from unsmooth.models.view import view_as
@@ -154,9 +154,14 @@ def test_what_cannot_be_found_is_told_with_the_reason() -> None:
     def layers() -> nn.Module:
         return nn.Sequential(*(Layer(Mixer(True, True), LayerNorm, False, False) for _ in range(2)))
 
-    x = torch.randn(2, 5, D)
+    class Trained(nn.Module): ...
+
+    x, trained = torch.randn(2, 5, D), Trained()
+    trained.add_module("net", Inline())
     with pytest.raises(UnknownModelError, match=r"no two outputs of modules add up so in stacks\.s0 \(Inline\)"):
         find_family(Holder(nn.Sequential(Inline(), Inline())), x)
+    with pytest.raises(ForwardError, match=r"no forward of its own: give the part that has one \(model\.net\)"):
+        find_family(trained, x)
     with pytest.raises(UnknownModelError, match="no list of modules runs so"):
         find_family(Holder(nn.LayerNorm(D)), x)
     with pytest.raises(UnknownModelError, match=r"2 stacks of blocks: stacks\.s0 \(Layer\), stacks\.s1"):

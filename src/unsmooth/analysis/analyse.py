@@ -25,7 +25,7 @@ from unsmooth.analysis.measuring.measurer import Measurer
 from unsmooth.analysis.measuring.outliers import outliers
 from unsmooth.analysis.policies import resolve_policies
 from unsmooth.analysis.special import SpecialTokens
-from unsmooth.analysis.subject import Subject
+from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.analysis.token_view import TokenViewer
 from unsmooth.analysis.walk import nothing, walk
 from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
@@ -161,7 +161,7 @@ class _Explained:
     def _give_up(self, error: WeightsError) -> None:
         """A family without separable weights can be measured all the same."""
         self._explainer = None
-        self.notes.append(f"not explained: {error}")
+        self.notes.append(f"{NOT_EXPLAINED}{error}")
 
 
 class _Attributed:

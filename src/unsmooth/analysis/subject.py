@@ -13,6 +13,7 @@ from unsmooth.analysis.sweep import Sweep
 from unsmooth.analysis.token_view import TokenView
 
 MEASURED = "measured_ratio"
+NOT_EXPLAINED = "not explained: "  # begins the note on a model whose weights or matrices cannot be used
 # The page's names for the columns of an explanation that predict the measured one.
 PREDICTORS = {
     "exponent": "exponent", "with_constant": "exponent_constant", "small_step": "small_step",

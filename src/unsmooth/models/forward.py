@@ -236,7 +236,8 @@ def _hint(model: nn.Module, batch: Any, inputs: Mapping[str, Any], error: Except
     if isinstance(error, torch.OutOfMemoryError):
         return "take smaller batches (batch_size, --batch-size)"
     if "_forward_unimplemented" in first or 'the required "forward"' in first:
-        named = " or ".join(f"model.{path}" for path in towers(model) if path)
+        parts = [path for path in towers(model) if path] or [name for name, _ in model.named_children()]
+        named = " or ".join(f"model.{path}" for path in parts)
         return f"it has no forward of its own: give the part that has one ({named})"
     if isinstance(error, TypeError) and "required positional argument" in first:
         return "a batch that is a dict gives a model several inputs by their names"

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from results import _about
 from small_models import images, vit
 
 import unsmooth
 from unsmooth.analysis import About, Subject
+from unsmooth.analysis.subject import NOT_EXPLAINED
 from unsmooth.analysis.sweep import Sweep, SweepPoint, SweepSettings, SweptEdit, TaskFacts
 from unsmooth.errors import OptionError
 from unsmooth.page.charts.could import command, could_section, priced
+from unsmooth.page.words.findings import findings
 from unsmooth.reporting import with_sweeps
 
 
@@ -61,6 +64,8 @@ def subject() -> Subject:
 def test_without_a_sweep_the_page_says_what_to_run(subject: Subject) -> None:
     page = could_section([subject])
     assert "Not measured for this model" in page
+    assert "unsmooth.sweep(model, batches, loss)" in page  # no command line reaches a model in memory
+    assert "--sweep" not in page
     assert "unsmooth sweep MODEL --data DATA --task" in command(subject)
     about = subject.measurement.about
     for reference, data in ((None, "DATA"), ("books", "DATA"), ("bundled passages", "bundled")):
@@ -70,11 +75,26 @@ def test_without_a_sweep_the_page_says_what_to_run(subject: Subject) -> None:
         assert f"unsmooth sweep 'hf:my model' --data {data} --task knn:" in shown
 
 
+def test_where_h_could_not_be_read_nothing_that_changes_it_is_suggested() -> None:
+    model = vit()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.proj.bias.add_(1.0)  # attention gives every token the same
+    known = Subject("mine", unsmooth.measure(model, images(4)))
+    notes = (*known.measurement.notes, f"{NOT_EXPLAINED}no weights")
+    subject = replace(known, measurement=replace(known.measurement, notes=notes))
+    assert "edits change H, which could not be read" in could_section([subject])
+    for shown, suggested in ((known, True), (subject, False)):
+        said = " ".join(found.html() for found in findings([shown]))
+        assert ("unsmooth.reparametrize" in said) == suggested
+        assert ("could not be read here" in said) != suggested
+
+
 def test_the_command_to_run_names_what_loaded_the_model_and_how_the_page_learns_of_it(subject: Subject) -> None:
     about = subject.measurement.about
     begins = "unsmooth report timm:x --data d"
     options = f"{begins} --weights w --model-option a=1"
-    for asked, words in ((None, []), (begins, []), (options, ["--weights", "--model-option"])):
+    for asked, words in ((begins, []), (options, ["--weights", "--model-option"])):
         given = replace(subject, measurement=replace(subject.measurement, about=replace(about, command=asked)))
         page = could_section([given])
         assert "--sweep sweep.json" in page

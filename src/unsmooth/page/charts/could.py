@@ -7,7 +7,7 @@ from functools import partial
 from html import escape
 
 from unsmooth.analysis import Sweep
-from unsmooth.analysis.subject import Subject
+from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.analysis.sweep import HEADLINE, SweptEdit
 from unsmooth.figures.by_strength import prices
 from unsmooth.figures.text import number_text, signed_text
@@ -31,9 +31,20 @@ def could_section(subjects: Subjects) -> str:
 
 
 def _to_measure(subject: Subject) -> str:
-    """What to run where no sweep is known, and how the page gets to know it."""
+    """What to run where no sweep is known, and how the page gets to know it; why nothing, if H is not known."""
+    about = subject.measurement.about
+    if any(note.startswith(NOT_EXPLAINED) for note in subject.measurement.notes):
+        return (
+            "Not measured for this model: edits change H, which could not be read from it, as the findings above say."
+        )
+    if about.command is None and about.model.reference is None:
+        return (
+            "Not measured for this model. To measure it: <code>found = unsmooth.sweep(model, batches, loss)</code>, "
+            "with a loss of your task. Then <code>unsmooth.report</code> as before, with <code>sweeps=[found]</code>, "
+            "shows it here."
+        )
     said = f"Not measured for this model. To measure it: <code>{escape(command(subject))}</code>"
-    asked = subject.measurement.about.command or ""
+    asked = about.command or ""
     if loading := [option for option in LOADING if f" {option}" in asked]:
         said += f", with the options that loaded the model for this page ({', '.join(loading)})"
     return f"{said}. Then <code>unsmooth report</code> as before, with <code>--sweep sweep.json</code>, shows it here."

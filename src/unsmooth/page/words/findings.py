@@ -18,7 +18,7 @@ from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.analysis.measuring.outliers import WITHOUT, carried, is_padded, outliers
 from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.analysis.policies import COUNT_PADDING
-from unsmooth.analysis.subject import Subject
+from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
@@ -76,7 +76,7 @@ def _model(subject: Subject, index: int, metrics: Sequence[str], policy: str) ->
 
 def refused(subject: Subject) -> list[str]:
     """What a page usually has and this model or its features did not allow, with the reason."""
-    return [note for note in subject.measurement.notes if note.startswith(("not explained: ", "not attributed: "))]
+    return [note for note in subject.measurement.notes if note.startswith((NOT_EXPLAINED, "not attributed: "))]
 
 
 def _who(subject: Subject, policy: str) -> tuple[Part, ...]:
@@ -204,21 +204,7 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
     }
     base = next((policy for policy in policies if policy != WITHOUT), WITHOUT)
     if smoothing and (not makers or "Attention" in makers):
-        said = "What one could do: smoothing is no fault in itself; where tokens must stay apart, "
-        said += (
-            "try a published remedy (<code>unsmooth.apply_fix</code>): H’s eigenvalues are on the sharpening side "
-            "already"
-            if _one_sided(smoothing, -1)
-            else 'train anew with <code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s '
-            "eigenvalues from being positive, fine-tune with "
-            '<code>unsmooth.adapt(model, "sharpening")</code>, which adds negative ones, or try a published remedy '
-            "(<code>unsmooth.apply_fix</code>)"
-        )
-        if any(subject.measurement.about.model.placement.startswith("parallel") for subject, _ in smoothing):
-            said += (
-                "; attention and the MLP add at the same time here, and all of these reach attention alone: "
-                "<code>unsmooth attribute</code> says how much each of them does"
-            )
+        said = f"What one could do: smoothing is no fault in itself; {_controls(smoothing)}"
     elif smoothing:
         said = (
             f"What one could do: smoothing is no fault in itself, and here {listed([WHO[k] for k in sorted(makers)])} "
@@ -251,6 +237,26 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
     if any(carried(subject.measurement, base) for subject in subjects):
         said += "; and leave tokens of extreme norm out before averaging features"
     return f"{said}."
+
+
+def _controls(smoothing: Sequence[tuple[Subject, Stretch]]) -> str:
+    """What acts on attention, where one could act on it."""
+    if all(any(note.startswith(NOT_EXPLAINED) for note in subject.measurement.notes) for subject, _ in smoothing):
+        return "what changes H needs attention’s weights and matrices, which could not be read here"
+    said = "where tokens must stay apart, "
+    said += (
+        "try a published remedy (<code>unsmooth.apply_fix</code>): H’s eigenvalues are on the sharpening side already"
+        if _one_sided(smoothing, -1)
+        else 'train anew with <code>unsmooth.reparametrize(model, "sharpening")</code>, which keeps H’s eigenvalues '
+        'from being positive, fine-tune with <code>unsmooth.adapt(model, "sharpening")</code>, which adds negative '
+        "ones, or try a published remedy (<code>unsmooth.apply_fix</code>)"
+    )
+    if any(subject.measurement.about.model.placement.startswith("parallel") for subject, _ in smoothing):
+        said += (
+            "; attention and the MLP add at the same time here, and all of these reach attention alone: "
+            "<code>unsmooth attribute</code> says how much each of them does"
+        )
+    return said
 
 
 def _one_sided(found: Sequence[tuple[Subject, Stretch]], side: int) -> bool:
