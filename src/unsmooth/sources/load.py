@@ -20,6 +20,7 @@ SCHEMES = ("timm", "hf", "zoo")
 def load_model(
     reference: str | Path,
     weights: str | Path | None = None,
+    *,
     random_init: bool = False,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = torch.float32,

@@ -29,8 +29,8 @@ def in_row(count: int, name: str, parts: Iterable[str]) -> str:
     return f'<div class="figure-body panels {across}" id="{name}">{"".join(parts)}</div>'
 
 
-def model_panel(index: int, subject: Subject, *parts: str, more: str = "") -> str:
-    return f'<div class="panel" data-model="{index}">{heading(index, subject.name + more)}{"".join(parts)}</div>'
+def model_panel(index: int, subject: Subject, *parts: str) -> str:
+    return f'<div class="panel" data-model="{index}">{heading(index, subject.name)}{"".join(parts)}</div>'
 
 
 def heading(index: int, text: str) -> str:

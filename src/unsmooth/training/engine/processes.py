@@ -13,7 +13,6 @@ from unsmooth.training.engine.loop import Progress, train
 from unsmooth.training.engine.record import TrainingRecord
 from unsmooth.training.engine.run import Run
 from unsmooth.training.engine.sharding import requested
-from unsmooth.training.engine.step import Speed
 
 
 def launch(
@@ -22,7 +21,6 @@ def launch(
     out: str | Path,
     *,
     device: str | torch.device | None = None,
-    speed: Speed | None = None,
     progress: Progress | None = None,
     tensorboard: bool = True,
     keep_every: int | None = None,
@@ -36,7 +34,7 @@ def launch(
     world = _world_size()
     if world == 1:
         return train(
-            run, data, out, device=device, speed=speed, progress=progress, tensorboard=tensorboard,
+            run, data, out, device=device, progress=progress, tensorboard=tensorboard,
             keep_every=keep_every,
         )  # fmt: skip
     run.recipe.check(run, world)
@@ -55,7 +53,6 @@ def launch(
         data,
         out,
         device=accelerator.device,
-        speed=speed,
         progress=progress if accelerator.is_main_process else None,
         tensorboard=tensorboard,
         rank=accelerator.process_index,
