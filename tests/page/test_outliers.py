@@ -11,6 +11,7 @@ import pytest
 from page.course_cases import CASES, SINK, said
 from page.courses import Known, moments, numbers, plain
 
+from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.analysis.measuring.extremes import Extreme, find_outliers
 from unsmooth.page import build_report
 from unsmooth.page.data import shared_policies
@@ -49,6 +50,23 @@ def test_outliers_carry_a_metric_from_a_quarter_on(factor: float, first: str) ->
     known = Known("m", {"all": {"hfc_lfc": curve}, "no-outliers": {"hfc_lfc": [2.0, 2.0, 2.0]}}, offset=0.1)
     assert shared_policies([known.subject()])[0] == first
     assert bool(outlier_sentence(known)) == (first == "no-outliers")
+
+
+def test_what_outliers_carry_before_a_norm_is_not_said_of_the_features_after_it() -> None:
+    """MiniLM: an MLP writes a long token, and the norm after the sum makes it short again."""
+    curve, extremes = [4.0, 3.0, 2.0], dict.fromkeys(("blocks.0.mid", "blocks.0.post"), (1.1, 0, 0.0))
+    known = Known("m", {"all": {"hfc_lfc": curve}, "no-outliers": {"hfc_lfc": curve}}, placement="post",
+                  extremes={**extremes, "blocks.0.mlp_sum": (15.0, 0, 1.0)})  # fmt: skip
+    known.values[Cell("blocks.0.mlp_sum", "hfc_lfc", "all")] *= 2
+    assert shared_policies([known.subject()])[0] == "no-outliers"
+    before = "Such tokens carry HFC/LFC before the norms and nothing after them, so what is said here leaves them out"
+    averaging = "leave tokens of extreme norm out before averaging"
+    assert before in outlier_sentence(known)
+    assert averaging not in plain(build_report([known.subject()]))
+    known.extremes = {**known.extremes, "blocks.0.post": (15.0, 0, 1.0)}
+    known.values[Cell("blocks.0.post", "hfc_lfc", "all")] *= 2
+    assert "Such tokens carry HFC/LFC, so what is said" in outlier_sentence(known)
+    assert averaging in plain(build_report([known.subject()]))
 
 
 @pytest.mark.parametrize(("gap", "first"), [(0.09, "all"), (0.11, "no-outliers")])

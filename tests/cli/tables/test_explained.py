@@ -8,7 +8,7 @@ import pytest
 import torch
 from cli.tables.test_measured import rows, text
 from rich.console import Console
-from small_models import images, vit
+from small_models import bert, images, vit, words
 
 from unsmooth.analysis import Explanation, explain
 from unsmooth.analysis.explaining.tables import eigenvalue_table
@@ -137,4 +137,5 @@ def test_the_words_are_those_of_the_numbers(explained: Explanation) -> None:
     falls = int((frame["measured_ratio"] < 0).sum())
     assert f"Attention lowers HFC/LFC, which smooths, in {falls} of {len(frame)} layers × inputs." in said
     assert f"is right in {percent_text(found.accuracy)};" in said
+    assert "Attention with the norm after it lowers" in tables.found_in(explain(bert(), words(1), spectra=0))
     assert ("no better than guessing" in said) == (found.accuracy <= found.majority)

@@ -13,7 +13,11 @@ from unsmooth.page.words.theory import eigenvalue_shares
 
 
 def explained(
-    signs: list[tuple[float, float]], values: list[complex], kinds: list[str] | None = None, folded: bool = True
+    signs: list[tuple[float, float]],
+    values: list[complex],
+    kinds: list[str] | None = None,
+    folded: bool = True,
+    placement: str = "pre",
 ) -> Subject:
     """γ and the measured step of each layer, the eigenvalues of every layer, the type of each head."""
     rows = [
@@ -28,7 +32,7 @@ def explained(
         {"layer": i, "folded": folded, "layer_values": torch.tensor(values), "head_values": torch.tensor([values])}
         for i in range(len(signs))
     ]
-    known = Known("x", {"all": {"hfc_lfc": [2.0 - 0.1 * i for i in range(len(signs) + 1)]}})
+    known = Known("x", {"all": {"hfc_lfc": [2.0 - 0.1 * i for i in range(len(signs) + 1)]}}, placement=placement)
     return Subject("x", known.subject().measurement, Explanation(rows, heads, [], spectra, about_explained()))
 
 
@@ -52,6 +56,13 @@ def test_the_side_of_zero_is_that_of_most_eigenvalues(values: list[complex], wor
     assert eigenvalue_shares(subject.explanation)[:3] == pytest.approx(
         [float((real < 0).double().mean()), float((real > 0).double().mean()), float((real == 0).double().mean())]
     )
+
+
+def test_a_step_of_a_post_norm_model_is_said_to_hold_the_norm() -> None:
+    """Attention alone may raise HFC/LFC where the step, with the norm after it, lowers it."""
+    for signs in ([(1.0, -1.0)] * 2, [(1.0, -1.0), (1.0, 1.0)]):
+        assert "attention’s steps, each with the norm after it," in said(explained(signs, [0.3 + 0j], placement="post"))
+        assert "norm after it" not in said(explained(signs, [0.3 + 0j]))
 
 
 def test_bare_weights_are_not_said_to_be_folded() -> None:

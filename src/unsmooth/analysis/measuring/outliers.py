@@ -18,7 +18,8 @@ from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
 WITHOUT = "no-outliers"
 LEAST_FACTOR = 1.25
 LEAST_DIFFERENCE = 0.1
-_STREAM = ("blocks.0.pre", ".mid", ".post", "_sum")  # a later layer's input is the output of the one before
+_OUTPUTS = ("blocks.0.pre", ".mid", ".post")  # a later layer's input is the output of the one before
+_STREAM = (*_OUTPUTS, "_sum")
 
 
 def is_padded(measurement: Measurement) -> bool:
@@ -26,9 +27,10 @@ def is_padded(measurement: Measurement) -> bool:
     return any(note.startswith(PADDED) for note in measurement.notes)
 
 
-def carried(measurement: Measurement, policy: str) -> dict[str, str]:
+def carried(measurement: Measurement, policy: str, *, sums: bool = True) -> dict[str, str]:
     """The leading metrics that outliers carry under a token policy, each with the point where they carry most of it.
 
+    Without `sums` what they carry before a norm of the stream, and not after it, is left out.
     None where `no-outliers` was not measured, nor where a policy counts padding: what that does is not theirs.
     """
     if policy == WITHOUT or WITHOUT not in measurement.about.settings.tokens:
@@ -37,19 +39,19 @@ def carried(measurement: Measurement, policy: str) -> dict[str, str]:
         return {}
     found = {}
     for metric in (names[0] for names in by_panel(measurement.about.settings.metrics).values()):
-        effects = _effects(measurement, metric, policy)
+        effects = _effects(measurement, metric, policy, _STREAM if sums else _OUTPUTS)
         point = max(effects, key=effects.__getitem__, default="")
         if point and effects[point] >= 1:
             found[metric] = point
     return found
 
 
-def _effects(measurement: Measurement, metric: str, policy: str) -> dict[str, float]:
-    """What leaving outliers out changes at each point of the stream, in units of what counts as carrying."""
+def _effects(measurement: Measurement, metric: str, policy: str, points: tuple[str, ...]) -> dict[str, float]:
+    """What leaving outliers out changes at each of these points, in units of what counts as carrying."""
     found = {}
     for cell, moments in measurement.cells.items():
         without = measurement.cells.get(cell._replace(tokens=WITHOUT))
-        if (cell.metric, cell.tokens) != (metric, policy) or not cell.point.endswith(_STREAM) or without is None:
+        if (cell.metric, cell.tokens) != (metric, policy) or not cell.point.endswith(points) or without is None:
             continue
         extreme = measurement.extremes.get(_recorded(measurement, cell.point))
         if extreme is not None and not extreme.outliers.max > 0:

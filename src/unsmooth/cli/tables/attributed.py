@@ -77,8 +77,8 @@ def found_in(found: Attribution) -> list[str]:
         if total * direct < direct**2 / 2:
             said.append(
                 f"Without the {row['part']} of layer {row['layer']}, HFC/LFC after the last block is multiplied by "
-                f"{math.exp(-total):.3g}, where its share alone would give {math.exp(-direct):.3g}: later layers make "
-                "up for it."
+                f"{math.exp(-total):.3g}, where its share alone would give {math.exp(-direct):.3g}: what comes after "
+                "makes up for it."
             )
     return said
 

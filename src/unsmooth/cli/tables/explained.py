@@ -130,9 +130,8 @@ def found_in(explanation: Explanation) -> str:
 
     steps = explanation.frame()["measured_ratio"]
     said = [f"{text[0].upper()}{text[1:]}." for text, *_ in weights_found(explanation)]
-    said.append(
-        f"Attention lowers HFC/LFC, which smooths, in {int((steps < 0).sum())} of {len(steps)} layers × inputs."
-    )
+    who = "Attention with the norm after it" if explanation.about.model.placement == "post" else "Attention"
+    said.append(f"{who} lowers HFC/LFC, which smooths, in {int((steps < 0).sum())} of {len(steps)} layers × inputs.")
     found = explanation.agreement()
     if found.count:
         better = "clearly" if found.lead_low > 0 else "not clearly"

@@ -104,8 +104,9 @@ def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[P
     if not metrics:
         return (f"{opening} What it carries is not known, as tokens without outliers were not measured.",)
     titles = listed([METRICS[name].title for name in metrics])
+    passing = "" if carried(measurement, base, sums=False) else " before the norms and nothing after them"
     return (
-        f"{opening} Such tokens carry {titles}, so what is said here leaves them out",
+        f"{opening} Such tokens carry {titles}{passing}, so what is said here leaves them out",
         Link("depth", {"tokens": base, "metric": next(iter(metrics))}, "(with them: {})"),
         ".",
     )
@@ -234,7 +235,7 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         )
     else:
         said = "What one could do: measure more samples, which would show smaller changes"
-    if any(carried(subject.measurement, base) for subject in subjects):
+    if any(carried(subject.measurement, base, sums=False) for subject in subjects):
         said += "; and leave tokens of extreme norm out before averaging features"
     return f"{said}."
 

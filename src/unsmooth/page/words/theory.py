@@ -73,13 +73,15 @@ def _exponents(subject: Subject) -> list[Said]:
     found, measured = subject.agreements["exponent"], subject.measurement
     if not found.count or alike(measured, "hfc_lfc", measured.about.settings.tokens[0]):  # steps of rounding
         return []
+    steps = "attention’s steps"
+    if measured.about.model.placement == "post":
+        steps += ", each with the norm after it,"
     if found.majority == 1:
-        many = how_many(found.accuracy, "case")
-        text = f"attention’s steps all have the same sign, which γ has in {many}"
+        text = f"{steps} all have the same sign, which γ has in {how_many(found.accuracy, 'case')}"
     else:
         better = "not clearly better" if found.accuracy > found.majority else "no better"
         better = "better" if found.lead_low > 0 else better
-        text = f"γ tells the sign of attention’s steps {better} than always guessing the more frequent sign"
+        text = f"γ tells the sign of {steps} {better} than always guessing the more frequent sign"
     return [(text, "exponents", {})]
 
 
