@@ -193,8 +193,8 @@ def test_figure_5_takes_saved_results_and_files_of_explain(
 def test_figure_5_says_on_how_many_models_the_claim_fails() -> None:
     from unsmooth.paper.fig5 import Spectra, distribution, verdicts
 
-    def spectra(kind: str, negative: int) -> Spectra:
-        values = torch.cat([-torch.rand(negative), torch.rand(100 - negative)]).to(torch.complex128)
+    def spectra(kind: str, negative: int, of: int = 100) -> Spectra:
+        values = torch.cat([-torch.rand(negative) - 0.1, torch.rand(of - negative) + 0.1]).to(torch.complex128)
         found = distribution([values])
         return Spectra(kind=kind, layers=1, width=100, reference="", weights="", bare=found, folded=found)
 
@@ -204,6 +204,9 @@ def test_figure_5_says_on_how_many_models_the_claim_fails() -> None:
     assert said.startswith("the claim fails on 2 of 4 models whose eigenvalues were free: a (vision) 70 %, negative;")
     assert "sharpening" not in said
     assert verdicts({"x-sharpening": models["x-sharpening"]}) == []
+    near = [spectra("language", count, of=1000) for count in (546, 554)]  # one printed number, one verdict
+    (said,) = verdicts({"e": near[0], "f": near[1]})
+    assert said.endswith("e (language) 55 %, even; f (language) 55 %, even")
 
 
 def test_figure_1_marks_all_definitions_after_the_first_that_a_work_claims() -> None:

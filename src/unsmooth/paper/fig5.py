@@ -94,7 +94,7 @@ def run(context: Context) -> Result:
 
 
 _COLUMNS = ("model", "kind", "weights", "negative %", "of a layer %", "below −1 %", "zero %", "median", "eigenvalues")
-NEGATIVE, POSITIVE = 0.55, 0.45  # beyond these shares a distribution leans to one side
+NEGATIVE, POSITIVE = 55, 45  # beyond these whole percents a distribution leans to one side
 
 
 def _rows(found: dict[str, Spectra]) -> list[list[Value]]:
@@ -116,10 +116,10 @@ def verdicts(found: dict[str, Spectra]) -> list[str]:
     expected = {"vision": "negative", "language": "even"}
     said, wrong = [], 0
     for name, spectra in free.items():
-        share = spectra["bare"]["negative"]
+        share = round(100 * spectra["bare"]["negative"])  # judged as it is printed
         lean = "negative" if share > NEGATIVE else "positive" if share < POSITIVE else "even"
         wrong += lean != expected[spectra["kind"]]
-        said.append(f"{name} ({spectra['kind']}) {100 * share:.0f} %, {lean}")
+        said.append(f"{name} ({spectra['kind']}) {share} %, {lean}")
     if not said:
         return []
     return [f"the claim fails on {wrong} of {len(said)} models whose eigenvalues were free: {'; '.join(said)}"]
