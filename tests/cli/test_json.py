@@ -68,6 +68,7 @@ def test_what_is_not_a_number_is_a_word(capsys: pytest.CaptureFixture[str]) -> N
     subject.measurement.cells[Cell("blocks.5.post", "hfc_lfc", "all")].mean = float("nan")
     track._tell([Checkpoint("a", 1, subject.measurement, {0: float("inf")})], Path("page.html"), True)
     (found,) = strictly(capsys.readouterr().out)
+    assert found["ends"][0]["metric"] == "hfc_lfc"
     assert [found["ends"][0]["last"], found["negative"]] == ["nan", {"0": "inf"}]
     output = FileOptions(None, True)
     output.finish(Result("label", about={"value": float("-inf")}).to_json, lambda console: None)

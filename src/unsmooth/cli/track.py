@@ -85,7 +85,7 @@ def _tell(done: list[Checkpoint], out: Path, as_json: bool) -> None:
 
 
 def _ends(checkpoint: Checkpoint) -> list[tuple[str, str, float, float]]:
-    return [(title, policy, a.mean, b.mean) for title, policy, a, b in checkpoint.measurement._ends()]
+    return [(metric, policy, a.mean, b.mean) for metric, policy, a, b in checkpoint.measurement._ends()]
 
 
 def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -94,10 +94,12 @@ def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _table(done: list[Checkpoint]) -> Table:
+    from unsmooth.metrics.registry import metric_named
+
     table = Table(title="First input → last layer, mean over samples", title_justify="left")
     table.add_column("step", justify="right")
-    for title, policy, *_ in _ends(done[0]):
-        table.add_column(f"{title} ({policy})", justify="right")
+    for metric, policy, *_ in _ends(done[0]):
+        table.add_column(f"{metric_named(metric).title} ({policy})", justify="right")
     for checkpoint in done:
         table.add_row(str(checkpoint.step), *(f"{a:.4g} → {b:.4g}" for *_, a, b in _ends(checkpoint)))
     return table

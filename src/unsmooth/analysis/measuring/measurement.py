@@ -115,7 +115,7 @@ class Measurement:
             f"Measurement of {model.name} on {self.about.data.reference or 'data in memory'}",
             f"  {_count(self.samples, 'sample')}, {_count(model.layers, 'layer')} of width {model.width}"
             + (", partial: it was interrupted" if self.partial else ""),
-            *(f"  {title} ({tokens}): {_plus_minus(a)} → {_plus_minus(b)}" for title, tokens, a, b in self._ends()),
+            *(f"  {_title(m)} ({tokens}): {_plus_minus(a)} → {_plus_minus(b)}" for m, tokens, a, b in self._ends()),
         ]
         lines += [f"  {_count(len(self.notes), 'note')}: .notes"] if self.notes else []
         return "\n".join([*lines, "  .frame(), .change_by_kind(), .plot(), .save(path), .about"])
@@ -124,8 +124,8 @@ class Measurement:
         model, data = self.about.model, self.about.data
         head = f"{escape(model.name)} on {escape(data.reference or 'data in memory')}, {_count(self.samples, 'sample')}"
         rows = "".join(
-            f"<tr><td>{escape(title)}</td><td>{escape(tokens)}</td><td>{_plus_minus(a)}</td><td>{_plus_minus(b)}</td></tr>"
-            for title, tokens, a, b in self._ends()
+            f"<tr><td>{escape(_title(m))}</td><td>{escape(tokens)}</td><td>{_plus_minus(a)}</td><td>{_plus_minus(b)}</td></tr>"
+            for m, tokens, a, b in self._ends()
         )
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         return (
@@ -135,13 +135,12 @@ class Measurement:
         )
 
     def _ends(self) -> list[tuple[str, str, Moments, Moments]]:
-        """Title, token policy, and the first and last state of the residual stream, for every metric."""
+        """Metric, token policy, and the first and last state of the residual stream, for every metric."""
         stream: dict[tuple[str, str], list[Moments]] = {}
         for cell, moments in self.cells.items():
             if kind_of(cell.point) == "residual" or len(self.about.settings.points) == 1:
                 stream.setdefault((cell.metric, cell.tokens), []).append(moments)
-        titles = {name: row.title for name, row in METRICS.items()}
-        return [(titles.get(m, m), tokens, found[0], found[-1]) for (m, tokens), found in stream.items()]
+        return [(metric, tokens, found[0], found[-1]) for (metric, tokens), found in stream.items()]
 
     def plot(self, tokens: str | None = None) -> Drawing:
         """The metrics along the depth, as a notebook shows it; `.save("x.pdf")` writes SVG, PNG or PDF."""
@@ -264,6 +263,11 @@ def _statistics(moments: Moments) -> dict[str, float]:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _title(metric: str) -> str:
+    """Also of a metric that a file holds and this process does not know."""
+    return METRICS[metric].title if metric in METRICS else metric
 
 
 def _plus_minus(moments: Moments) -> str:
