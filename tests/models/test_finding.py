@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -162,6 +163,8 @@ def test_what_cannot_be_found_is_told_with_the_reason() -> None:
         find_family(Holder(nn.Sequential(Inline(), Inline())), x)
     with pytest.raises(ForwardError, match=r"no forward of its own: give the part that has one \(model\.net\)"):
         find_family(trained, x)
+    with pytest.raises(UnknownModelError, match=r"expected a torch module.*give its \.model"):
+        find_family(SimpleNamespace(model=trained), x)  # type: ignore[arg-type]
     with pytest.raises(UnknownModelError, match="no list of modules runs so"):
         find_family(Holder(nn.LayerNorm(D)), x)
     with pytest.raises(UnknownModelError, match=r"2 stacks of blocks: stacks\.s0 \(Layer\), stacks\.s1"):

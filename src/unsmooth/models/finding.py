@@ -19,9 +19,8 @@ from unsmooth.models.forward import main_input, to_model
 from unsmooth.models.sums import check_sums
 from unsmooth.models.taps import Tap, Taps
 from unsmooth.models.trace import Call, same, trace, within
-from unsmooth.models.view import ModelView, is_called, view_as
+from unsmooth.models.view import ModelView, is_called, module_of, view_as
 from unsmooth.models.weights import norm_kind
-from unsmooth.models.wrappers import unwrapped
 
 _SUMS: dict[Placement, str] = {
     "pre": "states are x + attn(norm(x)) and x + mlp(norm(x))",
@@ -46,7 +45,7 @@ def find_family(model: nn.Module, batch: Any, name: str = "found") -> Family:
     >>> row.placement, row.attention.module
     ('post', 'self_attn')
     """
-    model = unwrapped(model)
+    model = module_of(model)
     if type(model).__module__.startswith("torch."):
         raise UnknownModelError(
             f"{type(model).__name__} is a class of torch, of which many models are made, so no row can stand for it: "

@@ -172,6 +172,7 @@ def _no_family(model: nn.Module) -> str:
 _FIND = (
     "a row is found by running the model on a batch, if its blocks are x + attn(norm(x)), x + mlp(norm(x)), both with "
     "the norms behind the sums, or x + attn(norm(x)) + mlp(norm(x)): "
-    "unsmooth.register_family(unsmooth.find_family(model, batch)). Other blocks can be described by one row of names "
-    "(docs/families.md)"
+    "unsmooth.register_family(unsmooth.find_family(model, batch)). That is done in Python, where "
+    "unsmooth.load_model(REFERENCE).model is the model of a command line and unsmooth.report makes its page. Other "
+    "blocks can be described by one row of names (docs/families.md)"
 )

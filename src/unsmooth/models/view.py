@@ -146,6 +146,18 @@ def is_called(block: nn.Module) -> bool:
     return type(block).forward is not nn.Module.forward
 
 
+def module_of(model: object) -> nn.Module:
+    """The module inside wrappers; UnknownModelError for what is none."""
+    if not isinstance(model, nn.Module):
+        hint = "; it holds one: give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
+        if isinstance(model, str):
+            hint = ": load it first, as unsmooth.load_model('hf:NAME').model"
+        elif isinstance(model, Mapping):
+            hint = ": weights alone do not say how they are used; load them into their model first"
+        raise UnknownModelError(f"expected a torch module, got {type(model).__name__}{hint}")
+    return unwrapped(model)
+
+
 def view(model: nn.Module) -> ModelView:
     """See a model as layers and points. Cheap: no forward pass. Of a compiled or DDP wrapper, the model inside.
 
@@ -156,14 +168,7 @@ def view(model: nn.Module) -> ModelView:
     >>> v.points[:3]
     ('blocks.0.pre', 'blocks.0.attn', 'blocks.0.attn_sum')
     """
-    if not isinstance(model, nn.Module):
-        hint = "; it holds one: give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
-        if isinstance(model, str):
-            hint = ": load it first, as unsmooth.load_model('hf:NAME').model"
-        elif isinstance(model, Mapping):
-            hint = ": weights alone do not say how they are used; load them into their model first"
-        raise UnknownModelError(f"expected a torch module, got {type(model).__name__}{hint}")
-    model = unwrapped(model)
+    model = module_of(model)
     _, backbone, family = match(model)
     return view_as(model, backbone, family)
 
