@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-from page.course_cases import CASES, FALL, RISE, line, only, said, sharp
+from page.course_cases import CASES, FALL, PEAK, RISE, line, only, said, sharp
 from page.courses import SMOOTHER, TITLES, Claim, Known, check_course, check_makers, moments, numbers, plain
 
 from unsmooth.analysis import Subject
@@ -214,6 +214,10 @@ def test_a_metric_of_fewer_samples_says_of_how_many() -> None:
     assert re.match(
         r"m sharpens its features in every layer \(effective rank \S+ → \S+; one sample, not tested\)", first
     )
+    ranks = {"all": {"effective_rank": PEAK, "dataset_rank": RISE}}
+    (turning,) = said([within_budget(Known("m", ranks, samples=8), 1)])["model"]
+    assert ", then smooths" in turning
+    assert "(effective rank; one sample, not tested)" in turning
 
 
 def test_what_no_control_of_h_reaches_is_said() -> None:

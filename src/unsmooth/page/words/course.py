@@ -51,7 +51,8 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
         )
         what = "them" if stretch.way else what
         clauses.append(f"{verb} {_span(stretch, layers)}{most}")
-    return f"{clauses[0]}, {', '.join(f'then {clause}' for clause in clauses[1:])}"
+    whole = f"{clauses[0]}, {', '.join(f'then {clause}' for clause in clauses[1:])}"
+    return whole + (fewer and f" ({title}; {fewer})")
 
 
 def alike(measurement: Measurement, metric: str, policy: str) -> bool:
