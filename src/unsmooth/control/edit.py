@@ -177,11 +177,7 @@ def _edit_layer(
     done: Edit,
 ) -> None:  # fmt: skip
     weights = layer.weights()
-    count = len(weights.w_v)
-    given: Any = range(count) if heads is None else [heads] if isinstance(heads, int) else heads
-    if isinstance(given, str) or not given or not all(type(h) is int and 0 <= h < count for h in given):
-        raise OptionError(f"heads {heads!r}: expected some of the heads 0 to {count - 1} of {layer.name}, as [0, 1]")
-    picked = sorted(set(given))
+    picked = _picked(layer, heads, len(weights.w_v))
     act, factor = action
     before = weights.w_proj.detach().to("cpu", torch.float64, copy=True)
     after, scale = before.clone(), _out_scale(layer, weights, folded)
@@ -200,8 +196,25 @@ def _edit_layer(
             "min_stored": float(stored.real.min()), "max_stored": float(stored.real.max()),
         })  # fmt: skip
     owner = write_projection(layer, after.to(weights.w_proj), done._before)
-    if act is None or weights.b_v is None or not bool(weights.b_v.any()):
-        return
+    if act is not None and weights.b_v is not None and bool(weights.b_v.any()):
+        _keep_constant(layer, owner, weights.b_v, before - after, done)
+
+
+def _picked(layer: LayerView, heads: Heads, count: int) -> list[int]:
+    given: Any = range(count) if heads is None else [heads] if isinstance(heads, int) else heads
+    if isinstance(given, str) or not given or not all(type(h) is int and 0 <= h < count for h in given):
+        raise OptionError(f"heads {heads!r}: expected some of the heads 0 to {count - 1} of {layer.name}, as [0, 1]")
+    return sorted(set(given))
+
+
+def _keep_constant(
+    layer: LayerView,
+    owner: nn.Module,
+    b_v: Float[Tensor, "head key"],
+    taken: Float[Tensor, "head key dim"],
+    done: Edit,
+) -> None:
+    """b_proj takes up what changes of b_v W_proj."""
     bias = getattr(owner, "bias", None)
     if layer.sink:
         raise WeightsError(
@@ -214,7 +227,7 @@ def _edit_layer(
             f"{layer.name}: its values have a bias, and its projection has none to take up what changes of b_v W_proj: "
             "give the projection a bias of zeros, or scale whole heads (head_scale)"
         )
-    moved = torch.einsum("hk,hkd->d", weights.b_v.detach().double().cpu(), before - after)
+    moved = torch.einsum("hk,hkd->d", b_v.detach().double().cpu(), taken)
     done._before.append((bias, bias.detach().clone()))
     bias.add_(moved.to(bias))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -66,56 +67,80 @@ def sweep(
     [0.0, 1.0]
     """
     steps = _checked(strengths)
-    if not edits:
-        raise OptionError("no edit to sweep: give some, such as [{'high': 0.0}]")
-    known = set(signature(edit).parameters) - {"model", "strength", "data", "loss"}
-    for unknown in (name for options in edits for name in options if name not in known):
-        raise OptionError.unknown("option of an edit", unknown, sorted(known))
+    _check_edits(edits)
     plain, policies = module_of(model), resolve_policies(tokens)
     given = batches if isinstance(batches, Data) else list(each_batch(batches))
     origin = origin or Origin.of(model, given)
     asked = task if isinstance(task, Task) else Task("loss", "as returned", "lower", "the function given", task)
     v = view(plain)
-    point = f"blocks.{len(v.layers) - 1}.post"
     names = tuple(dict.fromkeys((HEADLINE, *metrics)))
-    counted: list[int] = []
+    where = layers if isinstance(layers, str) else str(list(layers))
+    settings = SweepSettings(f"blocks.{len(v.layers) - 1}.post", names, policies, where)
+    bench = _Bench(plain, given, asked, layers, settings, origin)
+    for options in edits:  # what is refused is said before the work
+        bench.apply(options).undo()
+    progress("the model as it is")
+    smoothness, before = bench.look()
+    start = SweepPoint(0.0, 0.0, smoothness, float(before.mean()))
+    swept = tuple(bench.sweep(options, steps[1:], start, before, progress) for options in edits)
+    about = About.of(v, settings, Definitions(columns=DEFINITIONS), DataFacts(0, bench.inputs), origin)
+    facts = TaskFacts(asked.name, asked.unit, asked.better, asked.definition, len(before))
+    return Sweep(swept, facts, about)
 
-    def look() -> tuple[dict[str, dict[str, float]], np.ndarray]:
-        with evaluating(plain):
-            measured = measure(model, given, names, policies, [point], origin=origin)
-            values = _values(asked, plain)
-        found: dict[str, dict[str, float]] = {policy: {} for policy in policies}
+
+@dataclass
+class _Bench:
+    """A model that is edited, measured on batches and asked a task."""
+
+    model: nn.Module
+    batches: Any
+    task: Task
+    layers: Layers
+    settings: SweepSettings
+    origin: Origin
+    inputs: int = 0
+
+    def apply(self, options: Mapping[str, Any]) -> Edit:
+        """The edit at its full strength."""
+        sink = {"drop_sink": self.batches} if options.get("drop_sink") is True else {}
+        return edit(self.model, **{"layers": self.layers, **options, **sink})
+
+    def look(self) -> tuple[dict[str, dict[str, float]], np.ndarray]:
+        """Metrics by token policy, and the task's scores."""
+        asked = self.settings
+        with evaluating(self.model):
+            measured = measure(self.model, self.batches, asked.metrics, asked.tokens, [asked.point], origin=self.origin)
+            values = _values(self.task, self.model)
+        found: dict[str, dict[str, float]] = {policy: {} for policy in asked.tokens}
         for cell, moments in measured.cells.items():
             found[cell.tokens][cell.metric] = moments.mean
-            counted.append(moments.count)
+            self.inputs = self.inputs or moments.count
         return found, values
 
-    def applied(options: Mapping[str, Any]) -> Edit:
-        sink = {"drop_sink": given} if options.get("drop_sink") is True else {}
-        return edit(plain, **{"layers": layers, **options, **sink})
-
-    for options in edits:  # what is refused is said before the work
-        applied(options).undo()
-    progress("the model as it is")
-    smoothness, before = look()
-    start = SweepPoint(0.0, 0.0, smoothness, float(before.mean()))
-    swept: list[SweptEdit] = []
-    for options in edits:
+    def sweep(
+        self, options: Mapping[str, Any], strengths: Sequence[float], start: SweepPoint, before: np.ndarray,
+        progress: Callable[[str], object],
+    ) -> SweptEdit:  # fmt: skip
+        """One edit at each strength, and undone."""
         name, points = _name(options), [start]
-        done = applied(options)
+        done = self.apply(options)
         try:
-            for strength in steps[1:]:
+            for strength in strengths:
                 progress(f"{name}, strength {strength:g}")
                 done.go(strength)
-                smoothness, after = look()
+                smoothness, after = self.look()
                 points.append(_point(strength, strength * _moved(done.rows), smoothness, before, after))
         finally:
             done.undo()
-        swept.append(SweptEdit(name, tuple(points)))
-    settings = SweepSettings(point, names, policies, layers if isinstance(layers, str) else str(list(layers)))
-    about = About.of(v, settings, Definitions(columns=DEFINITIONS), DataFacts(0, counted[0]), origin)
-    facts = TaskFacts(asked.name, asked.unit, asked.better, asked.definition, len(before))
-    return Sweep(tuple(swept), facts, about)
+        return SweptEdit(name, tuple(points))
+
+
+def _check_edits(edits: Sequence[Mapping[str, Any]]) -> None:
+    if not edits:
+        raise OptionError("no edit to sweep: give some, such as [{'high': 0.0}]")
+    known = set(signature(edit).parameters) - {"model", "strength", "data", "loss"}
+    for unknown in (name for options in edits for name in options if name not in known):
+        raise OptionError.unknown("option of an edit", unknown, sorted(known))
 
 
 def _checked(strengths: Sequence[float]) -> list[float]:
