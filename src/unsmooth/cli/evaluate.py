@@ -93,17 +93,8 @@ def command(
         raise OptionError("expected --data PATH, or --superglue PATH to fine-tune a text encoder, and not both")
     output.check()
     if superglue is not None:
-        scores = fine_tuned(
-            model,
-            superglue,
-            tasks,
-            seeds,
-            epochs,
-            minutes,
-            precision or "bf16",
-            options.device_named(device),
-            output.out,
-        )
+        where, precision = options.device_named(device), precision or "bf16"
+        scores = fine_tuned(model, superglue, tasks, seeds, epochs, minutes, precision, where, output.out)
         kept = (output.out, lambda path: path)  # every run is there already
         output.finish(scores.to_json, partial(show_superglue, scores), kept)
         return
@@ -117,17 +108,10 @@ def command(
         output.finish(masked.to_json, partial(_show_masked, masked), (output.out, masked.save))
         return
     found = evaluate_trained(
-        model,
-        data,
-        corruptions=corruptions,
-        samples=samples,
-        batch_size=batch_size,
-        seed=seed,
-        metric_images=metric_images,
-        precision=precision or "float32",
-        device=options.device_named(device),
-        progress=lambda done, total: _count(done, total),
-    )
+        model, data, corruptions=corruptions, samples=samples, batch_size=batch_size, seed=seed,
+        metric_images=metric_images, precision=precision or "float32", device=options.device_named(device),
+        progress=_count,
+    )  # fmt: skip
     output.finish(found.to_json, partial(show, found), (output.out, found.save))
 
 

@@ -49,7 +49,6 @@ def command(
     output: FileOptions = FileOptions(),
 ) -> None:
     """Iterate one attention layer: does it smooth or sharpen, with no norm, Pre-LN or Post-LN?"""
-    from unsmooth.cli.progress import track
     from unsmooth.figures import check_figure
 
     chosen = {"--norm": norm, "--mode": mode, "--sign": sign}
@@ -60,18 +59,12 @@ def command(
         check_figure(figure)
     start = None if image is None else _patches(image)
     found: dict[str, Any]
+    shown: Table | Group
     if form is not None and not table:
         found = _one(form, norm or "none", mode or "sharpening", sign or 1, seeds, layers, tokens, dim, start)
-        shown: Table | Group = _curve_table(found)
+        shown = _curve_table(found)
     else:
-        from unsmooth.theory.norm_impact import norm_impact_table
-
-        def tracked(all_seeds: Iterable[int]) -> Iterable[int]:
-            return track(all_seeds, "simulating seeds", seeds)
-
-        cells = norm_impact_table(range(seeds), layers, start, tokens, dim, track=tracked)
-        found = {"layers": layers, "seeds": seeds, "cells": [_cell(cell) for cell in cells]}
-        shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
+        found, shown = _all(seeds, layers, tokens, dim, start)
     plain = {"schema": "unsmooth.simulation/1", **found}
 
     def draw(path: Path) -> None:
@@ -108,6 +101,18 @@ def _one(
         "scenario": scenario.label, "seeds": seeds, "layers": layers,
         "log10_hfc_lfc": curves.mean(0).tolist(), "std": spread.tolist(),
     }  # fmt: skip
+
+
+def _all(seeds: int, layers: int, tokens: int, dim: int, start: Tensor | None) -> tuple[dict[str, Any], Group]:
+    from unsmooth.cli.progress import track
+    from unsmooth.theory.norm_impact import norm_impact_table
+
+    def tracked(all_seeds: Iterable[int]) -> Iterable[int]:
+        return track(all_seeds, "simulating seeds", seeds)
+
+    cells = norm_impact_table(range(seeds), layers, start, tokens, dim, track=tracked)
+    shown = _cell_table(cells, seeds, layers, start is None and (tokens, dim, layers) == (64, 32, 128))
+    return {"layers": layers, "seeds": seeds, "cells": [_cell(cell) for cell in cells]}, shown
 
 
 def _patches(path: Path) -> Tensor:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -160,14 +161,16 @@ def command(
         return  # another process writes the record
     if as_json:
         print_json(record.to_json())
-        return
+    else:
+        _tell(record, run, folder, results)
+
+
+def _tell(record: TrainingRecord, run: Run, folder: Path, results: Path | None) -> None:
     from unsmooth.training.engine.record import in_words
 
-    final, minutes_taken = record.final, f"{record.minutes:.1f} minutes"
-    calibration = (
-        f", calibration error {100 * final['calibration_error']:.1f} %" if "calibration_error" in final else ""
-    )
-    typer.echo(f"{run.name}: {in_words(final)}{calibration}, {minutes_taken}")
+    error = record.final.get("calibration_error")
+    calibration = "" if error is None else f", calibration error {100 * error:.1f} %"
+    typer.echo(f"{run.name}: {in_words(record.final)}{calibration}, {record.minutes:.1f} minutes")
     typer.echo(f"model, log and record are in {folder}")
     if results is not None:
         typer.echo(f"results are in {results / run.short_name}")
@@ -212,14 +215,10 @@ def _after(run: Run, folder: Path, results: Path | None, superglue: str | None, 
     return {"superglue": superglue, "minutes": minutes}
 
 
-def _write_results(
-    run: Run, folder: Path, data: str, results: Path, device: str | None, more: dict[str, Any]
-) -> None:  # fmt: skip
+def _write_results(run: Run, folder: Path, data: str, results: Path, device: str | None, more: dict[str, Any]) -> None:
     from unsmooth.sources.provenance import default_device
 
-    def say(line: str) -> None:
-        typer.echo(line, err=True)
-
+    say = partial(typer.echo, err=True)
     run.recipe.write_results(folder, data, results / run.short_name, device=device or default_device(), say=say, **more)
 
 
