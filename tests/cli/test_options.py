@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from unsmooth.cli import options
 from unsmooth.cli.app import app
+from unsmooth.errors import OptionError
 
 COMMAND = get_command(app)
 
@@ -33,3 +34,9 @@ def test_only_models_from_a_library_are_spread(monkeypatch: pytest.MonkeyPatch) 
     )
     list(options.ModelsOptions(device="cpu", device_map="auto").load_each(["zoo:a", "hf:b"]))
     assert seen == [("zoo:a", None), ("hf:b", "auto")]
+
+
+def test_layer_ids_are_whole_numbers() -> None:
+    assert options.numbers("--layer-ids", "1, 2", int, "1,2,3") == [1, 2]
+    with pytest.raises(OptionError, match="--layer-ids '1.5': expected whole numbers with commas, such as 1,2,3"):
+        options.numbers("--layer-ids", "1.5", int, "1,2,3")

@@ -246,7 +246,8 @@ def numbers(option: str, text: str, number: Callable[[str], Number], example: st
     try:
         return [number(part) for part in text.split(",")]
     except ValueError:
-        raise OptionError(f"{option} {text!r}: expected numbers with commas, such as {example}") from None
+        kind = "whole numbers" if number is int else "numbers"
+        raise OptionError(f"{option} {text!r}: expected {kind} with commas, such as {example}") from None
 
 
 def key_values(pairs: Sequence[str]) -> dict[str, Any]:
