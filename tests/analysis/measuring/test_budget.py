@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,17 @@ def test_small_spectra_are_always_found_unless_a_budget_was_asked_for() -> None:
     assert RankBudget().choose(budget.CHEAP + 1, 8) == [0]
     assert RankBudget(1.5).choose(3, 8) == [0]
     assert RankBudget("exact").choose(4096, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("price", "why"),
+    [(0.5, "the others came before it was known .* 0.5 times"), (3.0, r"\(matrices of up to 900 rows\)")],
+)
+def test_the_note_says_why_samples_were_left_out(price: float, why: str) -> None:
+    chooser = RankBudget(2)
+    assert chooser.choose(900, 2) == [0]
+    chooser.learn(2, 2.0 + price, price, 1)
+    assert re.search(rf"rank: of 1 of 2 samples, because .*{why}", chooser.note("rank", 1) or "")
 
 
 @pytest.mark.parametrize("wrong", [1, 0, "much", math.nan])

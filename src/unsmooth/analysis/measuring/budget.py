@@ -73,11 +73,12 @@ class RankBudget:
         """What must be said of the metrics that need spectra; None where every sample was taken."""
         if not self._cut:
             return None
-        ratio = self._spectra / self._forward
-        return (
-            f"{names}: of {count} of {self._seen} samples, for one sample's spectra (matrices of up to {self._cut} "
-            f"rows) take {ratio:.2g} times its forward pass; rank_budget='exact' takes all samples"
-        )
+        cost = f"{self._spectra / self._forward:.2g} times its forward pass"
+        if self.period == 1:
+            why = f"the others came before it was known that one sample's spectra take only {cost}"
+        else:
+            why = f"one sample's spectra (matrices of up to {self._cut} rows) take {cost}"
+        return f"{names}: of {count} of {self._seen} samples, because {why}; rank_budget='exact' takes all samples"
 
     def _taken(self, index: int) -> bool:
         return index == 0 or (math.isfinite(self.period) and index % int(self.period) == 0)
