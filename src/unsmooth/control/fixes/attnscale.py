@@ -1,6 +1,6 @@
 """AttnScale (Wang et al. 2022): amplify the high-pass part of each head's attention matrix.
 
-As in the authors' code (github.com/VITA-Group/ViT-Anti-Oversmoothing, attnscale.py): after the softmax and before
+As in the authors' code (VITA-Group/ViT-Anti-Oversmoothing, attnscale.py): after the softmax and before
 dropout, in every layer, ω a vector over heads, which does not decay. With a mask our average is over the
 tokens that a query sees; theirs (Swin) is over the whole window.
 """

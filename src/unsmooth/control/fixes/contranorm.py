@@ -1,6 +1,6 @@
 """ContraNorm (Guo et al. 2023): push tokens apart before every normalisation of the blocks.
 
-The formula and the temperature are those of the authors' ViT (github.com/PKU-ML/ContraNorm, ViT_imagenet/models.py).
+The formula and the temperature are those of the authors' ViT (PKU-ML/ContraNorm, ViT_imagenet/models.py).
 The scale 0.1 is one of those they try for BERT (0.0001 to 0.2); the examples in their ViT script have 0.01. In the ViT
 they also change the norm after the last block, and in BERT only the one after attention, where we change every norm
 inside the blocks. Their BERT computes (1 + s) x − s softmax(…) x; with the LayerNorm that follows, and but for its ε,

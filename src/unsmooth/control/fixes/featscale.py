@@ -1,6 +1,6 @@
 """FeatScale (Wang et al. 2022): re-weight the frequency bands of the attention's output.
 
-As in the paper and the authors' code for CaiT and Swin (github.com/VITA-Group/ViT-Anti-Oversmoothing): after the
+As in the paper and the authors' code for CaiT and Swin (VITA-Group/ViT-Anti-Oversmoothing): after the
 projection, before LayerScale, in every layer; s and t do not decay. Their featscale.py for DeiT adds the two
 re-weighted bands twice, so its s and t are half of ours.
 """

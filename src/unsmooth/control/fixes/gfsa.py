@@ -1,6 +1,6 @@
 """GFSA (Choi et al. 2024): attention as a graph filter, a polynomial in A.
 
-As in the authors' code (github.com/jeongwhanchoi/GFSA, Image/): after the softmax, only w_K is learned, one per head,
+As in the authors' code (jeongwhanchoi/GFSA, Image/): after the softmax, only w_K is learned, one per head,
 and w₁ = 1. w₀ is 0 there, and a number near 0 that is not learned in their language models (NLP/). They take K = 3
 for Swin and speech, which is our default, 4 for DeiT and CaiT, and 2 to 10 for text.
 """

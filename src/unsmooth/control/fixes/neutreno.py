@@ -1,6 +1,6 @@
 """NeuTRENO (Nguyen et al. 2023): pull every layer's attention output towards the first layer's values.
 
-As in the authors' code (github.com/tamnguyen9520/NeuTRENO_NeurIPS2024, DeiT/neutreno.py): in each head, before the
+As in the authors' code (tamnguyen9520/NeuTRENO_NeurIPS2024, DeiT/neutreno.py): in each head, before the
 projection, from the second layer on, with gradients through V⁰. The strength 0.6 is theirs for ImageNet and ADE20K; for
 WikiText-103 they take 0.4. With `layers` we take V⁰ from the first selected layer, they from the first of the model.
 """
