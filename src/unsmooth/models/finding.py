@@ -14,7 +14,7 @@ from unsmooth.errors import PointError, UnknownModelError
 from unsmooth.models.family import Family, Placement
 from unsmooth.models.finding_attention import Branch, find_attention, scales
 from unsmooth.models.finding_blocks import Block, Stack, repeated, stacks
-from unsmooth.models.finding_proofs import Interventions, misplaced
+from unsmooth.models.finding_proofs import Interventions, misplaced, told_apart
 from unsmooth.models.forward import main_input, to_model
 from unsmooth.models.sums import check_sums
 from unsmooth.models.taps import Tap, Taps
@@ -51,6 +51,11 @@ def find_family(model: nn.Module, batch: Any, name: str = "found") -> Family:
             f"{type(model).__name__} is a class of torch, of which many models are made, so no row can stand for it: "
             "give the model a class of its own (class Mine(nn.Module))"
         )
+    with told_apart(model):
+        return _find(model, batch, name)
+
+
+def _find(model: nn.Module, batch: Any, name: str) -> Family:
     calls = trace(model, batch)
     ran = list(stacks(model, calls))
     found = [(stack, sums) for stack in ran if (sums := list(_sums(stack.last)))]

@@ -18,7 +18,7 @@ from unsmooth.models.reconstruction import attend, check_attention
 from unsmooth.models.taps import Paths, Taps, find
 from unsmooth.models.trace import Call, same
 from unsmooth.models.view import LayerView, view_as
-from unsmooth.models.weights import Norm, norm_kind
+from unsmooth.models.weights import Norm, norm_kind, norm_parameters
 
 _EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
 # Where the values may stand in a linear map's rows.
@@ -135,7 +135,10 @@ def _around(b: Branch, last: Call) -> dict[str, Any] | None:
     norms = {"norm": b.norm, "post_norm": b.post_norm}
     found: dict[str, Any] = {}
     for name, c in norms.items():
-        found |= {} if c is None else {name: c.path, **_as_norm(c)}
+        if c is not None:
+            if (said := _as_norm(c)) is None:
+                return None
+            found |= {name: c.path, **said}
     if same(last.gave[0], b.added):
         return found
     for name, scale in scales(b.module, b.added.shape[-1]):
@@ -143,7 +146,7 @@ def _around(b: Branch, last: Call) -> dict[str, Any] | None:
             return {**found, "scale": name}
     for c in b.calls:
         if norm_kind(c.module) and same(c.given, last.gave[0]) and same(c.gave[0], b.added):
-            return {**found, "out_norm": c.path, **_as_norm(c)}
+            return None if (said := _as_norm(c)) is None else {**found, "out_norm": c.path, **said}
     return None
 
 
@@ -157,16 +160,17 @@ def scales(block: nn.Module, width: int) -> Iterator[tuple[str, Tensor | float]]
             yield name, x
 
 
-def _as_norm(c: Call) -> dict[str, float]:
-    """What a normalisation does not say of itself: its epsilon, and whether it multiplies by 1 + weight."""
+def _as_norm(c: Call) -> dict[str, float] | None:
+    """What a normalisation does not say of itself: its epsilon, and whether it multiplies by 1 + weight; None where
+    what it gives is not that of a normalisation with its weight and bias."""
     kind, x, y = norm_kind(c.module), c.given, c.gave[0]
     says = find(c.module, ("eps", "variance_epsilon"))
-    weight, bias = getattr(c.module, "weight", None), getattr(c.module, "bias", None)
+    weight, bias = norm_parameters(c.module)
     for offset, eps in itertools.product((0.0, 1.0), _EPSILONS if says is None else (says,)):
         scale = weight + offset if isinstance(weight, Tensor) else None
         if kind is not None and x is not None and same(Norm(kind, scale, bias, float(eps))(x), y):
             return ({"norm_offset": offset} if offset else {}) | ({"norm_eps": eps} if says is None else {})
-    return {}
+    return None
 
 
 def _is_map(module: nn.Module) -> bool:

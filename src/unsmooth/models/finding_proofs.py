@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.hooks import hook_points, listen, replace_points
@@ -17,6 +17,23 @@ from unsmooth.models.trace import same
 from unsmooth.models.view import LayerView, ModelView
 
 Change = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def told_apart(model: nn.Module) -> Iterator[None]:
+    """Vectors of weights are other ones inside: in a fresh model norms and LayerScales are all 1 or 0, and nobody
+    could tell which of them acts where. Afterwards they are as before, bit for bit."""
+    vectors = [p for p in model.parameters() if p.dim() == 1 and type(p) is nn.Parameter and p.is_floating_point()]
+    kept = [(p, p.detach().clone()) for p in vectors if not (p.is_meta or p.is_inference())]
+    draw = torch.Generator().manual_seed(0)
+    try:
+        for p, x in kept:
+            change = torch.rand(x.shape, generator=draw).to(x)
+            p.data.copy_(x * (0.9 + 0.2 * change) + 0.1 * change.flip(0))
+        yield
+    finally:
+        for p, x in kept:
+            p.data.copy_(x)
 
 
 def misplaced(v: ModelView, batch: Any) -> set[str]:

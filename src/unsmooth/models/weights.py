@@ -21,6 +21,10 @@ from unsmooth.models.taps import Paths, find
 if TYPE_CHECKING:
     from unsmooth.models.view import LayerView
 
+# What people call a norm's weight and bias.
+_NORM_NAMES = (("weight", "gamma", "g", "scale", "a_2"), ("bias", "beta", "b", "b_2"))
+_KINDS: tuple[Literal["layer", "rms"], ...] = ("layer", "rms")
+
 
 @dataclass(frozen=True)
 class Norm:
@@ -199,7 +203,7 @@ def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None
             f"{layer.name}: {type(module).__name__} is neither a LayerNorm nor an RMSNorm, "
             "so it cannot be folded into W_V"
         )
-    weight, bias = (None if (x := getattr(module, name, None)) is None else whole(x) for name in ("weight", "bias"))
+    weight, bias = norm_parameters(module)
     says = hasattr(module, "eps") or hasattr(module, "variance_epsilon")
     if not says and row.norm_eps is None:
         raise WeightsError(
@@ -216,6 +220,18 @@ def _read_norm(layer: LayerView, row: AttentionRow, paths: Paths) -> Norm | None
     )
 
 
+def norm_parameters(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+    """A norm's weight and bias, whatever their usual names; WeightsError where it has other parameters."""
+    found = [next((n for n in names if isinstance(getattr(module, n, None), Tensor)), "") for names in _NORM_NAMES]
+    if others := [name for name, _ in module.named_parameters(recurse=False) if name not in found]:
+        raise WeightsError(
+            f"{type(module).__name__} has {', '.join(others)}, expected a weight ({', '.join(_NORM_NAMES[0])}) and a "
+            f"bias ({', '.join(_NORM_NAMES[1])}) at most: what it does cannot be folded into W_V"
+        )
+    weight, bias = (whole(getattr(module, name)).reshape(-1) if name else None for name in found)
+    return weight, bias
+
+
 def norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
     """Which normalisation a module is, by the names of its classes and by what it does; None if it is none."""
     names = [base.__name__.lower() for base in type(module).__mro__]
@@ -223,12 +239,33 @@ def norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
         return "rms"
     if isinstance(module, nn.LayerNorm):
         return "layer"
-    if not any("layernorm" in name for name in names):
-        return None
     try:
-        return "layer" if _subtracts_the_mean(module) else "rms"
+        if any("layernorm" in name for name in names):
+            return "layer" if _subtracts_the_mean(module) else "rms"
+        return _kind_by_values(module)
     except (TypeError, RuntimeError):  # it takes or gives more than features (I-BERT's carries scales)
         return None
+
+
+@torch.no_grad()
+def _kind_by_values(module: nn.Module) -> Literal["layer", "rms"] | None:
+    """Of a class with another name (RMS, Norm): whether its values are those of a normalisation."""
+    own = dict(module.named_parameters(recurse=False))
+    if not 1 <= len(own) <= 2 or any(p.dim() != 1 for p in own.values()) or next(module.children(), None) is not None:
+        return None
+    (some, *_) = own.values()
+    try:
+        weight, bias = norm_parameters(module)
+    except WeightsError:
+        return None
+    x = torch.linspace(-3, 5, some.numel(), dtype=some.dtype, device=some.device).view(1, 1, -1)
+    y = module.forward(x)
+    for kind in _KINDS:
+        for offset in (0.0, 1.0):
+            expected = Norm(kind, None if weight is None else weight + offset, bias, 0.0)(x)
+            if y.shape == x.shape and bool((y - expected).abs().max() <= 1e-3 * expected.abs().max()):
+                return kind
+    return None
 
 
 @torch.no_grad()
