@@ -89,6 +89,13 @@ def test_a_row_of_a_fresh_model_holds_for_the_trained_one(norm: type[nn.Module])
 def test_what_only_calls_itself_a_norm_is_not_folded() -> None:
     model, ids = fresh(RMSNorm)
     assert find_family(model, ids).attention is None
+    row = find_family(fresh(Rms)[0], ids)  # as somebody might write it for both
+    try:
+        register_family(row)
+        with pytest.raises(WeightsError, match=r"RMSNorm gives something else than the rms norm .* \(off by 0\.\d+\)"):
+            unsmooth.explain(model, [ids])
+    finally:
+        unregister_family("found")
 
 
 def test_values_tell_what_a_name_does_not() -> None:

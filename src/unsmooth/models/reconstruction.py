@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import tolerance
@@ -15,7 +15,7 @@ from unsmooth.models.attention import listen_to_maps
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.quantised import MOST_ROUNDING
 from unsmooth.models.sdpa import SdpaMatrices
-from unsmooth.models.taps import Spot, Tap, find_spot
+from unsmooth.models.taps import Spot, Tap, find, find_spot
 from unsmooth.models.view import LayerView, ModelView
 from unsmooth.models.weights import HeadWeights
 
@@ -48,6 +48,34 @@ def check_attention(v: ModelView, batch: Any, *, in_parts: bool = False) -> floa
     with evaluating(v.model), listen_to_maps(v, range(len(v.layers)), spots, receive, in_parts):
         call(v.model, to_model(batch, v.model))
     return worst
+
+
+@torch.no_grad()
+def check_norms(v: ModelView) -> None:
+    """WeightsError unless the norms around attention give what is folded, on a probe: of a row that nobody tested."""
+    for layer in v.layers:
+        row, weights = layer.attention_row, layer.weights()
+        for paths, norm in (
+            (row.norm, weights.norm),
+            (row.out_norm, weights.out_norm),
+            (row.post_norm, weights.post_norm),
+        ):
+            module = find(layer.block, paths)
+            if norm is None or norm.weight is None or isinstance(module, nn.LayerNorm):
+                continue
+            probe = torch.linspace(-3, 5, len(norm.weight), dtype=norm.weight.dtype, device=norm.weight.device)
+            try:
+                y = module.forward(probe[None, None])[0, 0]
+            except (TypeError, RuntimeError):  # it takes more than features
+                continue
+            expected = norm(probe)
+            missed = float((expected - y).abs().amax() / expected.abs().amax())
+            if missed > 10 * tolerance(y.dtype, 1):
+                raise WeightsError(
+                    f"{layer.name} of {v.family.name}: {type(module).__name__} gives something else than the "
+                    f"{norm.kind} norm that would be folded into W_V (off by {missed:.2g}): name norm_eps or "
+                    "norm_offset in the row, or leave its attention out; then the model is measured, not explained"
+                )
 
 
 def given_spot(layer: LayerView) -> Spot:
