@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unsmooth.control.reparametrization import controls_of
 from unsmooth.training.engine.step import Speed
@@ -25,6 +26,8 @@ from unsmooth.training.fast.shortcuts import unseen
 
 Tokens = Float[Tensor, "row token dim"]
 HEAD_DIMS = (32, 64, 128)
+OUT_OF_SIGHT = -8192.0  # a score, exact in bfloat16; divided by √k it still leaves a weight of 0 in float32
+ASIDE = 8  # features beside a head's own that carry it: attention takes widths in steps of 8
 SHAPES = 64  # of batches, each compiled once, that a process may meet
 
 
@@ -98,12 +101,12 @@ class FastEncoder(FastPath):
         tokens = qkv.shape[1]
         if tokens <= LONGEST:
             return rotary_attention(qkv, cos, sin, self.heads, ends)
-        mask = None
-        if ends is not None:
-            seen = (torch.arange(tokens, device=qkv.device) < ends[:, None])[:, None, None]
-            mask = seen.expand(-1, self.heads, tokens, -1)
-        q, k, v = self._turn(qkv, cos, sin, self.heads)
-        return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
+        hidden = None if ends is None else torch.arange(tokens, device=qkv.device) >= ends[:, None]
+        q, k, v = self._turn(qkv, cos, sin, self.heads, hidden)
+        scale = (qkv.shape[-1] // (3 * self.heads)) ** -0.5
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+            mixed = F.scaled_dot_product_attention(q, k, v, scale=scale)
+        return mixed[..., : v.shape[-1] - (0 if hidden is None else ASIDE)].transpose(1, 2).flatten(2)
 
     def _weight(self, layer: Any) -> Tensor:
         weight: Tensor = layer.weight
@@ -159,15 +162,27 @@ def _project(
     return stream, F.linear(normed, w_qkv)
 
 
-def _turn(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values by head, the first two turned by their positions' angles."""
+def _turn(
+    qkv: Tensor, cos: Tensor, sin: Tensor, heads: int, hidden: Bool[Tensor, "row token"] | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values by head, the first two turned by their positions' angles.
+
+    Keys that are `hidden` get a score of `OUT_OF_SIGHT` through features of their own, since PyTorch's fastest
+    attention takes no mask; values have as many zeros, for it wants equal widths.
+    """
     q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def turned(x: Tensor) -> Tensor:
+    def turned(x: Tensor, aside: Tensor | None) -> Tensor:
         first, second = x.float().chunk(2, -1)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+        parts = [first * cos - second * sin, second * cos + first * sin]
+        return torch.cat(parts if aside is None else [*parts, aside], -1).to(x.dtype)
 
-    return turned(q), turned(k), v
+    if hidden is None:
+        return turned(q, None), turned(k, None), v
+    first = torch.arange(ASIDE, device=v.device) == 0
+    marks = (OUT_OF_SIGHT * hidden[:, None, :, None] * first).expand(*k.shape[:-1], ASIDE)
+    ones = first.float().expand_as(marks)
+    return turned(q, ones), turned(k, marks), F.pad(v, (0, ASIDE))
 
 
 def _finish(stream: Tokens, branch: Tokens, gamma: Tensor, eps: float) -> Tokens:
