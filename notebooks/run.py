@@ -24,15 +24,13 @@ def executed(found: dict[str, Any], folder: str) -> dict[str, Any]:
     whole = [{**cell, "source": "".join(cell["source"])} for cell in found["cells"]]  # a string or a list of lines
     kept = [cell for cell in whole if not cell["source"].startswith("%pip")]
     run = nbformat.from_dict({**found, "cells": kept})
-    NotebookClient(run, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    options = {"timeout": 600, "kernel_name": "python3", "coalesce_streams": True}  # what is printed is one output
+    NotebookClient(run, **options, resources={"metadata": {"path": folder}}).execute()
     ran = {cell["id"]: cell for cell in run.cells}
     for cell in found["cells"]:
         if cell["cell_type"] == "code" and cell["id"] in ran:
             outputs = [output for output in ran[cell["id"]]["outputs"] if output.get("name") != "stderr"]
             cell["outputs"] = json.loads(json.dumps(outputs))
-            for output in cell["outputs"]:
-                if "image/svg+xml" in output.get("data", {}):  # whose text says nothing
-                    output["data"]["text/plain"] = "<a figure>"
             cell["execution_count"] = ran[cell["id"]]["execution_count"]
     return found
 

@@ -141,6 +141,10 @@ def test_formats_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, t
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
 
 
+def test_a_drawing_is_shown_by_its_label_and_size_not_by_its_marks() -> None:
+    assert repr(example()) == "Drawing('example', 200 × 100)"
+
+
 def test_a_grid_puts_panels_side_by_side() -> None:
     found = grid([example() for _ in range(3)], across=2, gap=10, top=5, bottom=7)
     assert (found.width, found.height) == (410, 5 + 100 + 10 + 100 + 7)

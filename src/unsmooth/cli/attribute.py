@@ -22,23 +22,32 @@ if TYPE_CHECKING:
     from unsmooth.sources import Data, LoadedModel
 
 Tokens = Annotated[
-    str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers. Whose HFC and LFC.")
+    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
 ]
 Spectrum = Annotated[
-    bool, typer.Option("--spectrum", help="Split every head by the negative and the other eigenvalues of its H.")
+    bool, typer.Option("--spectrum", help="Split the share of every head by the sign of the eigenvalues of its H.")
 ]
-Top = Annotated[int, typer.Option(min=1, help="How many of the strongest parts are shown.")]
+Top = Annotated[int, typer.Option(min=1, help="Show this many of the strongest parts.")]
 Total = Annotated[
     int,
-    typer.Option(min=0, help="Take out so many of the strongest parts and run again: the total effect."),
+    typer.Option(
+        min=0,
+        help="Compute the total effect of this many of the strongest parts: run the model again without each of them.",
+    ),
 ]
 Passes = Annotated[
-    int, typer.Option(min=1, help="With --total: forward passes for it at most; one batch is always taken.")
+    int, typer.Option(min=1, help="With --total: use at most this many forward passes. At least one batch is used.")
 ]
 CarriersOption = Annotated[
-    bool, typer.Option("--carriers", help="Also which tokens carry it: norms, kurtosis, attention sinks, who writes.")
+    bool,
+    typer.Option(
+        "--carriers",
+        help="Also find tokens of extreme norm, the MLP that creates them, and the heads that attend to them.",
+    ),
 ]
-Remove = Annotated[str, typer.Option(help="How a part is taken out: zero, or mean (over the tokens of an input).")]
+Remove = Annotated[
+    str, typer.Option(help="What replaces a part that is removed: zero, or its mean over the tokens of the input.")
+]
 
 
 @ungrouped
@@ -57,7 +66,10 @@ def command(
     loading: options.ModelOptions = options.ModelOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Split the change of ln HFC/LFC, first block to last, into heads, mean paths, MLPs and norms without remainder."""
+    """Split the change of ln HFC/LFC over the depth exactly into shares of heads, mean paths, MLPs and norms.
+
+    The mean path is the part of attention's output that is the same for every token.
+    """
     from unsmooth.analysis.attributing.removal import MODES
     from unsmooth.analysis.policies import resolve_policies
     from unsmooth.analysis.processes import launched

@@ -21,20 +21,27 @@ Most = Annotated[
     typer.Option(
         "--max",
         metavar="METRIC=VALUE[@POINTS]",
-        help="The most the metric's mean may be; POINTS is a name or pattern, the residual stream without it.",
+        help="Upper bound of the metric's mean. POINTS is a name or a pattern; without it, every point of the "
+        "residual stream is checked.",
     ),
 ]
 Least = Annotated[
     list[str] | None,
-    typer.Option("--min", metavar="METRIC=VALUE[@POINTS]", help="The least the metric's mean may be."),
+    typer.Option("--min", metavar="METRIC=VALUE[@POINTS]", help="Lower bound of the metric's mean."),
 ]
-Tokens = Annotated[str | None, typer.Option(help="Token policies, with commas; all that were measured by default.")]
+Tokens = Annotated[
+    str | None,
+    typer.Option(help="Check only these token policies, separated by commas. By default all that were measured."),
+]
 
 
 def command(
     run: Run, most: Most = None, least: Least = None, tokens: Tokens = None, as_json: options.Json = False
 ) -> None:
-    """Hold a measurement against bounds. Exit code 0: within; 1: crossed; 2: a bad bound, file or point."""
+    """Check a measurement against bounds.
+
+    Exit code 0: all bounds hold; 1: a bound is crossed; 2: a bound, file or point is invalid.
+    """
     try:
         crossed, bounds, nearest, samples = _check(run, most or [], least or [], tokens)
     except UnsmoothError as error:

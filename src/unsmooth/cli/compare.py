@@ -33,8 +33,10 @@ _SIDE = (
 )
 First = Annotated[str, typer.Argument(metavar="A", help=_SIDE)]
 Second = Annotated[str, typer.Argument(metavar="B", help=_SIDE)]
-DataPath = Annotated[str | None, typer.Option("--data", help="What to measure models on, as for `unsmooth measure`.")]
-Page = Annotated[Path | None, typer.Option(metavar="PAGE.html", help="Write a page that opens offline.")]
+DataPath = Annotated[
+    str | None, typer.Option("--data", help="Data on which models are measured, as for `unsmooth measure`.")
+]
+Page = Annotated[Path | None, typer.Option(metavar="PAGE.html", help="Write an HTML page that opens offline.")]
 
 
 @ungrouped
@@ -50,7 +52,7 @@ def command(
     out: Page = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show B − A for every number that both hold, with its 95 % interval, paired where both saw the same inputs.
+    """Show B − A with a 95 % interval for every number that both have, paired if both saw the same inputs.
 
     Records of training runs ('runs/*-plain-seed*', in quotes) are compared over seeds.
     """

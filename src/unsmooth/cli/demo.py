@@ -20,13 +20,15 @@ FALLBACK = "timm:vit_tiny_patch16_224"
 SAMPLES = 16  # at most: passages give more windows than pictures
 # Shown first, in this order, when their names say what they are.
 VARIANTS = ("plain", "sharpening", "smoothing")
-Out = Annotated[Path, typer.Option(help="Where the page is written.")]
-Models = Annotated[int, typer.Option(min=1, help="How many of the shipped models to show.")]
-OnText = Annotated[bool, typer.Option("--text", help="The text models, on passages of books, instead of the ViTs.")]
+Out = Annotated[Path, typer.Option(help="File of the page.")]
+Models = Annotated[int, typer.Option(min=1, help="Show this many of the models that ship with unsmooth.")]
+OnText = Annotated[
+    bool, typer.Option("--text", help="Show the text models on passages of books instead of the ViTs on pictures.")
+]
 
 
 def command(out: Out = Path("demo.html"), models: Models = 3, text: OnText = False) -> None:
-    """Measure and explain the shipped models on the bundled pictures or text: a table here, and a page to open."""
+    """Measure and explain the models that ship, on bundled pictures or texts: prints a table, writes a page."""
     import torch
 
     from unsmooth.analysis import analyse

@@ -25,41 +25,53 @@ if TYPE_CHECKING:
 
 TrainedModel = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL", help="zoo:NAME, or the folder of a model that `train` wrote; with --superglue also hf:NAME."
-    ),
+    typer.Argument(metavar="MODEL", help="zoo:NAME, or a folder that `train` wrote. With --superglue also hf:NAME."),
 ]
 DataPath = Annotated[
     str | None,
     typer.Option(
         "--data",
-        help="An image model: the images it was trained on; the test split is used. A masked language model: "
-        "texts it has not seen, or `bundled`.",
+        help="For an image model: the data set it was trained on (the test split is used). For a masked "
+        "language model: texts that it has not seen, or `bundled`.",
     ),
 ]
 SuperGlueFolder = Annotated[
     str | None, typer.Option("--superglue", help="Fine-tune a text encoder on the SuperGLUE tasks in this folder.")
 ]
 Tasks = Annotated[
-    str | None, typer.Option(help="With --superglue: some of BoolQ, CB, COPA, MultiRC, RTE, WiC, WSC, with commas.")
+    str | None,
+    typer.Option(
+        help="With --superglue: the tasks, separated by commas: BoolQ, CB, COPA, MultiRC, RTE, WiC, WSC. By "
+        "default all."
+    ),
 ]
-Seeds = Annotated[int | None, typer.Option(min=1, help="With --superglue: seeds per task, by default 5 or 3.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="With --superglue: epochs per task, by default 5 or 10.")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="With --superglue: seeds per task. By default 5 or 3, depending on the task.")
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --superglue: epochs per task. By default 5 or 10, depending on the task."),
+]
 Corruptions = Annotated[
-    bool, typer.Option("--corruptions", help="Also on regenerated CIFAR-100-C: 15 corruptions, 5 severities.")
+    bool,
+    typer.Option("--corruptions", help="Also evaluate on regenerated CIFAR-100-C (15 corruptions at 5 severities)."),
 ]
-MetricImages = Annotated[int, typer.Option(min=1, help="Images for the smoothing metrics.")]
+MetricImages = Annotated[int, typer.Option(min=1, help="Number of images for the smoothing metrics.")]
 Minutes = Annotated[
-    float | None, typer.Option(min=0, help="With --superglue: what all tasks may take; fewer seeds, then fewer tasks.")
+    float | None,
+    typer.Option(
+        min=0,
+        help="With --superglue: time limit for all tasks. If it is short, fewer seeds and then fewer tasks are run.",
+    ),
 ]
 Precision = Annotated[
     str | None,
     typer.Option(
-        help="float32, or bf16 on a GPU, as training did: several times faster. By default float32 for images, bf16 "
-        "for --superglue."
+        help="float32, or bf16 on a GPU (as in training, several times faster). By default float32 for images "
+        "and bf16 for --superglue."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the corruptions' random draws.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random corruptions.")]
 
 
 @ungrouped
@@ -80,12 +92,12 @@ def command(
     device: options.Device = "auto",
     output: FileOptions = FileOptions(),
 ) -> None:
-    """Scores on held-out data.
+    """Evaluate a trained model on held-out data.
 
-    An image model (--data): accuracy, expected calibration error and the three smoothing metrics on the test set. A
-    masked language model (--data): loss and share of hidden tokens guessed.
-    A text encoder (--superglue): the official metrics of seven tasks after fine-tuning; with --out, interrupted work
-    goes on.
+    For an image model (--data): accuracy, expected calibration error and the three smoothing metrics on the test set.
+    For a masked language model (--data): the loss, and the share of hidden tokens that it predicts.
+    For a text encoder (--superglue): the official metrics of seven tasks after fine-tuning. With --out, the same
+    command continues interrupted work.
     """
     from unsmooth.training import evaluate_trained
 

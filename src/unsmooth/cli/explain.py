@@ -18,23 +18,38 @@ if TYPE_CHECKING:
     from unsmooth.sources import Data, LoadedModel
 
 Tokens = Annotated[
-    str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers. Whose steps are measured.")
+    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
 ]
 Spectra = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Inputs whose attention spectra are computed: O(n³) a head, free if causal. By default 8, fewer above "
-        "512 tokens, none above 1,024.",
+        help="Compute the spectra of attention matrices for this many inputs. This takes O(n³) per head, "
+        "unless the model is causal. By default 8, fewer above 512 tokens, none above 1,024.",
     ),
 ]
-MaxProducts = Annotated[int, typer.Option(min=1, help="The longest Krylov search for a layer's exponent.")]
+MaxProducts = Annotated[
+    int, typer.Option(min=1, help="Most matrix products in the Krylov search for the exponent of a layer.")
+]
 LayerSpectrum = Annotated[
     bool | None,
-    typer.Option(help="All eigenvalues of each layer's sum of heads, a dense problem; by default up to width 1,024."),
+    typer.Option(
+        help="Compute all eigenvalues of the sum of a layer's heads (a dense eigenproblem). By default up to "
+        "width 1,024."
+    ),
 ]
-Full = Annotated[bool, typer.Option("--full", help="Print every table: constants, heads, bare H, all predictors.")]
-Bare = Annotated[bool, typer.Option("--no-fold", help="Bare W_V W_proj with step 1: norms and LayerScale left out.")]
+Full = Annotated[
+    bool,
+    typer.Option(
+        "--full", help="Print all tables, also those of constants, heads, H before folding, and all predictors."
+    ),
+]
+Bare = Annotated[
+    bool,
+    typer.Option(
+        "--no-fold", help="Use W_V W_proj as it is, with step size 1, without folding in norms and LayerScale."
+    ),
+]
 
 
 @ungrouped
@@ -53,7 +68,11 @@ def command(
     loading: options.ModelOptions = options.ModelOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Explain every attention layer: spectra of H and A, what dominates, exponents, predicted against measured."""
+    """Explain from the weights whether each attention layer should smooth or sharpen, and compare with what it does.
+
+    H is the product of a layer's value and projection weights, A its attention matrix. The tables show the smoothing
+    exponent γ beside the measured change of HFC/LFC, the eigenvalues of H, and which type of eigenvalues dominates.
+    """
     from unsmooth.analysis.policies import resolve_policies
     from unsmooth.analysis.processes import launched
     from unsmooth.cli.tables.explained import show

@@ -20,26 +20,40 @@ from unsmooth.errors import OptionError
 if TYPE_CHECKING:
     from unsmooth.training.finetuning import FineTuned
 
-Images = Annotated[str | None, typer.Option("--data", help="Labelled images with a train and a test split.")]
+Images = Annotated[str | None, typer.Option("--data", help="Labelled images with a training and a test split.")]
 SuperGlueFolder = Annotated[
-    str | None, typer.Option("--superglue", help="The folder of SuperGLUE, for a text encoder.")
+    str | None, typer.Option("--superglue", help="The folder of SuperGLUE, to fine-tune a text encoder.")
 ]
-Tasks = Annotated[str, typer.Option(help="With --superglue: which tasks, with commas.")]
-Fractions = Annotated[str, typer.Option(help="With --data: which shares of the training images, with commas.")]
+Tasks = Annotated[str, typer.Option(help="With --superglue: the tasks, separated by commas.")]
+Fractions = Annotated[
+    str, typer.Option(help="With --data: shares of the training images to train on, separated by commas.")
+]
 Arms = Annotated[
     str,
     typer.Option(
-        help="With commas: plain, adapter-sharpening, adapter-smoothing, penalty-sharpening, penalty-smoothing, these "
-        "four with -strong after them, penalties with -bare after them, and published fixes (attnscale, featscale, "
-        "contranorm, neutreno, gfsa, centered). Plain is always there."
+        help="The ways of training to compare, separated by commas: plain (always included); "
+        "adapter-sharpening, adapter-smoothing, penalty-sharpening, penalty-smoothing, each also with the suffix "
+        "-strong; a penalty with the suffix -bare; and the published fixes attnscale, featscale, "
+        "contranorm, neutreno, gfsa, centered."
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Runs of each arm; those with the same seed are pairs.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="By default 5 of images, and each task's own.")]
-Minutes = Annotated[float, typer.Option(min=0, help="A run that would not end within this time is not started.")]
-Folder = Annotated[Path, typer.Option("--out", help="A file for each run goes here; what is there is not run again.")]
-TestImages = Annotated[int | None, typer.Option(min=1, help="With --data: so many test images only.")]
-TrainBatch = Annotated[int | None, typer.Option(min=1, help="Samples per step: by default 128 images, 16 texts.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Runs of each arm. Runs with the same seed are compared as pairs.")]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, help="By default 5 on images, and 5 or 10 on text, depending on the task.")
+]
+Minutes = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="Start no run that would not end within this time. By default there is no limit.",
+    ),
+]
+Folder = Annotated[
+    Path, typer.Option("--out", help="Folder for a result file per run. Runs that have one are not repeated.")
+]
+TestImages = Annotated[int | None, typer.Option(min=1, help="With --data: evaluate on this many test images only.")]
+TrainBatch = Annotated[int | None, typer.Option(min=1, help="Samples per step. By default 128 images or 16 texts.")]
 Precision = Annotated[str, typer.Option(help="bf16 (on a GPU) or float32.")]
 DEFAULT = "plain,adapter-sharpening,adapter-smoothing,penalty-sharpening,penalty-smoothing,contranorm,featscale"
 
@@ -62,7 +76,10 @@ def command(
     loading: options.ModelOptions = options.ModelOptions(),
     as_json: options.Json = False,
 ) -> None:
-    """Fine-tune a model plain, with adapters, penalties and fixes, seed by seed, and say what can be claimed."""
+    """Fine-tune a model with and without control, over several seeds, and say which differences can be claimed.
+
+    Control means adapters or penalties that act on the eigenvalues of H, or published fixes.
+    """
     from unsmooth.sources.files import check_writable
     from unsmooth.training.finetuning import run_study
     from unsmooth.training.finetuning.arms import chosen_arms

@@ -20,27 +20,42 @@ if TYPE_CHECKING:
     from unsmooth.analysis.processes import Team
     from unsmooth.sources import Data, LoadedModel
 
-Metrics = Annotated[str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or metric names, with commas.")]
-Tokens = Annotated[str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers.")]
-Points = Annotated[str, typer.Option(help="all, residual, or point names and patterns, with commas.")]
+Metrics = Annotated[
+    str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or names of metrics, separated by commas.")
+]
+Tokens = Annotated[
+    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
+]
+Points = Annotated[
+    str,
+    typer.Option(
+        help="Where to measure: all, residual (the residual stream), or names and patterns of points, "
+        "separated by commas."
+    ),
+]
 Degenerate = Annotated[
     str,
-    typer.Option(help="Samples a metric has no meaning on: `error` stops, `keep` counts them by convention."),
+    typer.Option(
+        help="What to do with a sample on which a metric is undefined: `error` stops, `keep` counts it by convention."
+    ),
 ]
 PerSample = Annotated[
     bool,
     typer.Option(
-        "--per-sample/--means-only", help="Keep each sample's values in --out: `compare` pairs them. Means are smaller."
+        "--per-sample/--means-only",
+        help="Whether --out keeps the values of each sample, which `compare` pairs, or only means, in a smaller file.",
     ),
 ]
 
 
 Features = Annotated[
     list[Path] | None,
-    typer.Option(help="Saved features instead of a model and data: files or folders of tensors by layer; repeatable."),
+    typer.Option(
+        help="Measure saved features instead of a model: a file or folder with one tensor per layer. Repeatable."
+    ),
 ]
 LayerIds = Annotated[
-    str | None, typer.Option(help="With --features of vLLM: the layer ids it was asked for, with commas.")
+    str | None, typer.Option(help="With --features from vLLM: the layer ids that were requested, separated by commas.")
 ]
 
 
@@ -60,7 +75,11 @@ def command(
     per_sample: PerSample = True,
     output: FileOptions = FileOptions(),
 ) -> None:
-    """Measure HFC/LFC, cosine similarity and effective rank at every layer and sub-layer."""
+    """Measure how similar tokens are, at every layer and sub-layer.
+
+    The metrics are HFC/LFC (the distance of the tokens from their mean, relative to the size of the mean), cosine
+    similarity and effective rank.
+    """
     if features or model is None or data is None:
         _saved_features(model, data, features, layer_ids, metrics, tokens, degenerate, rank_budget, output)
         return

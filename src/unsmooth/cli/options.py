@@ -23,67 +23,88 @@ if TYPE_CHECKING:
 
 _MODEL = typer.Argument(
     metavar="MODEL",
-    help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[@REVISION][#PART], or the path of a checkpoint of `train`.",
+    help="zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[@REVISION][#PART], or a folder that `unsmooth train` wrote.",
 )
 _DATA = typer.Option(
     "--data",
-    help="A folder of images, parquet (image or text column), .txt or .jsonl files; `bundled` for the "
-    "pictures or passages of books that come with unsmooth; `random` for noise.",
+    help="A file or folder of images, text (.txt), jsonl or parquet; `bundled` for the pictures or "
+    "passages of books that ship with unsmooth; `random` for noise.",
 )
 Model = Annotated[str, _MODEL]
 MaybeModel = Annotated[str | None, _MODEL]
 DataPath = Annotated[str, _DATA]
 MaybeDataPath = Annotated[str | None, _DATA]
-Weights = Annotated[Path | None, typer.Option(help="Local weights (safetensors) for a timm model.")]
+Weights = Annotated[
+    Path | None, typer.Option(help="Load these weights (a local file, safetensors) into the timm model.")
+]
 WeightsOfEach = Annotated[
     list[Path] | None,
-    typer.Option("--weights", help="Local weights (safetensors) for a timm model; repeatable, one for each of them."),
+    typer.Option(
+        "--weights",
+        help="Load these weights (a local file, safetensors) into a timm model. Repeatable, once for each model.",
+    ),
 ]
-RandomInit = Annotated[bool, typer.Option("--random-init", help="Random weights: no download.")]
+RandomInit = Annotated[
+    bool, typer.Option("--random-init", help="Use random weights instead of downloading pretrained ones.")
+]
 ModelOption = Annotated[
     list[str] | None,
-    typer.Option("--model-option", metavar="KEY=VALUE", help="Passed to the model's constructor; repeatable."),
+    typer.Option(
+        "--model-option",
+        metavar="KEY=VALUE",
+        help="Argument of the model's constructor, such as img_size=224. Repeatable.",
+    ),
 ]
-Samples = Annotated[int | None, typer.Option(min=1, help="Stop after this many samples.")]
+Samples = Annotated[int | None, typer.Option(min=1, help="Use at most this many samples.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per forward pass.")]
-Column = Annotated[str | None, typer.Option(help="The parquet or jsonl column that holds the inputs.")]
+Column = Annotated[str | None, typer.Option(help="The parquet or jsonl column with the inputs.")]
 MaxLength = Annotated[int, typer.Option(min=2, help="Tokens per text sample.")]
 WholeRecords = Annotated[
-    bool, typer.Option("--whole-records", help="One text sample per record (padded) instead of full windows.")
+    bool,
+    typer.Option(
+        "--whole-records",
+        help="Use each line or record of text as one padded sample, instead of cutting all text into full windows.",
+    ),
 ]
 RankBudget = Annotated[
     str | None,
     typer.Option(
         metavar="TIMES|exact",
-        help="How long measuring may take against the forward passes alone; beyond it, effective rank is that of every "
-        "2nd, 4th, … sample. By default 2 for spectra of more than 288 rows, exact below.",
+        help="Limit of the time of measuring, as a multiple of that of the forward passes. To keep it, "
+        "effective rank is computed for every 2nd, 4th, … sample only. By default 2 if tokens and width "
+        "exceed 288, otherwise exact.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]
 Dtype = Annotated[
     str | None,
     typer.Option(
-        help="float32, bfloat16, float16, float64, or stored (as in the file). By default as stored with --device-map "
-        "and for hf: models on a GPU, else float32."
+        help="float32, bfloat16, float16, float64, or stored (as in the file). By default stored with "
+        "--device-map and for hf: models on a GPU, otherwise float32."
     ),
 ]
 DeviceMap = Annotated[
     str | None,
-    typer.Option(help="`auto` spreads an hf: model over all GPUs, CPU memory and disk while it is read."),
+    typer.Option(
+        help="`auto` spreads the weights of an hf: model over all GPUs, CPU memory and disk while they are read."
+    ),
 ]
 HeadsInTurn = Annotated[
     bool | None,
-    typer.Option(help="Form attention matrices a few heads at a time: by default where they take more than a GiB."),
+    typer.Option(
+        help="Compute attention matrices a few heads at a time. By default only where those of a batch take "
+        "more than a GiB."
+    ),
 ]
 Layers = Annotated[
     str,
     typer.Option(
-        help="all, first-half, second-half, alternate, a number (3; -1 is the last), a slice (2:10), a pattern on the "
-        "attention modules' names, or several of these with commas."
+        help="all, first-half, second-half, alternate, a number (3; -1 is the last), a slice (2:10), a pattern"
+        " for names of attention modules, or several of these, separated by commas."
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 Number = TypeVar("Number", int, float)
 _DTYPES = ("float32", "bfloat16", "float16", "float64", "stored")

@@ -17,7 +17,7 @@ from unsmooth.cli import options
 if TYPE_CHECKING:
     from unsmooth.figures import Drawing
 
-Figures = Annotated[Path | None, typer.Option(help="Write the figures into this folder, as SVG, PNG and PDF.")]
+Figures = Annotated[Path | None, typer.Option(help="Write the figures as SVG, PNG and PDF into this folder.")]
 
 
 class Saveable(Protocol):

@@ -9,16 +9,16 @@ import typer
 from unsmooth.cli import options
 from unsmooth.cli.output import print_json
 
-Model = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that `train` wrote, or zoo:NAME.")]
+Model = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder that `unsmooth train` wrote, or zoo:NAME.")]
 Repository = Annotated[str, typer.Argument(metavar="REPO", help="OWNER/NAME on the Hugging Face hub.")]
-Private = Annotated[bool, typer.Option("--private", help="A new repository is private.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Prepare everything and show it; upload nothing.")]
+Private = Annotated[bool, typer.Option("--private", help="Make the repository private if it is new.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the card and the files, and upload nothing.")]
 
 
 def command(
     folder: Model, repo: Repository, private: Private = False, dry_run: DryRun = False, as_json: options.Json = False
 ) -> None:
-    """Upload a trained model with its card, record, measurement and figure; `hf auth login` says who you are."""
+    """Upload a trained model with its card, record, measurement and figure. Log in with `hf auth login` first."""
     from unsmooth.publishing import push
 
     done = push(folder, repo, private=private, dry_run=dry_run)

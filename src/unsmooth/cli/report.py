@@ -23,26 +23,42 @@ if TYPE_CHECKING:
 
 Models = Annotated[
     list[str],
-    typer.Argument(metavar="MODEL…", help="One or several: zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER, or a checkpoint."),
+    typer.Argument(
+        metavar="MODEL…",
+        help="One or several models: zoo:NAME, timm:NAME, hf:NAME_OR_FOLDER[@REVISION][#PART], or a folder "
+        "that `unsmooth train` wrote.",
+    ),
 ]
-Page = Annotated[Path, typer.Option("--out", help="Where the page is written.")]
-Figures = Annotated[Path | None, typer.Option(help="Also write every figure into this folder, as SVG, PNG and PDF.")]
-Names = Annotated[str | None, typer.Option(help="What the page calls the models, in their order, with commas.")]
-Metrics = Annotated[str | None, typer.Option(help="Presets and metric names, with commas; all by default.")]
-Tokens = Annotated[str | None, typer.Option(help="Token policies, with commas; all that fit the data by default.")]
+Page = Annotated[Path, typer.Option("--out", help="File of the page.")]
+Figures = Annotated[Path | None, typer.Option(help="Also write every figure as SVG, PNG and PDF into this folder.")]
+Names = Annotated[
+    str | None, typer.Option(help="Names of the models on the page, in their order, separated by commas.")
+]
+Metrics = Annotated[
+    str | None, typer.Option(help="Presets and names of metrics, separated by commas. By default all metrics.")
+]
+Tokens = Annotated[
+    str | None,
+    typer.Option(help="Which tokens are counted, separated by commas. By default every policy that fits the data."),
+]
 Inputs = Annotated[
     int,
-    typer.Option(min=0, help="How many inputs are explained (spectra, exponents, heads); 0 leaves those sections out."),
+    typer.Option(min=0, help="Explain this many inputs (spectra, exponents, heads). 0 leaves these sections out."),
 ]
-Example = Annotated[int, typer.Option(min=0, help="Which sample of the first batch the token view shows.")]
+Example = Annotated[int, typer.Option(min=0, help="The sample of the first batch whose tokens are shown.")]
 Sweeps = Annotated[
     list[Path] | None,
     typer.Option(
-        "--sweep", help="What `sweep --out` wrote for one of the models; repeatable. Without it, PAGE.sweep.json "
-        "beside the page is taken where it is of one of the models.",
+        "--sweep", help="A file that `unsmooth sweep --out` wrote for one of the models. Repeatable. By default "
+        "PAGE.sweep.json beside the page, if it is about one of the models.",
     ),
 ]  # fmt: skip
-Degenerate = Annotated[str, typer.Option(help="Samples a metric has no meaning on: `error` stops, `keep` counts them.")]
+Degenerate = Annotated[
+    str,
+    typer.Option(
+        help="What to do with a sample on which a metric is undefined: `error` stops, `keep` counts it by convention."
+    ),
+]
 
 
 @ungrouped

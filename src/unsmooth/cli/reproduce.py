@@ -28,23 +28,32 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="LIST|NAME|all", help="`list` shows the names; `all` runs them all."),
+    typer.Argument(
+        metavar="LIST|NAME|all", help="The name of a figure or table; `list` shows all names, `all` runs all of them."
+    ),
 ]
 About = Annotated[
-    bool, typer.Option("--about", help="Only say what this one is, what it needs, and how long it takes.")
+    bool, typer.Option("--about", help="Only say what the item shows, what it needs, and how long it takes.")
 ]
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="[NAME=]REFERENCE", help="A model to use instead of the default; repeatable."),
+    typer.Option(
+        "--model",
+        metavar="[NAME=]REFERENCE",
+        help="Use this model, or a saved result, instead of the default. Repeatable.",
+    ),
 ]
 DataPaths = Annotated[
-    list[str] | None, typer.Option("--data", help="Data for the models: one for all, or one for each; repeatable.")
+    list[str] | None, typer.Option("--data", help="Data for the models: once for all, or once for each. Repeatable.")
 ]
-Runs = Annotated[Path | None, typer.Option(help="A folder of training runs that `unsmooth train` wrote.")]
+Runs = Annotated[Path | None, typer.Option(help="Use the training runs in this folder, which `unsmooth train` wrote.")]
 Recompute = Annotated[
-    bool, typer.Option("--recompute", help="From the shipped models (and --data), not from the records of their runs.")
+    bool,
+    typer.Option(
+        "--recompute", help="Compute from the shipped models (and --data) instead of reading the records of their runs."
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Where random weights or inputs are needed.")]
+Seed = Annotated[int, typer.Option(help="Seed of random weights and inputs.")]
 
 PART = re.compile(r"[^\s-]*(?:-+|\s+|$)")  # what of a name stays on one line: a word, or what ends in a hyphen
 WHOLE = re.compile(r"\([^()]{1,20}\)\S*|[±<] \S+|\S+ – \S+|\S+")  # the same of a cell: an interval, a spread, a word
@@ -66,7 +75,10 @@ def command(
     seed: Seed = 0,
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Reproduce a figure or table, or say what it needs. Offline, what is there is used, and labelled."""
+    """Compute a figure or table of the paper or poster, with the published numbers beside ours.
+
+    If the published models or data are missing, the command uses what is available and says so in the label.
+    """
     from unsmooth.figures import save_figures
     from unsmooth.paper import Context, find_item, items
 

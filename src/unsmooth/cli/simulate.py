@@ -20,17 +20,24 @@ if TYPE_CHECKING:
 
     from unsmooth.theory.norm_impact import TableCell
 
-Seeds = Annotated[int, typer.Option(min=1, help="Random layers to average over.")]
-Layers = Annotated[int, typer.Option(min=1, help="Iterations of the layer.")]
-Tokens = Annotated[int, typer.Option(min=2, help="Tokens of the random start.")]
-Dim = Annotated[int, typer.Option(min=1, help="Features of the random start.")]
-Picture = Annotated[Path | None, typer.Option("--image", help="Start from this image's 8×8 patches instead.")]
-Whole = Annotated[bool, typer.Option("--table", help="All cells, beside the documented ones (as without --form).")]
-Form = Annotated[str | None, typer.Option(help="One cell only: symmetric or general.")]
-Norm = Annotated[str | None, typer.Option(help="With --form: none (as without it), pre or post.")]
-Mode = Annotated[str | None, typer.Option(help="With --form: sharpening (as without it) or smoothing.")]
-Sign = Annotated[int | None, typer.Option(help="With --form: sign of the LayerNorm weights, 1 (as without it) or -1.")]
-Figure = Annotated[Path | None, typer.Option(help="Write Figure 3 to this file: .svg, .png or .pdf.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of random layers.")]
+Layers = Annotated[int, typer.Option(min=1, help="Number of iterations of the layer.")]
+Tokens = Annotated[int, typer.Option(min=2, help="Number of tokens of the random features.")]
+Dim = Annotated[int, typer.Option(min=1, help="Width of the random features.")]
+Picture = Annotated[
+    Path | None, typer.Option("--image", help="Start from the 8×8 patches of this image instead of random features.")
+]
+Whole = Annotated[
+    bool,
+    typer.Option(
+        "--table", help="Simulate all settings and show the published values beside them (the default without --form)."
+    ),
+]
+Form = Annotated[str | None, typer.Option(help="Simulate one setting only, with an H that is symmetric or general.")]
+Norm = Annotated[str | None, typer.Option(help="With --form: the normalisation: none (the default), pre or post.")]
+Mode = Annotated[str | None, typer.Option(help="With --form: sharpening (the default) or smoothing.")]
+Sign = Annotated[int | None, typer.Option(help="With --form: sign of the LayerNorm weights, 1 (the default) or -1.")]
+Figure = Annotated[Path | None, typer.Option(help="Write Figure 3 of the paper to this file (.svg, .png or .pdf).")]
 
 
 @ungrouped
@@ -48,7 +55,7 @@ def command(
     figure: Figure = None,
     output: FileOptions = FileOptions(),
 ) -> None:
-    """Iterate one attention layer: does it smooth or sharpen, with no norm, Pre-LN or Post-LN?"""
+    """Repeat one random attention layer: does it smooth or sharpen, without a norm, with Pre-LN or Post-LN?"""
     from unsmooth.figures import check_figure
 
     chosen = {"--norm": norm, "--mode": mode, "--sign": sign}

@@ -21,20 +21,29 @@ TaskName = Annotated[
     str,
     typer.Option(
         "--task",
-        help="knn:PATH (labelled images), perplexity:PATH (texts; causal models), retrieval:PATH:FIELD,FIELD (jsonl).",
+        help="knn:PATH (labelled images), perplexity:PATH (texts, for causal models), or "
+        "retrieval:PATH:FIELD,FIELD (jsonl).",
     ),
 ]
 Edits = Annotated[
     list[str] | None,
     typer.Option(
-        "--edit", metavar="KEY=VALUE[,…]", help="What `unsmooth.edit` takes, as high=0, scale=0.5 or "
-        "drop_sink=True; repeatable. "
-        "By default high=0 (no eigenvalue above 0, where they smooth in theory) and low=0 (none below).",
+        "--edit", metavar="KEY=VALUE[,…]",
+        help="Arguments of `unsmooth.edit`, such as high=0, scale=0.5 or drop_sink=True. Repeatable. By default high=0 "
+        "(no eigenvalue above 0, where they smooth in theory) and low=0 (none below 0).",
     ),
 ]  # fmt: skip
-Strengths = Annotated[str, typer.Option(help="How far each edit goes, from 0 to 1, with commas.")]
-Tokens = Annotated[str, typer.Option(help="Token policies, with commas; tables and figure take the last.")]
-TaskSamples = Annotated[int, typer.Option(min=2, help="Samples of the task; k-NN takes 4 × as many for its bank.")]
+Strengths = Annotated[str, typer.Option(help="Strengths of each edit, from 0 to 1, separated by commas.")]
+Tokens = Annotated[
+    str,
+    typer.Option(help="Which tokens are counted, separated by commas. The table and the figure show the last policy."),
+]
+TaskSamples = Annotated[
+    int,
+    typer.Option(
+        min=2, help="Number of samples of the task. k-NN uses 4 times as many labelled images to compare with."
+    ),
+]
 
 
 @ungrouped
@@ -51,7 +60,7 @@ def command(
     loading: options.ModelOptions = options.ModelOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Edit a model at growing strength, and hold HFC/LFC after its last block against a task's score."""
+    """Edit a model at increasing strength, and show HFC/LFC after its last block beside the score on a task."""
     from unsmooth.analysis import Origin
     from unsmooth.sweeping import open_task, sweep
     from unsmooth.sweeping.strengths import EDITS

@@ -22,12 +22,14 @@ References = Annotated[
     list[str],
     typer.Argument(
         metavar="CHECKPOINT…",
-        help="A folder of checkpoints (checkpoint-500, …), or references one by one: hf:NAME@REVISION, folders.",
+        help="A folder of checkpoints (checkpoint-500, …), or several checkpoints: folders, or hf:NAME@REVISION.",
     ),
 ]
-Metrics = Annotated[str, typer.Option(help="A preset or metric names, with commas.")]
-Tokens = Annotated[str, typer.Option(help="Token policies, with commas: all, patches, content, no-outliers.")]
-Page = Annotated[Path, typer.Option("--out", help="Where the page is written; results lie beside it.")]
+Metrics = Annotated[str, typer.Option(help="A preset or names of metrics, separated by commas.")]
+Tokens = Annotated[
+    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
+]
+Page = Annotated[Path, typer.Option("--out", help="File of the page. Results are saved beside it.")]
 
 
 @ungrouped
@@ -41,7 +43,10 @@ def command(
     loading: options.PlaceOptions = options.PlaceOptions(),
     as_json: options.Json = False,
 ) -> None:
-    """Measure every checkpoint of a training on the same data; what was measured before is not measured again."""
+    """Measure every checkpoint of a training run on the same data, and write a page with curves over the steps.
+
+    Checkpoints that were measured before are not measured again.
+    """
     from unsmooth.analysis.processes import launched
     from unsmooth.analysis.track import check_alike, find_checkpoints, tracked
     from unsmooth.cli.measure import run

@@ -25,16 +25,17 @@ RecipeName = Annotated[
     str | None,
     typer.Argument(
         metavar="RECIPE",
-        help="Images: cifar100, cifar100-fast (patch 4, to try things), cifar100-depth6, cifar100-depth24, "
-        "cifar100-depth36, tiny-imagenet, imagenet, imagenet-90. Text: crammed-bert, small-text.",
+        help="Images: cifar100, cifar100-fast (patch size 4, for quick trials), cifar100-depth6, "
+        "cifar100-depth24, cifar100-depth36, tiny-imagenet, imagenet, imagenet-90. Text: crammed-bert, "
+        "small-text.",
     ),
 ]
 DataPath = Annotated[
     str,
     typer.Option(
         "--data",
-        help="Images: HF-layout parquet, torchvision's CIFAR-100 folder, class folders, hub:NAME, or, for imagenet, "
-        "webdataset's tar shards. Texts: .txt, .jsonl, parquet or hub:NAME, several with commas.",
+        help="Images: parquet in Hugging Face's layout, torchvision's CIFAR-100 folder, class folders, "
+        "hub:NAME, or, for imagenet, tar shards. Texts: .txt, .jsonl, parquet, hub:NAME (several with commas).",
     ),
 ]
 ListName = Annotated[
@@ -42,62 +43,62 @@ ListName = Annotated[
     typer.Option(
         "--list",
         metavar="NAME",
-        help="Instead of one recipe, the runs of a list, one after the other: all-data, ten-percent, half, forms, "
-        "initialisation, ratio, peers, study, tiny-imagenet. --variant and --seed then choose among them.",
+        help="Instead of one recipe, train all runs of a list, one after the other: all-data, ten-percent, "
+        "half, forms, initialisation, ratio, peers, study, tiny-imagenet. --variant and --seed select some.",
     ),
 ]
 Variant = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="plain; sharpening or smoothing (the poster's symmetric form); sharpening-eigen, smoothing-split, "
-        "sharpening-bounded, …; "
-        "@first-half and the like for some layers only, sharpening@:6+smoothing@6: for both; or a published fix "
-        "(attnscale, contranorm, …). With --list repeatable.",
+        help="plain; sharpening or smoothing, in the poster's form (symmetric) or in another one "
+        "(sharpening-eigen, smoothing-split, …), in all layers or in some (sharpening@first-half, "
+        "sharpening@:6+smoothing@6:); or a published fix (attnscale, …). Repeatable with --list.",
     ),
 ]
 Seed = Annotated[
     list[int] | None,
-    typer.Option(metavar="NUMBER", help="Initialisation, data order and augmentation. With --list repeatable."),
+    typer.Option(metavar="NUMBER", help="Seed of initialisation, data order and augmentation. Repeatable with --list."),
 ]
-Fraction = Annotated[float, typer.Option(help="Share of every class to train on; smaller subsets lie inside larger.")]
-Subset = Annotated[int, typer.Option(help="Which images --fraction takes: each number draws others of every class.")]
-SameSteps = Annotated[bool, typer.Option("--same-steps", help="As many steps as all data takes, not as many epochs.")]
-Std = Annotated[float | None, typer.Option(help="Standard deviation of ψ's initialisation; by default the form's.")]
+Fraction = Annotated[float, typer.Option(help="Train on this share of every class. Shares are nested.")]
+Subset = Annotated[int, typer.Option(help="With --fraction: which random draw of the images is used.")]
+SameSteps = Annotated[bool, typer.Option("--same-steps", help="Train for as many steps as on all data.")]
+Std = Annotated[float | None, typer.Option(help="Initial standard deviation of ψ. By default that of the form.")]
 Budget = Annotated[
-    str | None, typer.Option(help="Train for so many steps (2000) or so long (15m) instead of the recipe's epochs.")
+    str | None, typer.Option(help="Train for this many steps (2000) or this long (15m), not the recipe's epochs.")
 ]
 KeepEvery = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="NUMBER",
-        help="Keep the model of every so many epochs (text: steps) in the run's folder: unsmooth track shows its way.",
+        help="Keep the model every so many epochs (for text: steps) in the run's folder, for `unsmooth track`.",
     ),
 ]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe; repeatable.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe. Repeatable.")
 ]
 Folder = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the run; by default runs/NAME. With --list: of all.")
+    Path | None, typer.Option("--out", help="Folder of the run, by default runs/NAME. With --list: folder of all runs.")
 ]
-Records = Annotated[Path, typer.Option(help="With --list: where records are collected; a run that has one is skipped.")]
+Records = Annotated[
+    Path, typer.Option(help="With --list: folder in which records are collected. A run that has a record is skipped.")
+]
 Results = Annotated[
     Path | None,
     typer.Option(
-        help="Also measure and explain the model (images: evaluate), into a folder of its own in this one, with its "
-        "record: what stays when the weights do not. With --list: each model."
+        help="Also measure and explain the trained model (for images: evaluate it), and write the results and "
+        "the record, without weights, into a folder of their own inside this one."
     ),
 ]
 SuperGlueFolder = Annotated[
-    str | None,
-    typer.Option("--superglue", help="With --results, text: also fine-tune on the SuperGLUE tasks in there."),
+    str | None, typer.Option("--superglue", help="With --results, for text: also fine-tune on these SuperGLUE tasks.")
 ]
 SuperGlueBudget = Annotated[
-    str | None, typer.Option(help="What --superglue may take (8m): where it is short, fewer seeds, then fewer tasks.")
+    str | None, typer.Option(help="Time limit of --superglue (8m). If it is short, seeds and then tasks are left out.")
 ]
 Minutes = Annotated[float, typer.Option(min=0, help="With --list: start no run that would end later.")]
-TensorBoard = Annotated[bool, typer.Option(help="Write TensorBoard's events beside log.jsonl.")]
+TensorBoard = Annotated[bool, typer.Option(help="Write a log for TensorBoard beside log.jsonl.")]
 
 
 def command(
@@ -123,7 +124,7 @@ def command(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Train; the same command goes on where an interrupted run stopped.
+    """Train a model from a recipe. The same command continues an interrupted run.
 
     On several GPUs: `accelerate launch -m unsmooth.cli train …`.
     """

@@ -24,7 +24,7 @@ FORMATS = ("svg", "png", "pdf")
 _FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 
 
-@dataclass
+@dataclass(repr=False)
 class Drawing:
     """A figure under construction. `data` describes its first panel to whoever adds hovering to it."""
 
@@ -138,6 +138,9 @@ class Drawing:
         from unsmooth.figures.printing import printed
 
         return printed(self, kind)
+
+    def __repr__(self) -> str:
+        return f"Drawing({self.label!r}, {self.width:g} × {self.height:g})"
 
     def _repr_svg_(self) -> str:
         return self.svg()
