@@ -15,6 +15,14 @@ class UnknownModelError(UnsmoothError):
     """No family's row matches this model."""
 
 
+class NoRowError(UnknownModelError):
+    """No row knows this model's classes, which says nothing against having one found; `fact` is all but what to do."""
+
+    def __init__(self, fact: str, remedy: str) -> None:
+        super().__init__(f"{fact} {remedy}")
+        self.fact = fact
+
+
 class CompiledModelError(UnsmoothError):
     """A compiled module's code knows only what was there when it was made."""
 

@@ -12,7 +12,7 @@ from model_cases import CASES, DECODER, TEXT, VISION, hf
 from safetensors.torch import save_file
 
 from unsmooth.errors import CheckpointError, DataError, UnknownModelError
-from unsmooth.models import view
+from unsmooth.models import registry, view
 from unsmooth.sources import ImageInput, LoadedModel, load_model, open_data
 
 
@@ -40,9 +40,16 @@ def test_a_configuration_of_a_pair_gives_its_vision_tower(tmp_path: Path) -> Non
     assert (v.family.name, v.width, len(v.layers)) == ("hf-clip-vision", 32, 3)
 
 
-def test_what_lacks_outside_the_blocks_is_left_random(tmp_path: Path) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_what_lacks_outside_the_blocks_is_left_random(
+    tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A masked language model's config with the weights of its blocks only: neither head nor pooler is measured."""
     import transformers
+
+    if not known:
+        rows = [row for row in registry.families() if row.name != "hf-bert"]
+        monkeypatch.setattr(registry, "_FAMILIES", rows)
 
     config = transformers.BertConfig(**TEXT, architectures=["BertForMaskedLM"])
     bare = transformers.BertModel(config, add_pooling_layer=False)

@@ -11,7 +11,9 @@ from torch import nn
 
 from unsmooth.errors import WeightsError
 from unsmooth.models import ModelView
+from unsmooth.models.family import written
 from unsmooth.models.forward import home
+from unsmooth.models.registry import is_own
 from unsmooth.models.wrappers import compiled_part, unwrapped
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
@@ -69,6 +71,7 @@ class ModelFacts:
     causal: bool | None = None
     reference: str | None = None
     weights: str | None = None
+    row: str | None = None  # that does not come with unsmooth: found, or registered by hand
 
     @classmethod
     def of(cls, v: ModelView, origin: Origin) -> Self:
@@ -88,6 +91,7 @@ class ModelFacts:
             causal=v.causal,
             reference=origin.model,
             weights=origin.weights,
+            row=written(v.family) if is_own(v.family) else None,
         )
 
     @property

@@ -106,6 +106,7 @@ def command(
         assert superglue is not None
         how = FineTuning(batch_size=batch_size or 16, precision=precision, epochs=epochs)
         jobs = [TextJob(loaded, superglue, name.strip(), how, where) for name in tasks.split(",")]
+    options.recognised(jobs[0].build(0).encoder, [jobs[0].look()], loaded.reference)
     err = Console(stderr=True, highlight=False)
     runs = run_study(
         short_name(loaded.reference),

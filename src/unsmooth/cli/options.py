@@ -6,7 +6,7 @@ import ast
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
@@ -17,6 +17,7 @@ from unsmooth.errors import OptionError, first_line
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from unsmooth.analysis.processes import Team
     from unsmooth.sources import Data, LoadedModel
@@ -127,10 +128,21 @@ class DataOptions:
                 "max_length": self.max_length, "whole_records": self.whole_records}  # fmt: skip
 
     def open(self, path: str, loaded: LoadedModel) -> Data:
-        """The batches for a model."""
+        """The batches for a model; if no row matches it, one is found on the first of them, and told of."""
         from unsmooth.sources import open_data
 
-        return open_data(path, loaded, **self.reading)
+        batches = open_data(path, loaded, **self.reading)
+        recognised(loaded.model, batches, loaded.reference)
+        return batches
+
+
+def recognised(model: nn.Module, batches: Iterable[Any], reference: str) -> None:
+    """See that some row matches the model: one is found, and told of, where none is registered."""
+    from unsmooth.sources.recognise import found_said, recognise
+
+    row = recognise(model, batches)
+    if row is not None and os.environ.get("RANK", "0") == "0":
+        typer.echo(f"{reference}: {found_said(row)}", err=True)
 
 
 @dataclass(frozen=True)

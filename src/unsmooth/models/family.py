@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, cast
 
 from torch import nn
@@ -179,6 +179,25 @@ class Family:
         """The candidates for one point of a block; empty when the family lacks it."""
         default: Taps = {"pre": Tap("", "in"), "post": Tap("", "out")}.get(point, ())
         return self.points.get(point, default)
+
+
+def written(row: object) -> str:
+    """A row, or a part of one, as Python that makes it, without what it leaves open; classes by their names.
+
+    >>> written(Family("mine", (nn.Linear,), "layers", points={"attn": out("mix")}))
+    "Family(name='mine', classes=('torch.Linear',), blocks='layers', points={'attn': Tap(path='mix')})"
+    """
+    if isinstance(row, type):
+        return repr(class_name(row))
+    if isinstance(row, Mapping):
+        return "{" + ", ".join(f"{key!r}: {written(value)}" for key, value in row.items()) + "}"
+    if isinstance(row, tuple):
+        return f"({', '.join(map(written, row))}{',' if len(row) == 1 else ''})"
+    if not is_dataclass(row):
+        return repr(row)
+    given = [(part, getattr(row, part.name)) for part in fields(row)]
+    said = (f"{part.name}={written(value)}" for part, value in given if value not in (part.default, (), {}))
+    return f"{type(row).__name__}({', '.join(said)})"
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ def _row(name: str, model: nn.Module, calls: list[Call], stack: Stack, sums: Sum
         (type(model),),
         blocks=stack.path,
         placement=sums[0],
+        block_classes=stack.classes,
         points=sums[1],
         embed=_embedding(calls, stack.path, stack.first.pre),
         final_norm=_final_norm(calls, stack.last.post),

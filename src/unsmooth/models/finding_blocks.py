@@ -40,6 +40,7 @@ class Stack:
     path: str
     first: Block
     last: Block
+    classes: tuple[type, ...]  # of all blocks
 
 
 def stacks(model: nn.Module, calls: list[Call]) -> Iterator[Stack]:
@@ -50,7 +51,7 @@ def stacks(model: nn.Module, calls: list[Call]) -> Iterator[Stack]:
             entries = [(f"{path}.{name}".lstrip("."), entry) for name, entry in part.named_children()]
             blocks = [block for at, entry in entries if (block := _block(at, entry, calls, every)) is not None]
             if blocks and len(blocks) == len(entries) and len({x.shape for b in blocks for x in (b.pre, b.post)}) == 1:
-                yield Stack(path, blocks[0], blocks[-1])
+                yield Stack(path, blocks[0], blocks[-1], tuple(dict.fromkeys(type(block.module) for block in blocks)))
 
 
 def repeated(model: nn.Module, calls: list[Call]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from unsmooth.errors import UnknownModelError
+from unsmooth.errors import NoRowError, UnknownModelError
 from unsmooth.models.families import FAMILIES
 from unsmooth.models.families.refusals import REFUSED
 from unsmooth.models.family import Family, class_name, is_one_of
@@ -58,8 +58,8 @@ def match(model: nn.Module) -> tuple[str, nn.Module, Family]:
     _refuse(model)
     if found:
         path, part, _ = found[0]
-        raise UnknownModelError(_why_blocks_do_not_fit(path, part))
-    raise UnknownModelError(_no_family(model))
+        raise _blocks_do_not_fit(path, part)
+    raise _no_family(model)
 
 
 def towers(model: nn.Module) -> list[str]:
@@ -126,15 +126,17 @@ def _refuse(model: nn.Module) -> None:
                 )
 
 
-def _why_blocks_do_not_fit(path: str, backbone: nn.Module) -> str:
+def _blocks_do_not_fit(path: str, backbone: nn.Module) -> UnknownModelError:
     rows = [row for row in _FAMILIES if is_one_of(backbone, row.classes)]
     kinds = sorted({type(block).__name__ for row in rows for block in blocks_of(row, backbone)})
     nearly = [row for row in rows if _classes_fit(row, backbone)]  # so it is their `when` that does not hold
-    return (
+    fact = (
         f"{type(backbone).__name__}{f' at {path!r}' if path else ''} looks like "
         f"{' or '.join(row.name for row in rows)}, but its blocks do not: "
-        f"found {', '.join(kinds) or 'no blocks'}{_unmet(nearly)}. Describe it with register_family(Family(...))"
+        f"found {', '.join(kinds) or 'no blocks'}{_unmet(nearly)}."
     )
+    remedy = "Describe it with register_family(Family(...))"
+    return UnknownModelError(f"{fact} {remedy}") if nearly else NoRowError(fact, remedy)
 
 
 def _unmet(rows: list[Family]) -> str:
@@ -147,7 +149,7 @@ def _unmet(rows: list[Family]) -> str:
     )
 
 
-def _no_family(model: nn.Module) -> str:
+def _no_family(model: nn.Module) -> NoRowError:
     names = {class_name(type(part)).partition(".")[2] for part in model.modules()}
     known = {
         (c if isinstance(c, str) else class_name(c)).partition(".")[2]: row.name
@@ -161,18 +163,18 @@ def _no_family(model: nn.Module) -> str:
     near = list(dict.fromkeys(name for score, name in scored if score >= _ALIKE))[:3]
     name = f"{type(model).__module__}.{type(model).__qualname__}"
     if not near and not any("attention" in part.lower() or "transformer" in part.lower() for part in names):
-        return (
+        return NoRowError(
             f"no family matches {name}, and none of its modules is an attention or a Transformer by its name: points, "
-            f"H and attention are those of Transformers. If it is one: {_FIND}"
+            "H and attention are those of Transformers.",
+            f"If it is one: {_FIND}",
         )
     nearest = f" Nearest families: {', '.join(near)}." if near else ""
-    return f"no family matches {name}.{nearest} Give it one: {_FIND}; docs/models.md has all families"
+    return NoRowError(f"no family matches {name}.{nearest}", f"Give it one: {_FIND}; docs/models.md has all families")
 
 
 _FIND = (
     "a row is found by running the model on a batch, if its blocks are x + attn(norm(x)), x + mlp(norm(x)), both with "
     "the norms behind the sums, or x + attn(norm(x)) + mlp(norm(x)): "
-    "unsmooth.register_family(unsmooth.find_family(model, batch)). That is done in Python, where "
-    "unsmooth.load_model(REFERENCE).model is the model of a command line and unsmooth.report makes its page. Other "
-    "blocks can be described by one row of names (docs/families.md)"
+    "unsmooth.register_family(unsmooth.find_family(model, batch)), which the command line does by itself. Other blocks "
+    "can be described by one row of names (docs/families.md)"
 )

@@ -68,6 +68,7 @@ def _facts(subject: Subject) -> dict[str, Any]:
     return {
         "model": model.name,
         "class": f"{model.class_name}, family {model.family}, {_placement(model.placement)}",
+        **({} if model.row is None else {"row (found or registered, not tested with unsmooth)": model.row}),
         "size": f"{counted(model.layers, 'layer')}, width {model.width}, {model.dtype} on {model.device}",
         "weights (SHA-256)": model.weights or "not recorded",
         "data": f"{data.reference or 'given in Python'} ({data.kind or 'unknown kind'})",

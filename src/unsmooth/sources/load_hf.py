@@ -17,6 +17,7 @@ from torch import nn
 from unsmooth.errors import (
     CheckpointError,
     MissingExtraError,
+    NoRowError,
     OptionError,
     UnknownModelError,
     UnsmoothError,
@@ -199,8 +200,12 @@ def _from_pretrained(
 
 def _in_blocks(model: nn.Module, names: list[str]) -> bool:
     """Whether one of these parameters belongs to a block, that is, to what gets measured."""
-    _, backbone, family = match(model)
-    own = {id(p) for block in blocks_of(family, backbone) for p in block.parameters()}
+    try:
+        _, backbone, family = match(model)
+        blocks: list[nn.Module] = blocks_of(family, backbone)
+    except NoRowError:  # its row is found later, and its blocks stand in some list
+        blocks = [part for part in model.modules() if isinstance(part, nn.ModuleList | nn.Sequential)]
+    own = {id(p) for block in blocks for p in block.parameters()}
     lacking = set(names)
     return any(id(p) in own for name, p in model.named_parameters() if name in lacking)
 

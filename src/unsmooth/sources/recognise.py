@@ -1,0 +1,62 @@
+"""A model of a command line that no registered row matches gets the row that is found by running it on its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from unsmooth.errors import NoRowError, UnknownModelError
+from unsmooth.models.family import Family
+from unsmooth.models.finding import find_family
+from unsmooth.models.forward import main_input
+from unsmooth.models.registry import match, register_family
+from unsmooth.models.view import module_of
+
+SAMPLES = 2  # of the first batch: every module's inputs and outputs are kept while a row is sought
+
+
+def recognise(model: nn.Module, batches: Iterable[Any]) -> Family | None:
+    """The row that was found and registered; None where one is registered already.
+
+    Refusals by name (no softmax attention, several towers, …) stand; UnknownModelError also where none can be found.
+    """
+    model = module_of(model)
+    try:
+        match(model)
+    except NoRowError as lacking:
+        first = next(iter(batches), None)
+        if first is None:  # whoever measures says what to do about no data
+            return None
+        try:
+            row = find_family(model, _few(first), f"found:{type(model).__name__}")
+        except UnknownModelError as reason:
+            raise UnknownModelError(f"{lacking.fact} By running it, {reason}") from lacking
+        return register_family(row)
+    return None
+
+
+def found_said(row: Family) -> str:
+    """One sentence on what was found."""
+    blocks = f"{_PLACES[row.placement]} in {row.blocks or 'itself'}"
+    attention = "its attention's weights" if row.attention is not None else "no weights that give its attention"
+    return (
+        f"no family matches this model, so its row was found by running it on the first samples ({blocks}, {attention})"
+        "; it adds up there, but it is found, not tested like a family"
+    )
+
+
+_PLACES = {
+    "pre": "pre-norm blocks",
+    "post": "post-norm blocks",
+    "parallel": "parallel blocks",
+    "parallel-shared": "parallel blocks behind one norm",
+}
+
+
+def _few(batch: Any) -> Any:
+    batch = main_input(batch)
+    if isinstance(batch, Mapping):
+        return {name: x[:SAMPLES] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
+    return batch[:SAMPLES] if isinstance(batch, Tensor) else batch
