@@ -69,6 +69,17 @@ def test_what_outliers_carry_before_a_norm_is_not_said_of_the_features_after_it(
     assert averaging in plain(build_report([known.subject()]))
 
 
+def test_a_metric_that_outliers_carry_before_the_norms_only_is_told_from_one_that_they_carry_after_them_too() -> None:
+    """MPNet: after the norms HFC/LFC still differs, and effective rank does no more."""
+    curves = {"hfc_lfc": [4.0, 3.0, 2.0], "effective_rank": [40.0, 30.0, 20.0]}
+    long = dict.fromkeys(("blocks.0.mlp_sum", "blocks.0.post"), (15.0, 0, 1.0))
+    known = Known("m", {"all": curves, "no-outliers": curves}, placement="post", extremes=long)
+    for point, metric in (("mlp_sum", "hfc_lfc"), ("post", "hfc_lfc"), ("mlp_sum", "effective_rank")):
+        known.values[Cell(f"blocks.0.{point}", metric, "all")] *= 2
+    said = "Such tokens carry HFC/LFC, and effective rank before the norms only, so what is said here leaves them out"
+    assert said in outlier_sentence(known)
+
+
 @pytest.mark.parametrize(("gap", "first"), [(0.09, "all"), (0.11, "no-outliers")])
 def test_of_a_cosine_the_difference_counts(gap: float, first: str) -> None:
     curves = {"all": {"cosine_similarity": [0.01, 0.05]}, "no-outliers": {"cosine_similarity": [0.01, 0.05 + gap]}}

@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -17,7 +16,7 @@ from unsmooth.errors import OptionError
 from unsmooth.figures.by_depth import line_key
 from unsmooth.figures.palette import style_sheet
 from unsmooth.page.charts import chart
-from unsmooth.page.data import page_data, shared_metrics, shared_policies
+from unsmooth.page.data import headed, page_data, shared_metrics, shared_policies
 from unsmooth.page.encode import csv_name, packed, script_json
 from unsmooth.page.glance import glance_table
 from unsmooth.page.provenance import analysed, provenance
@@ -43,7 +42,7 @@ def build_report(subjects: Sequence[Subject], *, title: str | None = None, comma
         command: how the page was made, for its provenance.
     """
     _check(subjects)
-    subjects = [_under(subject, shared_policies(subjects)[0]) for subject in subjects]
+    subjects = headed(subjects)
     sections = [section for section in SECTIONS if _has(section, subjects)]
     script = "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in SCRIPTS) + "\n})();"
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -61,11 +60,6 @@ def build_report(subjects: Sequence[Subject], *, title: str | None = None, comma
             f"<script>{script}</script></body></html>\n",
         ]
     )
-
-
-def _under(subject: Subject, tokens: str) -> Subject:
-    """Explained by the steps of the tokens that head the page."""
-    return subject if subject.explanation is None else replace(subject, explanation=subject.explanation.under(tokens))
 
 
 def asset(name: str) -> str:

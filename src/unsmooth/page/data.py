@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from unsmooth.analysis import Explanation, Measurement
@@ -50,6 +51,19 @@ def shared_policies(subjects: Sequence[Subject]) -> list[str]:
     if WITHOUT in found and any(carried(subject.measurement, found[0]) for subject in subjects):
         found.sort(key=lambda name: name != WITHOUT)
     return found
+
+
+def headed(subjects: Sequence[Subject]) -> list[Subject]:
+    """Each explained by the steps of the tokens that head the page, which its words and figures then tell of."""
+    tokens = shared_policies(subjects)[0]
+    return [_under(subject, tokens) for subject in subjects]
+
+
+def _under(subject: Subject, tokens: str) -> Subject:
+    explanation = subject.explanation
+    if explanation is None or tokens not in explanation.policies[1:]:
+        return subject
+    return replace(subject, explanation=explanation.under(tokens))
 
 
 def _model(subject: Subject, metrics: Sequence[str], policies: Sequence[str]) -> dict[str, Any]:

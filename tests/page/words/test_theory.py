@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from page.courses import Known, plain
@@ -99,6 +101,19 @@ def test_a_step_too_long_for_a_negative_eigenvalue_is_named(lowest: float, words
     text = said(explained([(-1.0, 1.0)] * 3, [lowest + 0j, 0.1]))  # s = 2: s·λ = −3.2 or −0.8
     assert ("overshoots" in text) == bool(words)
     assert words.lower() in text.lower()
+
+
+def test_gamma_is_held_against_the_steps_of_the_tokens_that_head_the_page() -> None:
+    """Outliers carry HFC/LFC: with every token half of the steps rise, without outliers all of them fall."""
+    signs = [(-1.0, 1.0), (-1.0, -1.0)] * 2
+    curves = {"all": {"hfc_lfc": [2.0, 1.8, 1.6, 1.4, 1.2]}, "no-outliers": {"hfc_lfc": [4.0, 3.6, 3.2, 2.8, 2.4]}}
+    first = explained(signs, [0.1 + 0j])
+    assert first.explanation is not None
+    rows = [row | {"policy": "all"} for row in first.explanation.layers]
+    rows += [row | {"policy": "no-outliers", "measured_ratio": -1.0} for row in rows]
+    subject = replace(first, measurement=Known("x", curves).subject().measurement,
+                      explanation=replace(first.explanation, layers=rows))  # fmt: skip
+    assert "all have the same sign, which γ has in all cases" in said(subject)
 
 
 def test_without_an_explanation_nothing_is_said_of_weights() -> None:

@@ -7,7 +7,7 @@ sentence speaks of. Smoothing is described, never judged.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from html import escape
 
 import numpy as np
@@ -22,7 +22,7 @@ from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
-from unsmooth.page.data import shared_policies
+from unsmooth.page.data import headed, shared_policies
 from unsmooth.page.words.attribution import who_found
 from unsmooth.page.words.carriers import made_where
 from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
@@ -38,7 +38,7 @@ Subjects = Sequence["Subject"]
 
 def findings(subjects: Subjects) -> list[Finding]:
     """What each model does and what made it, how they compare, how sure that is, and what one could do."""
-    metrics, policies = leading_metrics(subjects), shared_policies(subjects)
+    subjects, metrics, policies = headed(subjects), leading_metrics(subjects), shared_policies(subjects)
     found = []
     for index, subject in enumerate(subjects):
         found.append(Finding("model", _model(subject, index, metrics, policies[0])))
@@ -103,13 +103,23 @@ def _outliers(subject: Subject, metric: str, policies: Sequence[str]) -> tuple[P
         return (f"{opening} What is said here leaves such tokens and padding out.",)
     if not metrics:
         return (f"{opening} What it carries is not known, as tokens without outliers were not measured.",)
-    titles = listed([METRICS[name].title for name in metrics])
-    passing = "" if carried(measurement, base, sums=False) else " before the norms and nothing after them"
     return (
-        f"{opening} Such tokens carry {titles}{passing}, so what is said here leaves them out",
+        f"{opening} Such tokens carry {_carried_text(metrics, carried(measurement, base, sums=False))}, so what is "
+        "said here leaves them out",
         Link("depth", {"tokens": base, "metric": next(iter(metrics))}, "(with them: {})"),
         ".",
     )
+
+
+def _carried_text(metrics: Iterable[str], after: Container[str]) -> str:
+    """What outliers carry anywhere, and what of it only before a norm of the stream, not `after` it."""
+    titles: dict[bool, list[str]] = {True: [], False: []}
+    for name in metrics:
+        titles[name in after].append(METRICS[name].title)
+    if not titles[False]:
+        return listed(titles[True])
+    passing = f"{listed(titles[False])} before the norms"
+    return f"{listed(titles[True])}, and {passing} only" if titles[True] else f"{passing} and nothing after them"
 
 
 def _outlier_text(found: Outliers | None) -> str:
