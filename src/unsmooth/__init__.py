@@ -1,31 +1,35 @@
 """Measure, explain and control oversmoothing in Transformers.
 
-Features smooth when the tokens of an input become alike from layer to layer. How far they are apart is measured by
-HFC/LFC (their distance from their mean, against the mean's own size), by cosines, and by the effective rank.
+Features smooth when the tokens of an input become more similar from layer to layer. Similarity is measured by HFC/LFC
+(the distance of the tokens from their mean, relative to the size of the mean), cosine similarity and effective rank.
 
     import unsmooth
 
     m = unsmooth.measure(model, batches)               # at every point of every layer; print(m), m.frame(), m.plot()
     e = unsmooth.explain(model, batches)               # why attention smooths or sharpens; e.by_layer()
-    a = unsmooth.attribute(model, batches)             # who changed it: heads, MLPs, norms, exactly; a.strongest()
-    unsmooth.report(model, batches, out="report.html") # both on one page that opens without a network
+    a = unsmooth.attribute(model, batches)             # which heads, MLPs and norms changed HFC/LFC; a.strongest()
+    unsmooth.report(model, batches, out="report.html") # all of this on one page that opens without a network
     m.save("run.json"); unsmooth.load("run.json")      # a result says what it is and where it comes from
-    unsmooth.compare(m, other)                         # difference by difference, with intervals
+    unsmooth.compare(m, other)                         # every difference with its interval
 
-    unsmooth.reparametrize(model, "sharpening")        # eigenvalues that cannot smooth; unsmooth.bake undoes the form
-    unsmooth.adapt(model, "sharpening", rank=8)        # fine-tuning that can only sharpen, from where it is
-    unsmooth.edit(model, high=0.0)                     # or move those of a trained model; .undo() takes it back
-    unsmooth.sweep(model, batches, loss)               # what does such an edit cost? loss(model) is yours
-    with unsmooth.watch(model, probe, log=print): ...  # the same numbers while a model trains
+Control acts on the eigenvalues of H, the product of attention's value and projection weights:
 
-A model is any of timm, Hugging Face or torch that a family describes (`register_family(find_family(model, batch))` adds
-one for yours); batches are tensors of images, dicts of a tokenizer, or tuples that start with the input. On tensors
-alone: `hfc_lfc_ratio(x)`,
-`cosine_similarity(x)`, `effective_rank(x)` and their relatives, of (..., tokens, dim); `register_metric` adds one.
-On matrices alone: `dominance(a, w)`, `layer_exponent(a, w)`, `limit(x, a, w)`, `simulate(x, a, w)`.
+    unsmooth.reparametrize(model, "sharpening")        # train with no positive eigenvalue; then unsmooth.bake(model)
+    unsmooth.adapt(model, "sharpening", rank=8)        # fine-tune with an update of H that has no positive eigenvalue
+    unsmooth.edit(model, high=0.0)                     # move the eigenvalues of a trained model; .undo() restores it
+    unsmooth.sweep(model, batches, loss)               # what such edits cost, by a loss(model) of your own
+    with unsmooth.watch(model, probe, log=print): ...  # the metrics while a model trains
+
+A model is a Transformer from timm, Hugging Face or torch. For one of your own,
+`register_family(find_family(model, batch))` finds out where its parts are. Batches are tensors of images, dicts of a
+tokenizer, or tuples that start with the input.
+
+On tensors of shape (..., tokens, dim) alone there are `hfc_lfc_ratio(x)`, `cosine_similarity(x)`, `effective_rank(x)`
+and their relatives; `register_metric` adds one. On matrices alone there are `dominance(a, w)`, `layer_exponent(a, w)`,
+`limit(x, a, w)` and `simulate(x, a, w)`.
 
 Every error that is raised on purpose is an `UnsmoothError` and says what was expected, what came, and what to do.
-The same from a terminal: `unsmooth --help`.
+`unsmooth --help` shows the command line.
 """
 
 from importlib import import_module

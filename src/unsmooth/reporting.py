@@ -29,10 +29,10 @@ def report(
 
     Args:
         model: any supported Transformer, or a dict of them by the names that the page shows.
-        batches: what to run them on, as for `unsmooth.measure`; several models walk over it one after the other.
-        out: where the page is written.
-        title: the headline, made from the names by default.
-        sweeps: what `unsmooth.sweep` found for these models: what edits cost stands on the page.
+        batches: the inputs, as for `unsmooth.measure`; several models read them one after the other.
+        out: the file of the page; it is returned.
+        title: the headline; by default it is made from the names.
+        sweeps: results of `unsmooth.sweep` for these models, to show what edits cost.
         settings: as for `unsmooth.analysis.analyse`: metrics, tokens, tokenizer, explain_inputs, example, …
     """
     from unsmooth.analysis import analyse

@@ -39,7 +39,7 @@ THROUGH_THE_ORIGINAL = "the model is compiled: here it ran as the original modul
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a model and its data come from, as far as anybody said so, and the command that asked."""
+    """Where a model and its data come from, as far as this is known, and the command; it is saved with a result."""
 
     model: str | None = None
     weights: str | None = None  # SHA-256

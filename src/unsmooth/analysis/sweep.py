@@ -86,7 +86,7 @@ class SweptEdit:
 
 @dataclass(repr=False, eq=False)
 class Sweep:
-    """Edits of one model at several strengths, each with the smoothness and the score that it leaves."""
+    """What `sweep` returns: edits of one model at several strengths, each with the resulting HFC/LFC and score."""
 
     edits: tuple[SweptEdit, ...]
     task: TaskFacts

@@ -28,7 +28,7 @@ class Reading:
 
 
 class SmoothingAlarm(UnsmoothError):
-    """A bound was crossed while a model trained; `reading` holds the numbers on the process that measured."""
+    """Raised by `watch` when a bound is crossed; `reading` holds the numbers on the process that measured."""
 
     def __init__(self, message: str, reading: Reading | None = None) -> None:
         super().__init__(message)

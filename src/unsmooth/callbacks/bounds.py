@@ -18,7 +18,7 @@ Side = Literal["max", "min"]
 
 @dataclass(frozen=True)
 class Bound:
-    """The most or the least that a metric's mean may be at some points.
+    """An upper (`side="max"`) or lower ("min") bound of a metric's mean at some points.
 
     `points` is a name or a pattern (`blocks.*.post`); the word `residual` means every measured state of the stream.
     """

@@ -48,14 +48,14 @@ def watch(
 ) -> Watcher:
     """Watch how smooth a model's features are while it trains: `with unsmooth.watch(model, batch, log=fn): …`.
 
-    The batch is measured on entering and then every so many steps, in evaluation mode and in the weights' dtype;
-    weights, gradients, buffers, modes and random states are as if nobody had looked.
+    The batch is measured on entering and then every so many steps, in evaluation mode and in the weights' dtype.
+    Weights, gradients, buffers, modes and random states are those of a training run without it.
 
     Args:
-        model: the model that trains; one in `DistributedDataParallel` or `torch.compile` is looked at inside, and one
-            that is sharded (`fully_shard`, tensor parallel) runs on all processes.
+        model: the model that trains. Inside `DistributedDataParallel` or `torch.compile` the wrapped model is measured;
+            a sharded model (`fully_shard`, tensor parallel) is measured on all processes.
         batch: the fixed probe, as `unsmooth.measure` takes it.
-        every: steps between two readings, kept to exactly. By default 500, or a multiple of it, so that all later
+        every: steps between two readings, followed exactly. By default 500, or a multiple of it, so that all later
             readings together cost at most 2 % of the time.
         log: called as `log(values, step)` with a dict of means by name; or a tracker's name (`wandb`, `mlflow`,
             `trackio`, `tensorboard:FOLDER`), see `unsmooth.callbacks.to_wandb` and its relatives.

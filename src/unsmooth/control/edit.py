@@ -40,7 +40,7 @@ WHOLE = -1  # the "head" of a row that is about Σ_h H_h
 
 @dataclass(repr=False)
 class Edit:
-    """What an edit changed: one row per layer and head (head −1: Σ_h H_h), and the way back.
+    """What `edit` returns: what it changed, one row per layer and head (head −1 is the sum Σ_h H_h), and `undo()`.
 
     `before` and `after` hold HFC/LFC, cosine similarity and effective rank after the last block, and the loss, where
     `edit` was given data or a loss.
@@ -112,7 +112,7 @@ def edit(
     data: Iterable[Any] | None = None,
     loss: Callable[[nn.Module], Tensor | float] | None = None,
 ) -> Edit:
-    """Change the eigenvalues of H in chosen layers or heads, in place, into plain weights; `.undo()` takes it back.
+    """Change the eigenvalues of H in chosen layers or heads, in place; the result's `.undo()` restores the weights.
 
     Args:
         model: any model that can be controlled; grouped queries too.
@@ -122,15 +122,15 @@ def edit(
         low: real parts below it are moved up to it; with `high`, both bounds hold.
         high: real parts above it are moved down to it: `high=0` leaves no eigenvalue that smooths.
         head_scale: multiplies a head whole, constants included: 0 removes it.
-        drop_sink: batches in which a token of enormous norm is made by an MLP: that MLP, found in them, no longer
-            writes in that token's direction (`unsmooth.control.sink`). Layers and heads have no part in it.
+        drop_sink: batches in which an MLP gives a token an enormous norm. That MLP, which is found in these batches, no
+            longer writes in that token's direction (`unsmooth.control.sink`). `layers` and `heads` do not matter here.
         layers: as in `reparametrize`: "all", indices, or a pattern.
         heads: which heads; all by default.
         of: `head` edits every head's H_h, `layer` their sum.
         folded: edit H with the norm's weight and centring and LayerScale folded in; False: that of the bare weights.
-        strength: how far to go, from 0 (nowhere) to 1.
-        data: batches on which smoothness after the last block is looked at, before and after.
-        loss: a function of the model, asked before and after.
+        strength: the fraction of the edit that is applied, from 0 to 1.
+        data: batches on which the metrics after the last block are measured, before and after.
+        loss: a function of the model, evaluated before and after.
 
     >>> from unsmooth.models import view
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS

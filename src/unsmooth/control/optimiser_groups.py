@@ -13,9 +13,9 @@ from unsmooth.control.computed_once import ComputedOnce
 def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bool = False) -> list[dict[str, Any]]:
     """Two groups for an optimiser: with weight decay, and without.
 
-    ψ never decays: decay would pull every eigenvalue to 0, against the mode that was asked for. Θ decays as the
-    weights in its place did. Biases, norm weights and what the model lists in `no_weight_decay()` do not, unless
-    `decay_vectors`. Works for plain models too.
+    ψ, which sets the eigenvalues, never decays, because decay would pull every eigenvalue to 0. Θ, the eigenvectors'
+    free parameter, decays as the weights that it replaces did. Biases, norm weights and what the model lists in
+    `no_weight_decay()` do not, unless `decay_vectors`. Works for plain models too.
     """
     eigenvalues = {id(module.psi) for module in model.modules() if isinstance(module, ComputedOnce)}
     names = set() if decay_vectors else set(_exempt(model))

@@ -37,7 +37,9 @@ def reparametrize(
     reach: float | None = None,
     generator: torch.Generator | None = None,
 ) -> M:
-    """Give the model's H the eigenvalues of its mode, in place; returns the same model.
+    """Constrain the eigenvalues of the model's H to one sign, in place; returns the same model.
+
+    H is the product of the value and projection weights of a head or layer.
 
     - `mode`: "sharpening" (Λ ≤ 0) or "smoothing" (Λ ≥ 0); a list or `{layer: mode}` mixes them ("plain" allowed).
     - `form`: "eigen" (section 4), "split" (footnote 2) or "symmetric" (the poster); see `forms`.

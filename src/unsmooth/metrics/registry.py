@@ -17,7 +17,7 @@ PER_SAMPLE = "float64; per sample, then mean over samples"
 
 @dataclass(frozen=True)
 class Panel:
-    """One idea of smoothness, whose metrics share a figure: which direction is smoother, and what that says."""
+    """A figure that one or several metrics share: which direction is smoother, and what that means in words."""
 
     name: str
     smoother: Literal["lower", "higher"]
@@ -181,7 +181,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 
 
 def register_metric(metric: Metric) -> Metric:
-    """Add a metric, or replace the one of its name: it can be asked for by name, and is shown as its row says."""
+    """Add a metric, or replace the one of the same name; `measure(metrics=NAME)` then computes it."""
     METRICS[metric.name] = metric
     return metric
 

@@ -120,7 +120,9 @@ def _tap(given: str | Taps) -> Taps:
 
 @dataclass(frozen=True)
 class Family:
-    """One row. Paths are candidates in order, because attribute names move between releases.
+    """One row: where the blocks, norms and attention weights of a class of models are (docs/families.md).
+
+    Every path may be a tuple of candidates in order, because attribute names move between releases.
 
     `classes` are types, or "package.ClassName" (the file inside the package does not matter); a
     subclass matches too. `blocks` leads from the backbone to the list of blocks; with `passes` (an

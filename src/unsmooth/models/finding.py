@@ -32,12 +32,13 @@ Sums = tuple[Placement, dict[str, Taps], Branch]
 
 
 def find_family(model: nn.Module, batch: Any, name: str = "found") -> Family:
-    """A row that describes this model, found by running it on a (small) batch; every part of it is checked there.
+    """Find the row that describes this model by running it on a small batch; every part of the row is checked there.
 
-    The blocks must stand in a `ModuleList` or `Sequential`, also as lists of their parts, and be x + attn(norm(x)),
-    x + mlp(norm(x)), both with the norms behind the sums, or x + attn(norm(x)) + mlp(norm(x)). Where no weights and
-    matrices reproduce the attention, or its norm stands elsewhere in some blocks, the row leaves it out: the model can
-    then be measured, not explained. Give the row to `register_family`.
+    The blocks must be in a `ModuleList` or `Sequential` (a block may also be a list of its parts). Supported are
+    pre-norm blocks (x + attn(norm(x)), then x + mlp(norm(x))), post-norm blocks (norms after the sums) and parallel
+    blocks (x + attn(norm(x)) + mlp(norm(x))). If no weights and matrices reproduce the attention, or its norm is
+    elsewhere in some blocks, the row leaves the attention out: the model can then be measured, but not explained. Pass
+    the row to `register_family`.
 
     >>> class Mine(nn.Sequential): ...
     >>> blocks = [nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)]

@@ -29,9 +29,10 @@ def load_model(
 ) -> LoadedModel:
     """Load a model in eval mode, with its tokenizer or image preprocessing.
 
-    `weights` is a local file for a timm or hf model, `options` go to the model's constructor or
-    configuration, and `random_init` needs no weights at all. `dtype=None` keeps what is stored. `device_map`
-    ("auto", or accelerate's map) spreads a Hugging Face model over devices, CPU memory and disk while it is read.
+    `reference` is `timm:NAME`, `hf:NAME_OR_FOLDER[@REVISION][#PART]`, `zoo:NAME` or a folder that `train` wrote.
+    `weights` is a local file for a timm or hf model, `options` go to the model's constructor or configuration, and
+    `random_init` needs no weights at all. `dtype=None` keeps what is stored. `device_map` ("auto", or accelerate's map)
+    spreads a Hugging Face model over devices, CPU memory and disk while it is read.
     """
     if weights is not None and random_init:
         raise OptionError("expected either weights or random_init (--random-init), got both")

@@ -45,7 +45,7 @@ def sweep(
     origin: Origin | None = None,
     progress: Callable[[str], object] = lambda said: None,
 ) -> Sweep:
-    """What does one pay for one unit of HFC/LFC? Edits of growing strength against smoothness and a task's score.
+    """Edit a model at increasing strength, and measure HFC/LFC and the score on a task each time.
 
     Args:
         model: any model that `edit` takes; afterwards its weights are bit for bit what they were.
@@ -53,12 +53,12 @@ def sweep(
         task: a `Task` (`unsmooth.sweeping`: k nearest neighbours, perplexity, retrieval), or any function of the model
             that returns a loss: one number, or a tensor with one for each sample, which gives paired intervals.
         edits: each as keyword arguments of `unsmooth.edit`; `{"drop_sink": True}` finds the sink in `batches`.
-        strengths: how far each edit goes, between 0 and 1; 0 is always there.
+        strengths: fractions of each edit, between 0 and 1; 0 is always included.
         layers: which layers are edited.
-        tokens: token policies; tables and figures take the last.
-        metrics: which are measured beside HFC/LFC.
+        tokens: token policies; tables and figures show the last.
+        metrics: metrics that are measured in addition to HFC/LFC.
         origin: where model and data come from; known already where both were loaded by reference.
-        progress: told what is done next.
+        progress: called with a line of text before each step.
 
     >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
     >>> x = torch.randn(3, 5, 8)

@@ -53,7 +53,7 @@ def simulate(
     residual: bool = True,
     feed_forward: Callable[[Tensor], Tensor] | None = None,
 ) -> Simulation:
-    """Iterate `X ← X + Σ_h A_h X W_h`, `W_h = H_hᵀ`.
+    """Repeat one attention layer, `X ← X + Σ_h A_h X W_h` with `W_h = H_hᵀ`, and record the metrics of every step.
 
     One head: `a (..., n, n)`, `w (d, d)`. Many: `a (..., h, n, n)`, `w (h, d, d)` or `(w_v, w_proj)`. A callable
     `a` is asked for the attention of every layer's (normalised) input. `constant` is what every token gets on top

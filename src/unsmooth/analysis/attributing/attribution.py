@@ -55,7 +55,7 @@ def affordable(total: int, passes: int = PASSES) -> int:
 
 @dataclass(repr=False, eq=False)  # two results are compared by `compare`; == asks whether they are one object
 class Attribution:
-    """Shares of all parts by token policy, and of the tokens that they are written to.
+    """What `attribute` returns: the share of every part in the change of ln HFC/LFC, by token policy.
 
     `positions` are arrays (position, layer, kind of part) of means over inputs, whose sums over positions are the
     shares; `tokens` the ids of the vocabulary that carry the most, for text.

@@ -51,23 +51,24 @@ def attribute(
     heads_in_turn: bool | None = None,
     origin: Origin | None = None,
 ) -> Attribution:
-    """Who changed ln HFC/LFC between the first and the last block, exactly: every head, mean path, MLP and norm.
+    """Split the change of ln HFC/LFC from the first block to the last exactly into heads, mean paths, MLPs and norms.
 
     Args:
         model: any Transformer that `explain` takes; its mode, dtype, device and hooks are as before afterwards.
         batches: image tensors, dicts of keyword inputs (Hugging Face), or tuples whose first item is the input.
-        tokens: one or several token policies, as in `measure`: whose HFC and LFC. Padding is left out under all of
-            them, and `no-outliers` leaves out a token in every layer that is an outlier in one (two forward passes).
+        tokens: one or several token policies, as in `measure`, which select the tokens that are counted. Padding is
+            left out under all of them, and `no-outliers` leaves out a token in every layer that is an outlier in one
+            (two forward passes).
         special_ids: as in `unsmooth.measure`.
         tokenizer: as in `unsmooth.measure`; it also names the tokens that carry the most.
-        spectrum: also split every head by the side of H's spectrum (Re λ < 0 and the rest) on which it acts.
-        total: of how many of the strongest parts the total effect is found as well: each is taken out and the model
-            runs again on the first batches (which are kept meanwhile).
-        passes: how many forward passes this may take; the first batch is always taken.
-        remove: `zero` takes the part out, `mean` gives every token the part's mean over tokens.
-        carriers: also which tokens carry it: norms, kurtosis, massive activations, the heads that attend to them, and
-            where an MLP writes them three more forward passes over all batches (which are kept meanwhile): which
-            tokens, the model as it is, and without what is written to them.
+        spectrum: also split every head by the eigenvalues of its H, into Re λ < 0 and the rest.
+        total: for this many of the strongest parts, compute the total effect too: the part is removed and the model
+            runs again on the first batches (which are kept until then).
+        passes: the largest number of forward passes for this; the first batch is always used.
+        remove: `zero` removes the part, `mean` replaces it by its mean over tokens.
+        carriers: also find tokens of extreme norm, with their kurtosis, their massive activations and the heads that
+            attend to them. If an MLP creates them, this takes three more forward passes over all batches (which are
+            kept until then): to find the tokens, with the model as it is, and without what is written to them.
         heads_in_turn: as in `unsmooth.explain`.
         origin: where model and data come from; known already where both were loaded by reference.
     """

@@ -46,24 +46,25 @@ def explain(
     heads_in_turn: bool | None = None,
     origin: Origin | None = None,
 ) -> Explanation:
-    """Why a Transformer's attention smooths or sharpens, per layer, head and input, and whether it does.
+    """Explain from the weights why attention smooths or sharpens, by layer and head, and measure whether it does.
 
     Args:
         model: any supported Transformer; its mode, dtype, device and hooks are as before afterwards.
         batches: image tensors, dicts of keyword inputs (Hugging Face), or tuples whose first item is the input.
-        tokens: one or several token policies, as in `measure`: whose HFC and LFC the measured and frozen steps are of.
-            Padding is left out under all of them, and exponents are of all other tokens under all of them.
+        tokens: one or several token policies, as in `measure`, for the measured changes of HFC/LFC. Under each of them
+            padding is left out, and the exponents are those of all other tokens.
         special_ids: as in `unsmooth.measure`.
         tokenizer: as in `unsmooth.measure`.
         folded: fold the norms, LayerScale and biases into H (`False`: the bare W_V W_proj with step size 1).
         layers: which layers (passes), as in `reparametrize`: indices or a pattern; all by default.
-        spectra: for how many inputs the spectrum of every A is computed; it costs O(n³) a head (causal: nothing). By
-            default 8, above 512 tokens as many as take no longer than those, which is none above 1,024.
+        spectra: for how many inputs the spectrum of every attention matrix is computed; this takes O(n³) per head,
+            unless the model is causal. By default 8, above 512 tokens as many as take no longer than 8 of 512, and none
+            above 1,024.
         max_products: the longest Krylov search per layer; a search cut short is marked `converged = False`.
-        layer_spectrum: find all eigenvalues of Σ_h H_h of each layer, a dense d×d problem: by default up to a width of
-            1,024. Without them γ is the same, by Krylov searches, and alignment and the fixed point are not known.
-        heads_in_turn: form attention matrices a few heads at a time from queries and keys, and hold none: by default
-            where those of a batch take more than a GiB, in models that call PyTorch's fused attention.
+        layer_spectrum: compute all eigenvalues of Σ_h H_h of each layer (a dense d×d problem); by default up to a width
+            of 1,024. Without them γ is the same, but alignment and the fixed point are unknown.
+        heads_in_turn: compute attention matrices a few heads at a time from queries and keys, and keep none. By default
+            this is done where those of a batch take more than a GiB, in models that call PyTorch's fused attention.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)

@@ -78,7 +78,7 @@ class ExplainSettings:
 
 @dataclass(repr=False, eq=False)  # two results are compared by `compare`; == asks whether they are one object
 class Explanation:
-    """Rows per layer and input, per head and input, per layer and head (weights only), and the eigenvalues of H."""
+    """What `explain` returns: rows per layer and input, head and input, layer and head, and the eigenvalues of H."""
 
     layers: list[dict[str, Any]]
     heads: list[dict[str, Any]]

@@ -24,12 +24,12 @@ Values = npt.NDArray[np.float64]
 
 
 def compare(a: Measurement, b: Measurement) -> pd.DataFrame:
-    """Difference `b − a` for every number that both hold, with its 95 % interval and the definition's text.
+    """Difference `b − a` for every number that both have, with its 95 % interval and its definition.
 
-    Where both hold the same inputs (see `pair`), the interval is that of paired samples and `pairs` says how many
-    there were; elsewhere it is Welch's. Where they differ beyond it, `smoother` says which one is smoother. `p` belongs
-    to that number alone, `p_holm` is Holm's for all rows: below 0.05, a difference can be claimed although many numbers
-    were looked at. The two need not come from the same model: what they share is compared, what they don't is left out.
+    If both have the same inputs (see `pair`), samples are compared in pairs, and `pairs` is their number; otherwise the
+    interval is Welch's. Where it excludes zero, `smoother` says which of the two is smoother. `p` is for that number
+    alone, and `p_holm` is corrected for all rows: if it is below 0.05, a difference can be claimed although many
+    numbers were compared. The two may come from different models; numbers that only one of them has are left out.
     """
     import pandas as pd
 

@@ -42,11 +42,11 @@ def measure_features(
         features: tensors of (tokens, width) or (batch, tokens, width) by name; a file of them (safetensors, or a
             pickle of tensors); a folder of such files; or several of these, all with the same names. Names may be
             ours, TransformerLens's, numbers of hidden states, or paths of modules (`unsmooth.sources.features`). An
-            `attention_mask` among them says which tokens are no padding.
+            `attention_mask` among them says which tokens are not padding.
         metrics: as in `unsmooth.measure`.
         tokens: `all`, `content` (what the mask keeps) or `no-outliers`.
-        layers: which layers the second axis of a tensor `hidden_states` is, as vLLM was asked for them.
-        name: what the result calls the model.
+        layers: the layers along the second axis of a tensor `hidden_states`, as they were requested from vLLM.
+        name: the name of the model in the result.
         degenerate: as in `unsmooth.measure`.
         rank_budget: as in `unsmooth.measure`.
     """

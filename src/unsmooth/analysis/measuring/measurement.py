@@ -41,7 +41,7 @@ class MeasureSettings:
 
 @dataclass(repr=False, eq=False)  # two results are compared by `compare`; == asks whether they are one object
 class Measurement:
-    """Means over samples at every point, with their definitions and their origin.
+    """What `measure` returns: means over samples at every point, with their definitions and their origin.
 
     `about` holds model, data, definitions, versions and settings; it is saved with the numbers. `per_sample` holds
     the values behind the means, with a key of each sample's input, unless they are too many (`MOST_VALUES`).

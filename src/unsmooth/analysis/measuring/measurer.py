@@ -69,7 +69,7 @@ def measure(
     rank_budget: float | str | None = None,
     origin: Origin | None = None,
 ) -> Measurement:
-    """Measure how smooth a Transformer's features are, at every point of every layer.
+    """Measure how similar a Transformer's tokens are, at every point of every layer.
 
     Args:
         model: any supported Transformer; its mode, dtype, device and hooks are as before afterwards.
@@ -80,11 +80,12 @@ def measure(
         special_ids: ids of special tokens, for the policy `content`; none at all if empty. By default they are those
             of the `tokenizer`, else of the model's configuration; a batch's `special_tokens_mask` goes before both.
         tokenizer: the model's, for its special tokens.
-        degenerate: `error` refuses samples on which a metric has no meaning (a zero token, a zero mean);
-            `keep` counts them by their conventional value, and says so in the notes.
-        rank_budget: how long measuring may take against the forward passes alone, 2 by default where spectra are
-            those of more than 288 tokens and features: of every 2nd, 4th, 8th, … sample then, with a note that says
-            so. A number holds at every size; `exact` finds everybody's.
+        degenerate: `error` refuses samples on which a metric is undefined (a zero token, a zero mean);
+            `keep` counts them by a conventional value, and says so in the notes.
+        rank_budget: limit of the time of measuring, as a multiple of that of the forward passes. To keep it, effective
+            rank is computed for every 2nd, 4th, 8th, … sample only, and a note says so. By default 2 if tokens and
+            width exceed 288, and no limit otherwise; a number applies to every size; `exact` computes the rank of every
+            sample.
         origin: where model and data come from; known already where both were loaded by reference.
     """
     origin = origin or Origin.of(model, batches)
