@@ -14,7 +14,7 @@ from unsmooth.sources import LoadedModel
 from unsmooth.training.finetuning.job import Job
 from unsmooth.training.tasks.superglue.classifier import classifier
 from unsmooth.training.tasks.superglue.examples import find_task, read_examples
-from unsmooth.training.tasks.superglue.finetune import EVALUATED, FineTuning, Split
+from unsmooth.training.tasks.superglue.finetune import FineTuning, Split, predict
 from unsmooth.training.tasks.superglue.scores import score
 
 
@@ -58,9 +58,6 @@ class TextJob(Job):
 
     def score(self, model: nn.Module) -> dict[str, Any]:
         """The task's official metrics."""
-        guesses: list[int] = []
-        for start in range(0, len(self.examples), EVALUATED):
-            with self.autocast():
-                logits = model(*(t[start : start + EVALUATED] for t in self.val))
-            guesses += logits.float().argmax(-1).tolist()
-        return score(self.task, self.examples, guesses)
+        with self.autocast():
+            logits = predict(model, *self.val)
+        return score(self.task, self.examples, logits.argmax(-1).tolist())

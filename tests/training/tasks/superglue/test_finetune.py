@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT
 
 from unsmooth.errors import CheckpointError, DataError, OptionError, OutputError, UnknownModelError
 from unsmooth.sources import LoadedModel
-from unsmooth.training.tasks.superglue.classifier import Instead, classifier, encode, positions
+from unsmooth.training.tasks.superglue.classifier import FastFeatures, classifier, encode, positions
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
 from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuneTask, FineTuning, Split
@@ -175,7 +175,7 @@ def test_kernels_fine_tune_as_hugging_face_does(folder: Path, tokenizer: Any, le
     for precision in ("bf16", "float32"):
         how = FineTuning(lr=1e-3, batch_size=8, epochs=6, length=length, precision=precision)
         tuner = FineTuner(model.model, TASKS["RTE"], *splits(folder, model, length), how, torch.device("cuda"))
-        assert isinstance(tuner.trainer.fast, Instead) == (precision == "bf16")
+        assert isinstance(tuner.trainer.fast, FastFeatures) == (precision == "bf16")
         found.append([tuner.run(seed) for seed in (0, 1, 0)])
         assert found[-1][0]["loss"] == pytest.approx(found[-1][2]["loss"], rel=1e-2)
     assert [run["loss"] for run in found[0]] == pytest.approx([run["loss"] for run in found[1]], rel=0.3, abs=0.05)

@@ -20,60 +20,71 @@ TOGETHER = 16  # tokens, as tensor cores like them
 
 
 class PairClassifier(nn.Module):
-    """Logits of pairs of texts: `outputs` for each, or of several choices one each, side by side."""
+    """Logits of pairs of texts: those of each pair, or of several choices side by side."""
 
-    def __init__(self, encoder: nn.Module, width: int, task: SuperGlueTask) -> None:
+    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.short: FastEncoder | None = None  # computes the encoder's output instead of it
-        self.head = nn.Sequential(nn.Linear(width, HEAD), nn.Tanh(), nn.Dropout(DROPOUT), nn.Linear(HEAD, task.outputs))
+        self.encoder, self.head = encoder, head
 
     def forward(
         self, ids: Int64[Tensor, "row choice token"], mask: Bool[Tensor, "row choice token"]
     ) -> Float[Tensor, "row label"]:
         """Padding counts in neither attention nor mean."""
-        flat, rows = mask.flatten(0, 1), ids.flatten(0, 1)
-        if self.short is not None:
-            features = self.short.features(rows, flat)
-        else:
-            features = self.encoder(input_ids=rows, attention_mask=flat.long()).last_hidden_state
+        flat = mask.flatten(0, 1)
+        features = self.features(ids.flatten(0, 1), flat)
         weights = flat[..., None].to(features.dtype)
         mean = (features * weights).sum(1) / weights.sum(1)
         logits: Tensor = self.head(mean)
         return logits.view(len(ids), -1)
 
+    def features(
+        self, inputs: Int64[Tensor, "pair token"], mask: Bool[Tensor, "pair token"]
+    ) -> Float[Tensor, "pair token dim"]:
+        """The encoder's output."""
+        found: Tensor = self.encoder(input_ids=inputs, attention_mask=mask.long()).last_hidden_state
+        return found
 
-class Instead(FastPath):
-    """Inside, a faster encoder computes what the classifier's own would."""
 
-    def __init__(self, model: PairClassifier, short: FastEncoder) -> None:
-        self.model, self.short, self.compiles = model, short, short.compiles
+class FastFeatures(FastPath):
+    """Inside, a faster encoder computes the classifier's features."""
+
+    def __init__(self, model: PairClassifier, encoder: FastEncoder) -> None:
+        self.model, self.encoder, self.compiles = model, encoder, encoder.compiles
 
     def __enter__(self) -> None:
-        self.model.short = self.short
+        self.model.features = self.encoder.features  # type: ignore[method-assign]
 
     def __exit__(self, *error: object) -> None:
-        self.model.short = None
+        del self.model.features
 
     def describe(self) -> dict[str, Any]:
         """What is taken."""
-        return self.short.describe()
+        return self.encoder.describe()
 
 
 def classifier(model: nn.Module, task: SuperGlueTask, seed: int) -> PairClassifier:
-    """A copy of a Hugging Face encoder with a new head; the same seed gives the same head."""
-    encoder: Any = getattr(model, getattr(model, "base_model_prefix", "") or "", model)
+    """A copy of a model's encoder in float32, with a new head."""
+    encoder = copy.deepcopy(find_encoder(model)).float()
+    return PairClassifier(encoder, new_head(encoder, task, seed))
+
+
+def find_encoder(model: nn.Module) -> nn.Module:
+    """The Hugging Face model without the head of its task."""
+    encoder: nn.Module = getattr(model, getattr(model, "base_model_prefix", "") or "", model)
     config = getattr(encoder, "config", None)
-    if config is None or getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
+    if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
         raise UnknownModelError(
             f"{type(model).__name__} is no text encoder of Hugging Face: it cannot be fine-tuned here"
         )
-    state = torch.random.get_rng_state()
-    torch.manual_seed(seed)
-    try:
-        return PairClassifier(copy.deepcopy(encoder).float(), config.hidden_size, task)
-    finally:
-        torch.random.set_rng_state(state)
+    return encoder
+
+
+def new_head(encoder: Any, task: SuperGlueTask, seed: int) -> nn.Sequential:
+    """A layer with tanh, and logits; drawn from the seed alone, and nobody else's draws move."""
+    width: int = encoder.config.hidden_size
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return nn.Sequential(nn.Linear(width, HEAD), nn.Tanh(), nn.Dropout(DROPOUT), nn.Linear(HEAD, task.outputs))
 
 
 def encode(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,7 +19,14 @@ from unsmooth.training.engine.schedule import warmup_cosine
 from unsmooth.training.engine.step import Speed, Trainer, autocast
 from unsmooth.training.engine.task import FastPath, Optimisation, Rows, Task
 from unsmooth.training.fast.encoder import FastEncoder, fits
-from unsmooth.training.tasks.superglue.classifier import Instead, PairClassifier, classifier, encode
+from unsmooth.training.tasks.superglue.classifier import (
+    FastFeatures,
+    PairClassifier,
+    classifier,
+    encode,
+    find_encoder,
+    new_head,
+)
 from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
 from unsmooth.training.tasks.superglue.scores import score
 
@@ -58,6 +65,16 @@ class Split:
         return torch.tensor([example.label for example in self.examples])
 
 
+@torch.no_grad()
+def predict(
+    model: nn.Module, ids: Int64[Tensor, "row choice token"], mask: Bool[Tensor, "row choice token"]
+) -> Float[Tensor, "row label"]:
+    """Logits of all examples, on the host."""
+    device = next(model.parameters()).device
+    batches = zip(ids.split(EVALUATED), mask.split(EVALUATED), strict=True)
+    return torch.cat([model(*(t.to(device) for t in batch)).float() for batch in batches]).cpu()
+
+
 class FineTuneTask(Task):
     """Examples in a new order every epoch; the last, smaller batch of an epoch is left out."""
 
@@ -92,27 +109,20 @@ class FineTuneTask(Task):
     def fast_path(self, speed: Speed, half: bool) -> FastPath:
         """Kernels and short cuts for ModernBERT in bfloat16; other encoders are captured as they are."""
         short = FastEncoder(self.model.encoder, Speed()) if half and fits(self.model.encoder) else None
-        return FastPath() if short is None else Instead(self.model, short)
+        return FastPath() if short is None else FastFeatures(self.model, short)
 
     def rates(self, total: int) -> Float32[Tensor, step]:
         """Warm-up and half a cosine."""
         return warmup_cosine(self.how.lr, total, round(self.how.warmup * total))
 
-    @torch.no_grad()
     def evaluate(self, model: nn.Module, final: bool = False) -> dict[str, Any]:
         """The official metrics on the validation split."""
-        training, guesses = model.training, []
-        loss = torch.zeros((), device=self.device)
-        model.eval()
-        for start in range(0, len(self.val.examples), EVALUATED):
-            here = slice(start, start + EVALUATED)
-            ids, mask, labels = (t[here].to(self.device) for t in (self.val.ids, self.val.mask, self.val.labels))
-            with autocast(self.device, "float32" if final else self.how.precision):
-                logits = model(ids, mask).float()
-            loss += F.cross_entropy(logits, labels, reduction="sum")
-            guesses += logits.argmax(-1).tolist()
+        training = model.training
+        with autocast(self.device, "float32" if final else self.how.precision):
+            logits = predict(model.eval(), self.val.ids, self.val.mask)
         model.train(training)
-        return {"loss": float(loss) / len(guesses), **score(self.task, self.val.examples, guesses)}
+        loss = F.cross_entropy(logits, self.val.labels)
+        return {"loss": float(loss), **score(self.task, self.val.examples, logits.argmax(-1).tolist())}
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
         """The fine-tuned encoder as a Hugging Face folder, without the head."""
@@ -128,7 +138,7 @@ class FineTuner:
         self, model: nn.Module, task: SuperGlueTask, train: Split, val: Split, how: FineTuning, device: torch.device,
         speed: Speed | None = None,
     ) -> None:  # fmt: skip
-        self.source = model
+        self.source = find_encoder(model)
         self.task = FineTuneTask(task, classifier(model, task, 0).to(device), train, val, how, seed=0)
         # as a whole it is not compiled, which would take longer than these runs: the captured step is what pays
         self.trainer = Trainer(self.task, speed or Speed(compile_mode=None))
@@ -139,7 +149,8 @@ class FineTuner:
         """Train to the end and score."""
         task, trainer = self.task, self.trainer
         self.task.seed = seed
-        task.model.load_state_dict(classifier(self.source, task.task, seed).state_dict())
+        task.model.encoder.load_state_dict(self.source.state_dict())
+        task.model.head.load_state_dict(new_head(self.source, task.task, seed).state_dict())
         trainer.restart()
         rates, begun = task.rates(task.total), time.monotonic()
         for rows in itertools.islice(task.stream(0), task.total // task.chunk):
