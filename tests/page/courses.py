@@ -246,10 +246,14 @@ def check_course(known: Known, text: str, metric: str, policy: str) -> list[Clai
         assert (np.diff(mean) > 0).all() or (np.diff(mean) < 0).all()
     elif len(claims) == 1 and claims[0].way and known.layers > 1:
         assert np.diff(mean).min() < 0 < np.diff(mean).max(), text
-    if ends := re.search(r"\((\S.*?) (\S+) → (\S+)\)", text):
+    if ends := re.search(r"\(([^()]*?) (\S+) → (?:(\S+) → )?(\S+)\)", text):
         assert ends[1] == TITLES[metric]
-        for said, value in ((ends[2], mean[0]), (ends[3], mean[-1])):
-            assert numbers(said)[0] == float(f"{value:.3g}"), text
+        far = max(mean, key=lambda value: max(value - max(mean[[0, -1]]), min(mean[[0, -1]]) - value))
+        for said, value in ((ends[2], mean[0]), (ends[3], far), (ends[4], mean[-1])):
+            assert said is None or numbers(said)[0] == float(f"{value:.3g}"), text
+        if metric != "cosine_similarity" and not claims[0].way:
+            assert (ends[3] is not None) == (min(mean) > 0 and min(np.abs(np.log(far / mean[[0, -1]]))) >= np.log(1.1)
+                                             and not min(mean[[0, -1]]) <= far <= max(mean[[0, -1]])), text  # fmt: skip
     return claims
 
 

@@ -130,7 +130,7 @@ class Curve:
         alone = whole and all(steps[ordered[0]] >= STANDS_OUT * steps[other] for other in ordered[1:2])
         strongest = ordered[0] if alone and ordered else None
         before, after = self.means[i], self.means[j]
-        slight = direction != 0 and _slight(self.metric, before, after)
+        slight = direction != 0 and is_slight(self.metric, before, after)
         back = max((self.means[k] - self.means[m]) * heading for k, m in combinations(range(i, j + 1), 2))
         uneven = back > 0 and back >= LEAST_TURN * (max(self.means) - min(self.means))
         return Stretch(self.layers[i] + 1, self.layers[j], before, after, direction * sign, strongest, slight, uneven)
@@ -239,7 +239,7 @@ def _paired(ends: npt.NDArray[np.float64]) -> Difference:
     return paired_difference(np.zeros(len(change)), change)
 
 
-def _slight(metric: str, before: float, after: float) -> bool:
+def is_slight(metric: str, before: float, after: float) -> bool:
     """Whether a change is below a tenth; of a cosine, below 0.05 and not half of what is left to 1."""
     low, high = sorted((before, after))
     if METRICS[metric].panel == DIRECTION:
@@ -258,13 +258,18 @@ def _turns(means: Sequence[float]) -> list[int]:
     places = [p for k, p in enumerate(places) if k in (0, len(places) - 1) or _extreme(values, p)]
     least = LEAST_TURN * (max(values) - min(values))
     while len(places) > 2:
-        sizes = [abs(values[b] - values[a]) for a, b in pairwise(places)]
+        sizes = [_reach(values[a : b + 1]) for a, b in pairwise(places)]
         smallest = min(range(len(sizes)), key=sizes.__getitem__)
         if sizes[smallest] >= least and len(places) - 2 <= MOST_TURNS:
             break
         inner = {k for k in (smallest, smallest + 1) if 0 < k < len(places) - 1}
         places = [p for k, p in enumerate(places) if k not in inner]
     return places
+
+
+def _reach(values: Sequence[float]) -> float:
+    """How far a stretch goes; a small way back before an end of the curve, which has joined it, takes none of it."""
+    return max(values) - min(values)
 
 
 def _extreme(values: Sequence[float], place: int) -> bool:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.metrics.registry import DISTANCE, METRICS
-from unsmooth.page.course import Curve, Stretch, contributions, course, rounding, ways
+from unsmooth.page.course import Curve, Stretch, contributions, course, is_slight, rounding, ways
 from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
 
 MOST_NUMBERS = 3  # in a paragraph
@@ -26,8 +26,10 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
     """The course in words, with the layers where it turns and where it moves most."""
     layers, title = measurement.about.model.layers, METRICS[metric].title
     first, last = stretches[0], stretches[-1]
-    fewer = _fewer(Curve(measurement, metric, policy))
-    values = f"({title} {number_text(first.before)} → {number_text(last.after)}{fewer and f'; {fewer}'})"
+    curve = Curve(measurement, metric, policy)
+    fewer, between = _fewer(curve), _between(curve, first) if len(stretches) == 1 else None
+    passed = [first.before, *([] if between is None or fewer else [between]), last.after]
+    values = f"({title} {' → '.join(map(number_text, passed))}{fewer and f'; {fewer}'})"
     if not ways(stretches):
         where = "in its one layer" if layers == 1 else "from its first layer to its last"
         equal = ": up to rounding all tokens of an input are alike" if alike(measurement, metric, policy) else ""
@@ -65,6 +67,14 @@ def alike(measurement: Measurement, metric: str, policy: str) -> bool:
     ):
         return False
     return all(mean <= rounding(measurement, metric, mean) for mean in Curve(measurement, metric, policy).means)
+
+
+def _between(curve: Curve, stretch: Stretch) -> float | None:
+    """The farthest value of a curve that no test calls clear, where it is beyond both ends by more than is slight."""
+    low, high = sorted((stretch.before, stretch.after))
+    far = max(curve.means, key=lambda value: max(value - high, low - value))
+    hill = not stretch.way and not low <= far <= high
+    return far if hill and not any(is_slight(curve.metric, end, far) for end in (low, high)) else None
 
 
 def _most(stretch: Stretch) -> str:
