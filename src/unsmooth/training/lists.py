@@ -10,10 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from unsmooth.errors import OptionError, WeightsError
+from unsmooth.errors import OptionError, UnsmoothError, WeightsError
 from unsmooth.sources.files import write_atomically
 from unsmooth.sources.provenance import default_device
-from unsmooth.training.engine.claim import ClaimedError, refuse_claimed
+from unsmooth.training.engine.claim import ClaimedError, is_claimed
 from unsmooth.training.engine.journal import read_log
 from unsmooth.training.engine.loop import Kept, TrainingError, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
@@ -59,9 +59,10 @@ def train_all(
 ) -> None:
     """Each run that has no record or results yet, until the time is up; a run that would not fit is not started.
 
-    Several processes may work on one list, each on its own GPU or two on one: each takes what no other is at.
-    `results` is where each model's measurement, explanation and scores go, beside its record; those that an earlier
-    call could not make are tried again while the model is there.
+    Several processes may work on one list, each on its own GPU or several on one: each takes what no other is at, and
+    stays with a kind of run whose step it has compiled. `results` is where each model's measurement, explanation and
+    scores go, beside its record; those that an earlier call could not make are tried again while the model is there.
+    An error that nobody foresaw ends its run alone; the list goes on and names it at the end.
     """
     started, slowest, data = time.monotonic(), 0.0, KeptImages(data)
     where = options.get("device") or default_device()
@@ -71,7 +72,10 @@ def train_all(
             run.recipe.write_results(out / run.name, data, results / run.short_name, device=where, say=say)
 
     kept: Kept = {}  # runs that differ in their seed alone share a compiled step
-    for run in runs:
+    waiting, broken = list(runs), dict[str, Exception]()
+    while waiting:
+        run = _next(waiting, runs, kept, out)
+        waiting.remove(run)
         target, failed = records / f"{run.name}.json", records / f"{run.name}.failed.json"
         place = None if results is None else results / run.short_name
         if target.exists() or failed.exists() or (place is not None and has_results(place, run.name)):
@@ -86,8 +90,10 @@ def train_all(
         before, folder = time.monotonic(), out / run.name
         if place is not None:
             check_results(place, folder)
+        if is_claimed(folder):  # first, so that nothing is said to be started that is not
+            say(f"{run.name}: another process is at it")
+            continue
         try:
-            refuse_claimed(folder)  # first, so that nothing is said to be started that is not
             say(f"{run.name}: started")
             record = train(run, data, folder, kept=kept, **options)
         except ClaimedError:
@@ -99,8 +105,34 @@ def train_all(
             write_failure(failed, {**about, "failed": str(error), "epochs": rows})
             say(f"{run.name}: {error}")
             continue
+        except UnsmoothError:
+            raise  # data or options, which the other runs share
+        except Exception as error:
+            kept.pop((run.recipe, run.variant), None)  # its trainer may be left in the middle of a step
+            broken[run.name] = error
+            say(f"{run.name}: {type(error).__name__}: {error}")
+            continue
         assert record is not None
         write_results(run)
         slowest = max(slowest, (time.monotonic() - before) / _size(run))
         write_atomically(target, (folder / RECORD).read_bytes())
         say(f"{run.name}: {in_words(record.final)} in {record.minutes:.2f} min")
+    if broken:
+        name, first = next(iter(broken.items()))
+        more = f", and so did {', '.join([*broken][1:])}" if len(broken) > 1 else ""
+        raise UnsmoothError(f"{name} ended with an error{more}; the other runs went on: {first}") from first
+
+
+def _next(waiting: list[Run], runs: list[Run], kept: Kept, out: Path) -> Run:
+    """The first run whose step is compiled here; else the first of a kind that no other process is at; else the first.
+
+    Runs that another process is at come last.
+    """
+    claimed = {run.name for run in runs if is_claimed(out / run.name)}
+    busy = {(run.recipe, run.variant) for run in runs if run.name in claimed}
+
+    def order(run: Run) -> int:
+        kind = (run.recipe, run.variant)
+        return 3 if run.name in claimed else 0 if kind in kept else 2 if kind in busy else 1
+
+    return min(waiting, key=order)

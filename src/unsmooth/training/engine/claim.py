@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from unsmooth.errors import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing of the kind for folders
+    LOCKS = False
+else:
+    LOCKS = True
 
 
 class ClaimedError(CheckpointError):
     """Another process trains into the folder."""
 
 
-def refuse_claimed(folder: Path) -> None:
-    """ClaimedError where another process trains into the folder now."""
-    if folder.is_dir():
-        with claimed(folder):
-            pass
+def is_claimed(folder: Path) -> bool:
+    """Whether another process trains into the folder now."""
+    if not LOCKS or not folder.is_dir():
+        return False
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        return not _locked(handle, fcntl.LOCK_SH, patience=())  # shared: two who ask do not see each other
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -34,9 +46,7 @@ def claimed(folder: Path) -> Iterator[None]:
     except UnicodeEncodeError:
         said = f"safetensors cannot open files in {folder}, a name that is not UTF-8: choose another --out"
         raise CheckpointError(said) from None
-    try:
-        import fcntl
-    except ImportError:  # Windows: nothing of the kind for folders
+    if not LOCKS:
         yield
         return
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -46,18 +56,28 @@ def claimed(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(f"cannot write {folder} ({error.strerror or error}): choose another --out") from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(handle, fcntl.LOCK_EX, patience=(0.02, 0.05, 0.1)):  # who only asks lets go at once
             raise ClaimedError(
                 f"another process is training into {folder}: expected a folder that nobody writes to; "
                 "wait for it to end, or choose another --out"
-            ) from None
-        except OSError:
-            pass  # some network drives have no locks
+            )
         yield
     finally:
         with contextlib.suppress(OSError):  # not empty
             for place in made:
                 place.rmdir()
         os.close(handle)
+
+
+def _locked(handle: int, kind: int, patience: tuple[float, ...]) -> bool:
+    """Whether the lock could be had, after so many seconds of waiting; some network drives have none to refuse."""
+    for seconds in (*patience, 0.0):
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(seconds)
+        except OSError:
+            return True
+        else:
+            return True
+    return False
