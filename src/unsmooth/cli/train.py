@@ -44,7 +44,8 @@ ListName = Annotated[
         "--list",
         metavar="NAME",
         help="Instead of one recipe, train all runs of a list, one after the other: all-data, ten-percent, "
-        "half, forms, initialisation, ratio, peers, study, tiny-imagenet. --variant and --seed select some.",
+        "half, forms, initialisation, ratio, peers, study, study-more, study-paper, tiny-imagenet. --variant and "
+        "--seed select some.",
     ),
 ]
 Variant = Annotated[
