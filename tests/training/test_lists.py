@@ -50,8 +50,26 @@ def test_every_seed_of_the_tables_is_run() -> None:
     assert [(run.seed, run.fraction) for run in forms] == [(seed, 0.1) for seed in (0, 1, 2) for _ in range(4)]
 
 
-def test_the_study_holds_its_runs_once_and_in_order() -> None:
-    names = [run.name for run in lists.find_list("study")]
+def test_the_study_asks_its_questions_in_the_short_recipe() -> None:
+    runs = lists.find_list("study")
+    names = [run.name for run in runs]
+    assert len(names) == len(set(names)) == 9 + 6 + 12 + 18 + 3 * len(FIXES) + 24 + 18 + 18
+    assert {run.recipe.name.partition("-depth")[0] for run in runs} == {"cifar100-fast"}
+    assert {run.fraction for run in runs} == {0.1}
+    assert {run.recipe.depth for run in runs} == {12, 6, 24, 36}
+    assert {run.variant for run in runs} >= {*FIXES, "sharpening-bounded", "sharpening-bounded2", "smoothing-split"}
+    assert all(run.std != STANDARD_DEVIATION[run.control.form] for run in runs if run.std is not None)
+    assert {run.subset for run in runs} == {0, 1, 2}
+    kept = {(run.recipe.name, run.variant, run.std, run.subset) for run in runs}
+    assert len(names) == 3 * len([kind for kind in kept if "depth" not in kind[0]]) + 2 * 9  # seeds
+    more = {run.name for run in lists.find_list("study-more")}
+    assert not more & set(names)
+    nine = {f"cifar100-fast-10pct-{variant}-seed{seed}" for variant in ("plain", "smoothing") for seed in range(9)}
+    assert nine <= more | set(names)
+
+
+def test_the_study_in_the_papers_recipe_holds_its_runs_once_and_in_order() -> None:
+    names = [run.name for run in lists.find_list("study-paper")]
     assert len(names) == len(set(names)) == 6 + 12 + 8 + 18 + 6 + 24 + 3 * len(FIXES) + 18
     assert names[:6] == [f"cifar100-10pct-smoothing-seed{seed}" for seed in range(3, 9)]
     assert names[6:10] == [
@@ -61,7 +79,7 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
     assert names[17] == "cifar100-10pct-subset2-sharpening-seed2"
     assert names[18] == "cifar100-10pct-sharpening-split-seed1"
     assert names[26] == "cifar100-10pct-sharpening-eigen-std0.01-seed0"
-    starts = [run for run in lists.find_list("study") if run.std is not None]
+    starts = [run for run in lists.find_list("study-paper") if run.std is not None]
     assert all(run.std != STANDARD_DEVIATION[run.control.form] for run in starts)  # those are runs without --std
     assert names[44:68:3] == [
         *(f"cifar100-10pct-sharpening@{part}-seed0" for part in ("first-half", "second-half", "alternate", 0, 5, 11)),
@@ -72,7 +90,7 @@ def test_the_study_holds_its_runs_once_and_in_order() -> None:
     assert names[-24:-18:3] == [f"cifar100-10pct-sharpening-{bound}-seed0" for bound in ("bounded", "bounded2")]
     assert names[-18] == "cifar100-depth6-10pct-plain-seed0"
     assert names[-1] == "cifar100-depth36-10pct-smoothing-seed1"
-    kinds = [(run.recipe.name, run.variant) for run in lists.find_list("study")[26:]]
+    kinds = [(run.recipe.name, run.variant) for run in lists.find_list("study-paper")[26:]]
     changes = sum(one != two for one, two in itertools.pairwise(kinds))
     assert changes == len(set(kinds)) - 1  # runs that share a compiled step follow each other
 

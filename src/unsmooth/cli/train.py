@@ -25,9 +25,9 @@ RecipeName = Annotated[
     str | None,
     typer.Argument(
         metavar="RECIPE",
-        help="Images: cifar100, cifar100-fast (patch size 4, for quick trials), cifar100-depth6, "
-        "cifar100-depth24, cifar100-depth36, tiny-imagenet, imagenet, imagenet-90. Text: crammed-bert, "
-        "small-text.",
+        help="Images: cifar100, cifar100-fast (patch size 4 and 50 epochs, for quick trials), tiny-imagenet, "
+        "imagenet, imagenet-90; of other depths: cifar100-depth6, cifar100-depth24, cifar100-depth36, "
+        "cifar100-fast-depth6, cifar100-fast-depth24, cifar100-fast-depth36. Text: crammed-bert, small-text.",
     ),
 ]
 DataPath = Annotated[

@@ -24,7 +24,10 @@ def test_the_paper_recipe_is_park_and_kims() -> None:
     assert (r.crop_padding, r.flip, r.rand_augment_prob, r.cutmix_share) == (4, True, 0.5, 0.5)
     assert (r.timm_name, r.classes, r.train_images, r.test_images) == ("vit_tiny_patch16_224", 100, 50_000, 10_000)
     assert (r.mean, r.std) == ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))  # of CIFAR-100's training images
-    assert dataclasses.replace(find_recipe("cifar100-fast"), name="cifar100", patch_size=2) == r
+    own = {"name": "cifar100", "patch_size": 2, "epochs": 300, "lr": 1.25e-4, "every": 10}
+    assert dataclasses.replace(find_recipe("cifar100-fast"), **own) == r
+    deep = find_recipe("cifar100-fast-depth24")
+    assert dataclasses.replace(deep, name="cifar100-fast", depth=12) == find_recipe("cifar100-fast")
 
 
 def test_an_unknown_key_is_refused_with_the_valid_ones() -> None:

@@ -183,7 +183,8 @@ def cifar100_fast() -> ImageRecipe:
     """The same with patch 4 (65 tokens), 50 epochs and a learning rate of 5e-4: for trying things, and for the study.
 
     `unsmooth train cifar100-fast --data PATH`
-    Accuracies are not the paper's: compare within the recipe. The list `study` trains it on 10 % of the images.
+    The list `study` trains it on 10 % of the images, about 2,600 steps. A bare step took 3.2 ms on one H200 where patch 2
+    took 7.2, so a run is well under two minutes there. Accuracies are not the paper's: compare within the recipe.
     """
     return dataclasses.replace(cifar100(), name="cifar100-fast", patch_size=4, epochs=50, lr=5e-4, every=25)
 
