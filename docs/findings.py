@@ -8,6 +8,7 @@ Everything between the markers is what `unsmooth reproduce findings` prints, as 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from unsmooth.paper import Context, Result, find_item
 
@@ -18,17 +19,31 @@ BEGIN, END = "<!-- begin: python docs/findings.py -->", "<!-- end -->"
 def markdown(result: Result) -> str:
     """A table of all questions, then a paragraph for each."""
     found = result.about["findings"]
-    lines = [f"*{result.label}.*", "", "| question | status | n |", "|---|---|---|"]
+    pictures = {"findings": "in the paper's recipe", "findings-short": "in the short recipe"}
+    lines = [
+        line for name, recipe in pictures.items() if name in result.figures
+        for line in (f"![Accuracy of every variant minus plain {recipe}](images/{name}.svg)", "")
+    ]  # fmt: skip
+    lines += [f"*{result.label}.*", "", "| question | status | n |", "|---|---|---|"]
     lines += [f"| [{f['question']}](#{f['name']}) | {f['status']} | {f['n']} |" for f in found]
     for number, f in enumerate(found, 1):
         lines += ["", f"### {number}. {f['question']} {{#{f['name']}}}"]
         lines += [f"**{f['status'].capitalize()}**, {f['n']}. {_typeset(f['answer'])}", ""]
-        if f"findings-{f['name']}" in result.figures:
-            lines += [f"![{f['question']}](images/findings-{f['name']}.svg)", ""]
+        for figure in (f"findings-{f['name']}", f"findings-short-{f['name']}"):
+            if figure in result.figures:
+                lines += [f"![{f['question']}](images/{figure}.svg)", ""]
+        for table in f["tables"]:
+            lines += [f"{table['title']}:", "", *_table(table), ""]
         asked = "asked here" if f["asked by"] == "ours" else f"from: {f['asked by']}"
         last = f"Command: `{f['command'].replace('; ', '`, `')}`; {asked}."
         lines.append(last + (f" What would settle it: {f['settle']}." if f["settle"] else ""))
     return "\n".join(lines)
+
+
+def _table(table: dict[str, Any]) -> list[str]:
+    """A table of an answer, from its JSON."""
+    rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+    return [_typeset("| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |") for row in rows]
 
 
 def _typeset(text: str) -> str:

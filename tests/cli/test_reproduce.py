@@ -161,15 +161,16 @@ def test_no_word_or_number_of_a_table_is_broken_at_any_width(room: int) -> None:
     assert "sharpening" in pieces or "cifar100-10pct-sharpening" in pieces
 
 
-def test_an_answer_is_a_heading_a_paragraph_and_its_commands() -> None:
+def test_an_answer_is_a_heading_a_paragraph_its_table_and_its_commands() -> None:
     from rich.console import Console
 
     from unsmooth.cli import reproduce
     from unsmooth.paper.item import Section
 
     section = Section(
-        "1. Does it?", "settled, 9 pairs", "Yes, it does. " * 20, "unsmooth reproduce a; unsmooth train b"
-    )
+        "1. Does it?", "settled, 9 pairs", "Yes, it does. " * 20, "unsmooth reproduce a; unsmooth train b",
+        (Table("What shows it", ["variant", "accuracy in %"], [["gfsa", "21.14"], ["plain", "20.06"]]),),
+    )  # fmt: skip
     console = Console(width=150, record=True, file=io.StringIO())
     reproduce._show(fake("asked"), Result("label", sections=[section], notes=["n"]), None, console)
     lines = [line.rstrip() for line in console.export_text().splitlines()]
@@ -177,4 +178,7 @@ def test_an_answer_is_a_heading_a_paragraph_and_its_commands() -> None:
     assert lines[start - 1] == ""
     assert lines[start + 1] == "   settled, 9 pairs"
     assert lines[-3:] == ["   $ unsmooth reproduce a", "   $ unsmooth train b", "note: n"]
+    table = lines.index("What shows it")
+    assert max(number for number, line in enumerate(lines) if "Yes, it does." in line) < table
+    assert any(line.split() == ["gfsa", "21.14"] for line in lines[table:-3])
     assert max(map(len, lines)) <= 100

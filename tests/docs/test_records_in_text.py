@@ -32,6 +32,26 @@ def test_every_text_is_written_from_the_records(writer: ModuleType) -> None:
         assert text == (ROOT / path).read_text(encoding="utf-8"), f"{path} is older than the records: docs/records.py"
 
 
+def test_the_tables_and_pictures_of_an_answer_are_on_the_page(writer: ModuleType) -> None:
+    from unsmooth.figures import Drawing
+    from unsmooth.paper import Result
+
+    table = {"title": "Fixes", "columns": ["variant", "minus plain"], "rows": [["gfsa", "-0.50"], ["plain", None]]}
+    finding = {
+        "name": "fixes", "question": "Do they?", "asked by": "ours", "status": "open", "n": "3 pairs", "answer": "No.",
+        "command": "unsmooth reproduce findings", "settle": "", "tables": [table],
+    }  # fmt: skip
+    figures = {"findings-short": Drawing(1, 1), "findings-short-fixes": Drawing(1, 1)}
+    result = Result("From 3 runs", figures=figures, about={"findings": [finding]})
+    lines = writer.findings.markdown(result).splitlines()
+    assert lines[0] == "![Accuracy of every variant minus plain in the short recipe](images/findings-short.svg)"
+    assert "![Do they?](images/findings-short-fixes.svg)" in lines
+    start = lines.index("Fixes:")
+    assert lines[start + 2 : start + 6] == [
+        "| variant | minus plain |", "| --- | --- |", "| gfsa | −0.50 |", "| plain |  |",
+    ]  # fmt: skip
+
+
 def test_changed_numbers_are_written_again(writer: ModuleType) -> None:
     text = "| 10 %, plain | 1.00 ± 0.75 (n = 2) | 0 |\n| other | 1 |\n"
     row, other = writer.readme(text).splitlines()

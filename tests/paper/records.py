@@ -10,6 +10,7 @@ from unsmooth.training.tasks.images import RECIPES
 
 VARIANTS = ("plain", "smoothing", "sharpening")
 STANDARD = RECIPES["cifar100"].as_dict()
+SHORT = RECIPES["cifar100-fast"].as_dict()
 CURVES = {"hfc_lfc": [1.0, 2.0, 3.0], "cosine_similarity": [0.5, 0.4, 0.3], "effective_rank": [10.0, 20.0, 30.0]}
 
 

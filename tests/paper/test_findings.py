@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paper.records import record
+from paper.records import SHORT, record
 
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item
@@ -45,7 +45,15 @@ def runs(folder: Path, gain: float, seeds: int = 9) -> None:
         )
 
 
-def findings(folder: Path) -> dict[str, dict[str, str]]:
+def short(variant: str, seed: int, accuracy: float, ends: dict[str, float] | None = None, **changes: Any) -> Any:
+    """A run of the short recipe, with what was logged of the last block."""
+    curves = {metric: [1.0, value] for metric, value in (ends or {"hfc_lfc": 2.0}).items()}
+    name = f"short-{variant}-{seed}-{len(changes)}"
+    about = {"run": name, "recipe": SHORT, "epochs": [{"epoch": 50, "smoothing": curves}]}
+    return record(variant, seed, 0.1, accuracy, **about | changes)
+
+
+def findings(folder: Path) -> dict[str, dict[str, Any]]:
     found = find_item("findings").run(Context(runs=folder)).about["findings"]
     return {f["question"]: f for f in found}
 
@@ -131,18 +139,93 @@ def test_other_draws_starts_layers_fixes_and_depths_are_read(tmp_path: Path) -> 
     answers = {asked: f["answer"] for asked, f in found.items()}
     assert "Other draws of the images: +0.90 (" in answers["Does sharpening help with little data?"]
     assert "over 2 draws +0.45 (" in answers["Does sharpening help with little data?"]
-    starts = next(a for q, a in answers.items() if q.startswith("How should ψ"))
-    assert "sharpening-eigen (ψ's std 1) -9.98 (" in starts  # against the form's own start
-    assert "Accuracy: below the form's own start with sharpening-eigen (ψ's std 1)" in starts
-    assert "sharpening@first-half" in answers["In how many layers, and in which, should one sharpen?"]
-    fixes = answers["Do the fixes of other papers change what their papers say they change?"]
-    assert "contranorm -" in fixes
-    assert "HFC/LFC 7.25" in fixes
-    assert "HFC/LFC of the last block (plain: 2.00): above plain with contranorm" in fixes
-    depth = answers["Does accuracy fall with depth where features smooth?"]
-    assert "24 layers: plain 25.00 ± 0.00 (n=3), HFC/LFC 0.40" in depth
-    assert "12 layers: plain" in depth
-    assert "From 12 to 24 layers, in points: plain -" in depth
+    starts = next(f for q, f in found.items() if q.startswith("How should ψ"))
+    assert "accuracy of sharpening-eigen" not in starts["answer"]
+    assert "accuracy is below that of the form's own start with sharpening-eigen (ψ's std 1)" in starts["answer"]
+    (table,) = starts["tables"]
+    wide = next(row for row in table["rows"] if row[0] == "sharpening-eigen (ψ's std 1)")
+    assert wide[2].startswith("-9.98 (")  # against the form's own start
+    layers = found["In how many layers, and in which, should one sharpen?"]
+    assert {row[0] for row in layers["tables"][0]["rows"]} == {"plain", "sharpening", "sharpening@first-half"}
+    fixes = found["Do the fixes of other papers change what their papers say they change?"]
+    assert "HFC/LFC of the last block is above plain's with contranorm" in fixes["answer"]
+    assert [row[:1] + row[4:5] for row in fixes["tables"][0]["rows"]] == [["plain", "2"], ["contranorm", "7.25"]]
+    depth = found["Does accuracy fall with depth where features smooth?"]
+    assert "In the paper's recipe, from 12 to 24 layers accuracy changes by, in points: plain -" in depth["answer"]
+    assert [row[:3] for row in depth["tables"][0]["rows"] if row[0] == 24] == [
+        [24, "plain", "25.00 ± 0.00 (n=3)"], [24, "smoothing", "25.00 ± 0.00 (n=3)"],
+    ]  # fmt: skip
+
+
+def test_the_short_recipe_is_a_second_witness(tmp_path: Path) -> None:
+    """Both recipes answer, each against its own plain; neither's runs are the other's."""
+    runs(tmp_path, 0.0)
+    for seed in range(9):
+        plain = 0.2 + 0.002 * seed
+        write(
+            tmp_path,
+            short("plain", seed, plain, {"hfc_lfc": 2.0 + 0.01 * (seed % 3)}),
+            short("sharpening", seed, plain + 0.02 + 0.0002 * (seed % 2), {"hfc_lfc": 3.0}),
+            short("smoothing", seed, plain - 0.03 + 0.0002 * (seed % 2), {"hfc_lfc": 1.0}),
+            short("sharpening-bounded", seed, plain - 0.01 + 0.0003 * (seed % 3), {"hfc_lfc": 2.5}),
+        )
+    found = findings(tmp_path)
+    little = found["Does sharpening help with little data?"]
+    assert "no difference of sharpening from plain can be claimed" in little["answer"].partition("In the short")[0]
+    assert "In the short recipe sharpening is above plain (+2.01 points" in little["answer"]
+    assert (
+        "In the short recipe smoothing is below plain (-2.99"
+        in found["Does smoothing cost accuracy, and why?"]["answer"]
+    )
+    control = found["Does the parametrisation control what features do?"]["answer"]
+    assert "In the short recipe: smoothing -1.01 (-1.02 to -1.00); sharpening +0.99 (" in control
+    spread = found["Does sharpening make training less a matter of luck?"]["answer"]
+    assert "In the short recipe, with 9 and 9 seeds, it is 1.0 times" in spread
+    bounded = found["Does a bound on λ (−1/s or −2/s) keep the guarantee, and what does it cost?"]
+    assert bounded["answer"].startswith(
+        "In the short recipe, accuracy is above plain's with sharpening and below plain's with sharpening-bounded; "
+        "HFC/LFC of the last block is above plain's with sharpening and sharpening-bounded. "
+        "Minus free sharpening, in points: sharpening-bounded -2.98 ("
+    )
+    (table,) = bounded["tables"]
+    assert table["title"].startswith("The short recipe (`cifar100-fast`: patch 4, 50 epochs) on 10 % of the images")
+    assert [row[0] for row in table["rows"]] == ["sharpening", "plain", "sharpening-bounded"]
+    forms = found["Which form of H: symmetric (poster), V Λ V⁻¹ (section 4) or split (footnote 2)?"]
+    assert forms["n"] == "9 pairs in the short recipe and 9 pairs in the paper's recipe"
+    assert len(forms["tables"]) == 2
+    result = find_item("findings").run(Context(runs=tmp_path))
+    assert "27 runs of the paper's recipe, 36 runs of the short recipe" in result.label
+    assert "sharpening-bounded (n = 9)" in result.figures["findings-short"].svg()
+    assert "sharpening-bounded" not in result.figures["findings"].svg()
+    section = next(s for s in result.sections if "bound on λ" in s.heading)
+    assert section.tables[0].to_json() == table
+
+
+def test_a_fix_is_judged_by_the_metric_of_its_own_paper(tmp_path: Path) -> None:
+    for seed in range(4):
+        wobble = 0.01 * (seed % 2)
+        ends = {"hfc_lfc": 2.0, "cosine_similarity": 0.4, "effective_rank": 30.0 + wobble}
+        write(
+            tmp_path,
+            short("plain", seed, 0.2 + wobble, ends),
+            short("contranorm", seed, 0.2 + wobble, ends | {"effective_rank": 35.0}),
+            short("gfsa", seed, 0.2 + wobble, ends | {"cosine_similarity": 0.5 + wobble}),
+            short("featscale", seed, 0.2 + wobble, ends | {"hfc_lfc": 2.0 + wobble * (-1) ** (seed // 2)}),
+        )
+    answer = findings(tmp_path)["Do the fixes of other papers change what their papers say they change?"]["answer"]
+    meant = answer.partition("means to change, ")[2]
+    assert meant.startswith("as its paper says: contranorm (effective rank +4.99 (")
+    assert "against it: gfsa (cosine similarity +0.10 (" in meant
+    assert "no change that can be claimed: featscale (HFC/LFC" in meant
+
+
+def test_records_of_the_short_recipe_alone_are_enough(tmp_path: Path) -> None:
+    for seed in range(3):
+        write(tmp_path, short("plain", seed, 0.2), short("neutreno", seed, 0.2 + 0.001 * seed))
+    found = findings(tmp_path)
+    assert found["Does sharpening help with little data?"]["answer"] == "No run so far."
+    fixes = found["Do the fixes of other papers change what their papers say they change?"]
+    assert fixes["answer"].startswith("In the short recipe, accuracy of neutreno cannot be told from plain's; HFC/LFC")
 
 
 def test_a_depth_at_which_accuracy_falls_is_said_to_be_one(tmp_path: Path) -> None:

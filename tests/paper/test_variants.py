@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paper.records import record, write
+from paper.records import SHORT, record, write
 
 from unsmooth.errors import DataError
 from unsmooth.paper import Context, find_item
@@ -39,6 +39,23 @@ def test_variants_stand_beside_plain_of_the_same_data_the_best_first(tmp_path: P
         ["10 %", "plain", "31.00 ± 1.41 (n=2)", None, None, "2.50", None, None],
         ["10 %", "sharpening-eigen", "29.50 ± 0.71 (n=2)", "-1.50 (-7.85 to +4.85)", "0.20", "4.50", "50 %", "30"],
     ]
+
+
+def test_each_recipe_has_a_table_and_a_plain_of_its_own(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        record("plain", 0, 0.1, 0.30),
+        record("contranorm", 0, 0.1, 0.35),
+        record("plain", 0, 0.1, 0.20, run="short", recipe=SHORT),
+        record("contranorm", 0, 0.1, 0.21, run="short fix", recipe=SHORT),
+    )
+    found = find_item("variants").run(Context(runs=tmp_path))
+    assert found.label.endswith("from the records of 2 runs of cifar100 and 2 runs of cifar100-fast")
+    assert [table.title.rpartition(", ")[2] for table in found.tables] == ["cifar100", "cifar100-fast"]
+    assert [table.rows[0][1:4] for table in found.tables] == [
+        ["contranorm", "35.00 (n=1)", "+5.00"], ["contranorm", "21.00 (n=1)", "+1.00"],
+    ]  # fmt: skip
+    assert set(found.about) == {"plain-0.1-0", "contranorm-0.1-0", "short", "short fix"}
 
 
 def test_runs_with_another_start_of_psi_have_rows_of_their_own(tmp_path: Path) -> None:
@@ -73,7 +90,7 @@ def test_many_variants_are_corrected_together_and_only_clear_ones_are_claimed(tm
         *(record("alike", seed, 0.1, a + (0.004, -0.003, 0.001)[seed]) for seed, a in enumerate(plain)),
     )
     notes = find_item("variants").run(Context(runs=tmp_path)).notes
-    said = [note for note in notes if note.startswith("10 %: ")]
+    said = [note for note in notes if note.startswith("cifar100, 10 %: ")]
     assert len(said) == 1
-    assert said[0].startswith("10 %: worse is below plain (-9.97 points")
+    assert said[0].startswith("cifar100, 10 %: worse is below plain (-9.97 points")
     assert "Holm for 2 comparisons" in said[0]

@@ -25,6 +25,7 @@ from unsmooth.errors import UnsmoothError
 if TYPE_CHECKING:
     from unsmooth.paper import Context, Item, Result
     from unsmooth.paper.item import Section
+    from unsmooth.paper.item import Table as PlainTable
 
 Name = Annotated[
     str,
@@ -155,24 +156,35 @@ def show_result(result: Result, console: Console) -> None:
     """Label, tables, sections and notes."""
     console.print(result.label, style="italic", markup=False, highlight=False)
     for table in result.tables:
-        said, cells = _counted_once(table.title, table.cells())
-        rows = [table.columns, *cells]
-        for number, part in enumerate(_parts(rows, console.width)):
-            title = said if number == 0 else f"{table.title} (continued)"
-            console.print(_table(title, [[row[column] for column in part] for row in rows], console.width))
+        _show_table(table, console)
     for section in result.sections:
         _show_section(section, console)
     if result.notes:
         console.print(small_print((), result.notes))
 
 
+def _show_table(table: PlainTable, console: Console) -> None:
+    said, cells = _counted_once(table.title, table.cells())
+    rows = [table.columns, *cells]
+    for number, part in enumerate(_parts(rows, console.width)):
+        title = said if number == 0 else f"{table.title} (continued)"
+        console.print(_table(title, [[row[column] for column in part] for row in rows], console.width))
+
+
 def _show_section(section: Section, console: Console) -> None:
-    """A heading, how sure the answer is, a paragraph of lines that can be read, and the command behind it."""
+    """A heading, how sure the answer is, a paragraph that can be read, its tables, and the command behind it."""
     status = Text(section.status, style="dim")
-    lines = (Text(section.text), Text("$ " + section.command.replace("; ", "\n$ "), style="dim"))
+    command = Text("$ " + section.command.replace("; ", "\n$ "), style="dim")
     console.print(Text(f"\n{section.heading}", style="bold"))
-    for line in (status, *lines):
+
+    def indented(line: Text) -> None:
         console.print(Padding(line, (0, 0, 0, 3)), width=min(console.width, READABLE))
+
+    indented(status)
+    indented(Text(section.text))
+    for table in section.tables:
+        _show_table(table, console)
+    indented(command)
 
 
 def _counted_once(title: str, rows: Sequence[Sequence[str]]) -> tuple[str, list[list[str]]]:

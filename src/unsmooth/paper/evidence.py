@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from unsmooth.analysis import load_explanation
 from unsmooth.figures.text import counted
@@ -21,24 +21,51 @@ from unsmooth.paper.records import (
     json_files,
     load_failures,
     load_records,
+    percent,
     records_folder,
     saved_result,
     with_start,
 )
 from unsmooth.training.engine.record import TrainingRecord
-from unsmooth.training.tasks import RECIPES
+from unsmooth.training.tasks import RECIPES, find_recipe
 
 EXPLANATION = "explanation.json"
 TEN = 0.1  # the share of the data that most runs saw
+PAPERS, SHORT = "cifar100", "cifar100-fast"  # the paper's recipe, and the one in which the list `study` trains
+DEPTH = 12  # layers of either
+Metric = Literal["hfc_lfc", "cosine_similarity", "effective_rank"]
 
 
 class Evidence:
-    """Records of training runs by share of the data, draw of the images, start and depth; results of other items."""
+    """Records of one recipe's runs by share of the data, draw of images, start and depth; results of other items."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, context: Context, recipe: str = PAPERS) -> None:
+        self.context, self.recipe = context, recipe
         self.notes: list[str] = []
-        self.records = load_records(context, self.notes, any_start=True, any_subset=True)
+        self.records = load_records(context, self.notes, recipe, any_start=True, any_subset=True)
+
+    @cached_property
+    def short(self) -> Evidence:
+        """The same of the short recipe."""
+        return Evidence(self.context, SHORT)
+
+    @property
+    def name(self) -> str:
+        """What sentences call the recipe."""
+        return "the paper's recipe" if self.recipe == PAPERS else "the short recipe"
+
+    @property
+    def title(self) -> str:
+        """What tables call the recipe and its data."""
+        recipe: Any = find_recipe(self.recipe)
+        what = f"`{self.recipe}`: patch {recipe.patch_size}, {recipe.epochs} epochs"
+        return f"T{self.name[1:]} ({what}) on {percent(TEN)} of the images"
+
+    @property
+    def all_records(self) -> list[TrainingRecord]:
+        """Those of the recipe and of its siblings of other depths."""
+        deep = [r for layers, records in self.depths.items() if layers != DEPTH for r in records]
+        return [*self.records, *deep]
 
     def runs(self, share: float | None = TEN, subset: int | None = 0) -> list[TrainingRecord]:
         """Runs that started as the paper says, on one share of the data and one draw of the images."""
@@ -66,10 +93,22 @@ class Evidence:
         ends = self.by_seed(variant, last_ratio).values()
         return f"{fmean(ends):.2f}" if ends else ""
 
+    def by_variant(
+        self, names: Iterable[str], value: Callable[[TrainingRecord], float | None], any_start: bool = False
+    ) -> dict[str, dict[int, float]]:
+        """A value of the runs on 10 % by variant (and start of ψ, with `any_start`) and seed, where it is known."""
+        runs = [r for r in self.records if (r.fraction, r.subset) == (TEN, 0) and (any_start or r.std is None)]
+        found: dict[str, dict[int, float]] = {name: {} for name in names}
+        for record in runs:
+            if (name := with_start(record)) in found and (v := value(record)) is not None:
+                found[name][record.seed] = float(v)
+        return {name: seeds for name, seeds in found.items() if seeds}
+
     @cached_property
     def failures(self) -> list[dict[str, Any]]:
-        """Runs that broke, of any recipe."""
-        return load_failures(self.context)
+        """Runs of this recipe that broke, at any depth."""
+        names = re.compile(rf"{self.recipe}(-depth\d+)?")
+        return [f for f in load_failures(self.context) if names.fullmatch(f.get("recipe", {}).get("name", self.recipe))]
 
     def broken(self, which: Callable[[dict[str, Any]], bool]) -> str:
         """The runs of a kind that broke, in a sentence; nothing where none did."""
@@ -85,9 +124,9 @@ class Evidence:
     @cached_property
     def depths(self) -> dict[int, list[TrainingRecord]]:
         """Runs on 10 % by the model's depth."""
-        found: dict[int, list[TrainingRecord]] = {12: [r for r in self.runs() if r.variant in VARIANTS]}
+        found: dict[int, list[TrainingRecord]] = {DEPTH: [r for r in self.runs() if r.variant in VARIANTS]}
         for name in RECIPES:
-            if match := re.fullmatch(r"cifar100-depth(\d+)", name):
+            if match := re.fullmatch(rf"{self.recipe}-depth(\d+)", name):
                 found[int(match[1])] = load_records(self.context, [], recipe=name)
         return {depth: found[depth] for depth in sorted(found) if found[depth]}
 
@@ -106,16 +145,28 @@ class Evidence:
         """How often γ has the sign of the measured step, in a kept explanation of a run on 10 % or in the zoo's."""
         for path in sorted(results_folder(self.context).glob(f"**/{EXPLANATION}")):
             explanation = load_explanation(path)
-            if re.fullmatch(rf"cifar100-10pct-{variant}-seed\d+", explanation.about.model.reference or ""):
+            if re.fullmatch(rf"{self.recipe}-10pct-{variant}-seed\d+", explanation.about.model.reference or ""):
                 (row,) = (r for r in rows_of("", explanation) if (r["candidate"], r["tokens"]) == ("exponent", "all"))
                 return row["right"]
-        for row in saved_result("explains").get("about", {}).get("explained", []):
+        explained = saved_result("explains").get("about", {}).get("explained", []) if self.recipe == PAPERS else []
+        for row in explained:
             if (row["model"], row["candidate"], row["tokens"]) == (f"CIFAR-100 10 %, {variant}", "exponent", "all"):
                 return float(row["right"])
         return None
 
 
-def last_ratio(record: TrainingRecord) -> float | None:
-    """HFC/LFC of the last block at the end of training."""
-    smoothing = record.end.get("smoothing")
-    return smoothing["hfc_lfc"][-1] if smoothing else None
+def last(metric: Metric) -> Callable[[TrainingRecord], float | None]:
+    """A metric of the last block at the end of training, where it was logged."""
+
+    def value(record: TrainingRecord) -> float | None:
+        return record.end.get("smoothing", {}).get(metric, [None])[-1]
+
+    return value
+
+
+last_ratio = last("hfc_lfc")
+
+
+def points(record: TrainingRecord) -> float:
+    """Accuracy in %."""
+    return 100 * float(record.final["accuracy"])

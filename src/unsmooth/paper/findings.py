@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from unsmooth.errors import DataError
 from unsmooth.figures import Drawing, Run, runs_figure
 from unsmooth.figures.gains import gains
+from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import compare_seeds
-from unsmooth.paper.evidence import TEN, Evidence, last_ratio
+from unsmooth.paper.evidence import TEN, Evidence, last_ratio, points
 from unsmooth.paper.item import Context, Item, Result, Section, Table
-from unsmooth.paper.questions import QUESTIONS, Finding, found
+from unsmooth.paper.questions import QUESTIONS, SURE, Finding, found
 from unsmooth.paper.records import VARIANTS, provenance
 from unsmooth.training.engine.record import TrainingRecord
 
@@ -18,41 +19,51 @@ from unsmooth.training.engine.record import TrainingRecord
 def run(context: Context) -> Result:
     """Every question that the records or the saved results say something about."""
     e = Evidence(context)
-    if not e.records:
+    if not (e.records or e.short.records):
         raise DataError("no record of a run of the recipe cifar100: `unsmooth train cifar100 …`, or --runs FOLDER")
-    order = ("settled", "leaning", "open")
-    answered = sorted(((q, found(q, e)) for q in QUESTIONS), key=lambda pair: order.index(pair[1].status))
+    answered = sorted(((q, found(q, e)) for q in QUESTIONS), key=lambda pair: SURE.index(pair[1].status))
     numbered = [(f"{n}. ", q, f) for n, (q, f) in enumerate(answered, 1)]
-    groups = e.accuracy() | e.starts
-    plain = groups.pop("plain", {})
     return Result(
-        label=f"What is settled, leaning or open, from the records of {len(e.records)} runs and saved results",
+        label=f"What is settled, leaning or open, from the records of {_counted(e)}, and from saved results",
         tables=[
             Table("Open questions", ["question", "status", "n"], [[n + q.asked, f.status, f.n] for n, q, f in numbered])
         ],
-        figures={
-            "findings": gains(
-                plain, groups, compare_seeds(plain, groups), "accuracy on 10 % of CIFAR-100 minus plain's, points"
-            ),
-            **_by_depth(e.depths),
-        },
-        sections=[Section(n + q.asked, f"{f.status}, {f.n}", _answer(f), f.command) for n, q, f in numbered],
+        figures={**_figures(e, "findings"), **_figures(e.short, "findings-short")},
+        sections=[Section(n + q.asked, f"{f.status}, {f.n}", _answer(f), f.command, f.tables) for n, q, f in numbered],
         notes=[
             "intervals are 95 %, Student's, paired by seed; ± is the standard deviation over seeds",
-            *e.notes,
+            *dict.fromkeys([*e.notes, *e.short.notes]),
         ],
         about={
-            "findings": [{"name": q.name, "question": q.asked, "asked by": q.by, **vars(f)} for q, f in answered],
-            "runs": provenance(e.records),
+            "findings": [{"name": q.name, "question": q.asked, "asked by": q.by, **f.to_json()} for q, f in answered],
+            "runs": provenance([*e.all_records, *e.short.all_records]),
         },
     )
+
+
+def _counted(e: Evidence) -> str:
+    """How many runs of which recipe."""
+    counts = [f"{counted(len(each.all_records), 'run')} of {each.name}" for each in (e, e.short) if each.all_records]
+    return ", ".join(counts)
 
 
 def _answer(found: Finding) -> str:
     return found.answer + (f" What would settle it: {found.settle}." if found.settle else "")
 
 
-def _by_depth(depths: Mapping[int, Sequence[TrainingRecord]]) -> dict[str, Drawing]:
+def _figures(e: Evidence, name: str) -> dict[str, Drawing]:
+    """What every variant gains over plain in one recipe, and its course along depth; nothing without runs."""
+    groups = e.accuracy() | e.starts
+    plain = groups.pop("plain", {})
+    comparisons = compare_seeds(plain, groups)
+    found = _by_depth(e.depths, f"{name}-depth", f"Accuracy and HFC/LFC by depth, {e.name}")
+    if any(c.difference.pairs for c in comparisons):
+        title = f"accuracy on 10 % of CIFAR-100 minus plain's, points ({e.name})"
+        found[name] = gains(plain, groups, comparisons, title)
+    return found
+
+
+def _by_depth(depths: Mapping[int, Sequence[TrainingRecord]], name: str, title: str) -> dict[str, Drawing]:
     """Accuracy and HFC/LFC over the number of layers, of seeds that were run at every depth; nothing of one depth."""
     panels: dict[str, dict[Run, tuple[list[float], list[list[float]]]]] = {title: {} for title in QUANTITIES}
     for variant in VARIANTS:
@@ -67,11 +78,11 @@ def _by_depth(depths: Mapping[int, Sequence[TrainingRecord]]) -> dict[str, Drawi
             if known == values:
                 panels[title][run] = [*map(float, found)], known
     panels = {title: lines for title, lines in panels.items() if lines}
-    return {"findings-depth": runs_figure(panels, "layers", "Accuracy and HFC/LFC by depth")} if panels else {}
+    return {name: runs_figure(panels, "layers", title)} if panels else {}
 
 
 QUANTITIES: dict[str, Callable[[TrainingRecord], float | None]] = {
-    "accuracy in %": lambda r: 100 * r.final["accuracy"],
+    "accuracy in %": points,
     "HFC/LFC, last block": last_ratio,
 }
 ITEM = Item(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,12 +81,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A question with its answer: how sure that is, in words, and by which command."""
+    """A question with its answer: how sure that is, in words, by which command, and the tables behind it."""
 
     heading: str
     status: str
     text: str
     command: str
+    tables: Sequence[Table] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**vars(self), "tables": [table.to_json() for table in self.tables]}
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ class Result:
         return {
             "label": self.label,
             "tables": [table.to_json() for table in self.tables],
-            "sections": [asdict(section) for section in self.sections],
+            "sections": [section.to_json() for section in self.sections],
             "notes": list(self.notes),
             "about": dict(self.about),
         }

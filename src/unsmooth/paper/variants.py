@@ -7,7 +7,9 @@ from statistics import fmean
 from typing import Any
 
 from unsmooth.errors import DataError
+from unsmooth.figures.text import counted, listed
 from unsmooth.metrics.differences import compare_seeds, p_text
+from unsmooth.paper.evidence import PAPERS, SHORT
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import Summary, accuracies, load_records, percent, provenance, with_start
 from unsmooth.training.engine.record import TrainingRecord
@@ -17,35 +19,46 @@ COLUMNS = ["data", "variant", "accuracy in %", "minus plain (95 %)", "p, Holm", 
 
 
 def run(context: Context) -> Result:
-    """From the records of our runs: one row for each variant and share of the data, the best first."""
+    """From the records of our runs, a table for each recipe: one row for each variant and share, the best first."""
     notes: list[str] = []
-    records = load_records(context, notes, any_start=True)
-    if not records:
+    found = {recipe: load_records(context, notes, recipe, any_start=True) for recipe in (PAPERS, SHORT)}
+    if not any(found.values()):
         raise DataError("no record of a run of the recipe cifar100: `unsmooth train cifar100 --variant …`")
-    groups: dict[tuple[float, str], list[TrainingRecord]] = {}
-    for record in records:
-        groups.setdefault((record.fraction, with_start(record)), []).append(record)
-    shares = sorted({share for share, _ in groups}, reverse=True)
-    rows: list[list[Value]] = []
-    claims: list[str] = []
-    for share in shares:
-        table, said = _rows({name: g for (s, name), g in groups.items() if s == share}, share)
-        rows += table
-        claims += said
+    tables, claims, counts = list[Table](), list[str](), list[str]()
+    for recipe, records in found.items():
+        if records:
+            table, said = _recipe(recipe, records)
+            tables.append(table)
+            claims += said
+            counts.append(f"{counted(len(records), 'run')} of {recipe}")
     return Result(
-        label=f"Every variant trained with the recipe cifar100, from the records of {len(records)} runs of ours",
-        tables=[Table("At the end of training", COLUMNS, rows)],
+        label=f"Every variant that we trained on CIFAR-100, from the records of {listed(counts)}",
+        tables=tables,
         notes=[
             *claims,
             "± is the standard deviation over seeds; differences and intervals are paired by seed (Student's t); p is "
-            "Holm's for all variants of that share of the data; an order without a p below 0.05 is no ranking",
+            "Holm's for all variants of that recipe and share of the data; an order without a p below 0.05 is no "
+            "ranking",
             "an accuracy is uncertain by up to ±1 point on 10,000 test images, whatever the seed",
             "HFC/LFC is that of the last block's output; a ψ outside its clip has no gradient and holds its eigenvalue "
             "at 0 or ±1; the condition number is that of the worst layer and seed",
-            *notes,
+            *dict.fromkeys(notes),
         ],
-        about=provenance(records),
+        about={name: about for records in found.values() for name, about in provenance(records).items()},
     )
+
+
+def _recipe(recipe: str, records: list[TrainingRecord]) -> tuple[Table, list[str]]:
+    """A recipe's table, the largest share of the data first, and the differences that can be claimed."""
+    groups: dict[tuple[float, str], list[TrainingRecord]] = {}
+    for record in records:
+        groups.setdefault((record.fraction, with_start(record)), []).append(record)
+    rows, claims = list[list[Value]](), list[str]()
+    for share in sorted({share for share, _ in groups}, reverse=True):
+        table, said = _rows({name: g for (s, name), g in groups.items() if s == share}, share)
+        rows += table
+        claims += [f"{recipe}, {text}" for text in said]
+    return Table(f"At the end of training, {recipe}", COLUMNS, rows), claims
 
 
 def _rows(groups: dict[str, list[TrainingRecord]], share: float) -> tuple[list[list[Value]], list[str]]:
@@ -83,6 +96,6 @@ ITEM = Item(
     "ours",
     "Every trained variant beside plain: forms, starts, layers, published fixes",
     needs="the records of training runs that ship with unsmooth, or --runs FOLDER (`unsmooth train "
-    "--list forms`, `initialisation`, `ratio`, `peers`; about 2 minutes a run on one H200); seconds.",
+    "--list study`; `study-paper` with the paper's recipe, about 2 minutes a run on one H200); seconds.",
     run=run,
 )

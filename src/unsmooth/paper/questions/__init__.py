@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from unsmooth.paper.evidence import Evidence
+from unsmooth.paper.item import Table
 
 Status = Literal["settled", "leaning", "open"]
 Needs = Literal["runs", "results", "models"]  # of the list `study`; of another item; of models that are too large
-Answer = tuple[Status, str, str]  # how sure it is, from how many, and what is said
+SURE: tuple[Status, ...] = ("settled", "leaning", "open")
+
+
+class Answer(NamedTuple):
+    """How sure it is, from how many, what is said, and the numbers behind it where a sentence cannot hold them."""
+
+    status: Status
+    n: str
+    said: str
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,11 @@ class Finding:
     answer: str
     command: str
     settle: str
+    tables: Sequence[Table] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**vars(self), "tables": [table.to_json() for table in self.tables]}
 
 
 QUESTIONS: list[Question] = []
@@ -62,14 +77,15 @@ def question(
 def found(asked: Question, evidence: Evidence) -> Finding:
     """What the evidence says, or that there is none."""
     if (answer := asked.answer(evidence)) is not None:
-        return Finding(*answer, asked.command, "" if answer[0] == "settled" else asked.settle)
+        settle = "" if answer.status == "settled" else asked.settle
+        return Finding(answer.status, answer.n, answer.said, asked.command, settle, answer.tables)
     if asked.needs == "results":
         return Finding("open", "0", "No saved result is here.", asked.command, "that command with --out")
     if asked.needs == "models":
         return Finding("open", "0 models", "No result of a model is here.", asked.command, asked.settle)
-    train = "`unsmooth train --list study --data PATH`, two to three minutes a run on one H200"
+    train = "`unsmooth train --list study --data PATH`"
     return Finding("open", "0 runs", "No run so far.", asked.command, train)
 
 
 # at the end, where `question` is there: in this order they are put, whichever of them is imported first
-from unsmooth.paper.questions import accuracy, features, finetuned, theory, variants  # noqa: E402, F401
+from unsmooth.paper.questions import accuracy, depth, features, finetuned, theory, variants  # noqa: E402, F401

@@ -9,20 +9,19 @@ from typing import Any
 
 from unsmooth.figures.text import counted, listed
 from unsmooth.metrics.differences import (
-    Comparison,
+    LEVEL,
     Difference,
     compare_seeds,
     holm,
-    one_family,
     p_text,
     paired_difference,
     spread,
 )
-from unsmooth.paper.evidence import TEN, Evidence, last_ratio
+from unsmooth.paper.evidence import TEN, Evidence
 from unsmooth.paper.poster_table2 import draws_against_plain
 from unsmooth.paper.published import published
 from unsmooth.paper.questions import Answer, Status, question
-from unsmooth.paper.records import VARIANTS, Summary, accuracies, percent
+from unsmooth.paper.records import VARIANTS, percent
 from unsmooth.training.engine.record import TrainingRecord
 
 
@@ -42,12 +41,20 @@ def little_data(e: Evidence) -> Answer | None:
     outside = theirs > d.high or theirs < d.low
     status: Status = "settled" if found.differs else "leaning" if outside else "open"
     where = f"lies {'outside' if outside else 'inside'} that interval" if d.pairs > 1 else "has nothing to stand beside"
-    return (
+    return Answer(
         status,
         counted(d.pairs, "pair"),
         f"On 10 % of CIFAR-100 {found.claim(about_spread=False)}; sharpening is ahead in {d.ahead} of "
-        f"{counted(d.pairs, 'seed')}. The poster's gain of {theirs:+.2f} points {where}.{_other_subsets(e)}",
+        f"{counted(d.pairs, 'seed')}. The poster's gain of {theirs:+.2f} points {where}.{_other_subsets(e)}"
+        + _in_short(e, "sharpening")
+        + _other_subsets(e.short),
     )
+
+
+def _in_short(e: Evidence, variant: str) -> str:
+    """What the short recipe says of a variant's accuracy."""
+    said = [f" In {e.short.name} {c.claim(about_spread=False)}." for c in e.short.against_plain((variant,))]
+    return "".join(said)
 
 
 def _other_subsets(e: Evidence) -> str:
@@ -73,9 +80,9 @@ def spread_over_seeds(e: Evidence) -> Answer | None:
     """Suggested by three seeds, tested on the others."""
     found = e.accuracy()
     plain, sharp = found.get("plain", {}), found.get("sharpening", {})
-    late = [[v for (_, seed), v in group.items() if seed > 2] for group in (plain, sharp)]
     if min(len(plain), len(sharp)) < 4:
         return None
+    late = [[v for (_, seed), v in group.items() if seed > 2] for group in (plain, sharp)]
     all_seeds, new = spread([*plain.values()], [*sharp.values()]), spread(*late)
     said = (
         f"Over {len(plain)} and {len(sharp)} seeds, the standard deviation of plain's accuracy is "
@@ -95,7 +102,20 @@ def spread_over_seeds(e: Evidence) -> Answer | None:
         f"{all_seeds.detectable:.1f} with 80 % power, a smaller one less often."
     )
     both = max(all_seeds.brown_forsythe, all_seeds.permutation) < 0.05
-    return "leaning" if both else "open", f"{len(plain)} + {len(sharp)} runs", said
+    return Answer("leaning" if both else "open", f"{len(plain)} + {len(sharp)} runs", said + _spread_in_short(e.short))
+
+
+def _spread_in_short(e: Evidence) -> str:
+    """The same in the short recipe, where enough seeds could show it."""
+    found = e.accuracy()
+    plain, sharp = found.get("plain", {}), found.get("sharpening", {})
+    s = spread([*plain.values()], [*sharp.values()])
+    if not s.smallest < LEVEL:
+        return ""
+    return (
+        f" In {e.name}, with {len(plain)} and {len(sharp)} seeds, it is {s.ratio:.1f} times that of sharpening (95 % "
+        f"{s.low:.1f} to {s.high:.1f}; p {p_text(s.brown_forsythe, '= ')} and p {p_text(s.permutation, '= ')})."
+    )
 
 
 @question(
@@ -125,7 +145,8 @@ def smoothing_costs(e: Evidence) -> Answer | None:
         )
     if zero and costs:
         said += " This may be the reason; it was not tested."
-    return ("settled" if claimed else "open", counted(at_ten[0].difference.pairs if at_ten else 0, "pair"), said)
+    pairs = counted(at_ten[0].difference.pairs if at_ten else 0, "pair")
+    return Answer("settled" if claimed else "open", pairs, said + _in_short(e, "smoothing"))
 
 
 @question(
@@ -154,7 +175,7 @@ def mechanism(e: Evidence) -> Answer | None:
     lower = [what for what, d in differences.items() if adjusted[what] < 0.05 and d.mean < 0]
     gains = any(c.differs and c.difference.mean > 0 for c in e.against_plain(VARIANTS[1:]) if c.name == "sharpening")
     although = "" if gains else ", although accuracy is not higher"
-    return (
+    return Answer(
         "leaning" if lower else "open",
         f"{[d.pairs for d in differences.values()][-1]} pairs",
         f"Sharpening minus plain on 10 %: {'; '.join(said)} (Holm for {len(differences)})."
@@ -187,54 +208,10 @@ def corrupted(e: Evidence) -> Answer | None:
     table, few = published("poster-table3"), min(d.pairs for d in beyond)
     theirs = [s[0] - p[0] for s, p in zip(table["sharpening"], table["plain"], strict=True)]
     alone = "; one seed has no interval" if few == 1 else ""
-    return (
+    return Answer(
         "leaning" if any(p < 0.05 for p in holm([d.p for d in beyond])) else "open",
         counted(few, "seed"),
         f"Sharpening minus plain in points, {'; '.join(said)}; the poster: {theirs[0]:+.2f} clean, then "
         f"{', '.join(f'{g:+.2f}' for g in theirs[1:])}. Beyond the gap on clean images it is, over all intensities, "
         f"{' and '.join(d.text() for d in beyond)}{alone}.",
-    )
-
-
-@question(
-    "Does accuracy fall with depth where features smooth?", "the literature; summary, question 10",
-    "findings", "more seeds and a longer training at depth",
-)  # fmt: skip
-def depth(e: Evidence) -> Answer | None:
-    """The claim behind the whole literature."""
-    if len(e.depths) < 2:
-        return None
-    said, by_depth = [], {layers: accuracies(records) for layers, records in e.depths.items()}
-    for layers, records in e.depths.items():
-        found, shown = by_depth[layers], []
-        for variant in (v for v in VARIANTS if v in found):
-            ends = [ratio for r in records if r.variant == variant and (ratio := last_ratio(r)) is not None]
-            beside = f", HFC/LFC {fmean(ends):.2f}" if ends else ""
-            shown.append(f"{variant} {Summary.of([*found[variant].values()])}{beside}")
-        said.append(f"{layers} layers: {'; '.join(shown)}")
-    first, last = min(by_depth), max(by_depth)
-    changes = [
-        c for variant in VARIANTS if variant in by_depth[last]
-        for c in compare_seeds(by_depth[first].get(variant, {}), {variant: by_depth[last][variant]}, f"{first} layers")
-        if c.difference.pairs
-    ]  # fmt: skip
-    changes, answer = one_family(changes), f"Accuracy in % on 10 %, and HFC/LFC of the last block. {'. '.join(said)}."
-    if changes:
-        shown = [f"{c.name} {c.difference.text()}" for c in changes]
-        answer += f" From {first} to {last} layers, in points: {'; '.join(shown)}. {_courses(changes)}"
-    return (
-        "leaning" if any(c.differs for c in changes) else "open",
-        counted(min((c.difference.pairs for c in changes), default=0), "pair"),
-        answer + e.broken(lambda run: "-depth" in str(run.get("run"))),
-    )
-
-
-def _courses(changes: list[Comparison]) -> str:
-    """What can be claimed of accuracy along depth."""
-    falls, rises = (
-        [c.name for c in changes if c.differs and (c.difference.mean < 0) == down] for down in (True, False)
-    )
-    said = [f"that of {listed(names)} {verb}" for names, verb in ((falls, "falls"), (rises, "rises")) if names]
-    return (
-        f"Of accuracy, {' and '.join(said)} (Holm)." if said else "No fall or rise of accuracy can be claimed (Holm)."
     )

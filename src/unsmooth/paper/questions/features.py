@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from unsmooth.figures.text import counted, listed
-from unsmooth.metrics.differences import compare_seeds, paired_difference
+from unsmooth.metrics.differences import Comparison, compare_seeds, paired_difference
 from unsmooth.paper.columns import ColumnModels, kept_groups
 from unsmooth.paper.evidence import TEN, Evidence, last_ratio
 from unsmooth.paper.questions import Answer, question
@@ -20,19 +20,30 @@ from unsmooth.training.engine.record import TrainingRecord
 )  # fmt: skip
 def control(e: Evidence) -> Answer | None:
     """HFC/LFC of the last block."""
-    seeds = {v: e.by_seed(v, last_ratio) for v in VARIANTS}
-    found = {c.name: c for c in compare_seeds(seeds.pop("plain"), seeds) if c.difference.pairs > 1}
-    if len(found) < 2:
+    found = _ratios(e)
+    if found is None:
         return None
     right = found["sharpening"].differs and found["smoothing"].differs
     right &= found["sharpening"].difference.mean > 0 > found["smoothing"].difference.mean
-    said = "; ".join(f"{name} {c.difference.text()}" for name, c in found.items())
-    return (
+    return Answer(
         "settled" if right else "open",
         f"{min(c.difference.pairs for c in found.values())} pairs",
-        f"{'Yes' if right else 'Not clearly'}, on 10 % of CIFAR-100: HFC/LFC of the last block minus plain's: {said}; "
-        f"plain's is {e.ratio('plain')}." + _elsewhere(e),
-    )
+        f"{'Yes' if right else 'Not clearly'}, on 10 % of CIFAR-100: HFC/LFC of the last block minus plain's: "
+        f"{_gaps(e, found)}." + (f" In {e.short.name}: {_gaps(e.short, short)}." if (short := _ratios(e.short)) else "")
+        + _elsewhere(e),
+    )  # fmt: skip
+
+
+def _ratios(e: Evidence) -> dict[str, Comparison] | None:
+    """HFC/LFC of the last block against plain's, where both signs have pairs of seeds."""
+    seeds = {v: e.by_seed(v, last_ratio) for v in VARIANTS}
+    found = {c.name: c for c in compare_seeds(seeds.pop("plain"), seeds) if c.difference.pairs > 1}
+    return found if len(found) == 2 else None
+
+
+def _gaps(e: Evidence, found: Mapping[str, Comparison]) -> str:
+    said = "; ".join(f"{name} {c.difference.text()}" for name, c in found.items())
+    return f"{said}; plain's is {e.ratio('plain')}"
 
 
 def _elsewhere(e: Evidence) -> str:
@@ -71,7 +82,7 @@ def drift(e: Evidence) -> Answer | None:
     if settled and len(ends) > 1 and ends == sorted(ends, key=lambda end: end[0]):
         few = counted(min(seeds for _, seeds in ends), "seed")
         claim += f"; that it grows with the data rests on as few as {few} of a share"
-    return (
+    return Answer(
         "leaning" if settled else "open",
         f"{pairs} seeds",
         f"Share of H's eigenvalues in [−1, 0), mean over layers. {'; '.join(said)}.{claim + '.' if claim else ''}",
@@ -95,7 +106,7 @@ def dominating(e: Evidence) -> Answer | None:
     if plain is None or sharp is None or smooth is None:
         return None
     ten = rows.get("cifar100-10pct-plain")
-    return (
+    return Answer(
         "leaning",
         "1 model each",
         f"Type (2) dominates in {plain[3]:.1f} % of the plain model's heads (poster: {plain[-1]:g} %), in "
@@ -115,7 +126,7 @@ def real_spectra(e: Evidence) -> Answer | None:
     claim = next((note for note in notes if note.startswith("the claim fails")), None)
     if claim is None:
         return None
-    return "leaning", f"{claim.split(' models')[0].split()[-1]} models", f"Not in general: {claim}."
+    return Answer("leaning", f"{claim.split(' models')[0].split()[-1]} models", f"Not in general: {claim}.")
 
 
 @question(
@@ -158,7 +169,7 @@ def _in_column(
     if alone := [group for group in groups if len(group.models) == 1]:
         whose = "each" if len(alone) == len(groups) else listed(list(dict.fromkeys(group.variant for group in alone)))
         chance = f"; with one seed of {whose}, chance cannot be excluded"
-    return (
+    return Answer(
         "open",
         f"{sum(len(group.models) for group in groups)} models",
         f"HFC/LFC after the last block and {what}. {'. '.join(said)}.{smoothing} The paper reports {claim}{chance}.",
@@ -184,12 +195,12 @@ def _last(group: ColumnModels) -> float:
 )  # fmt: skip
 def stability(e: Evidence) -> Answer | None:
     """Footnote 1: bounded eigenvalues stabilise training."""
-    free = [r for r in e.records if r.variant in ("sharpening", "smoothing")]
-    broke = e.broken(lambda run: run.get("variant") in ("sharpening", "smoothing"))
+    free = [r for each in (e, e.short) for r in each.all_records if r.variant in VARIANTS[1:]]
+    broke = "".join(each.broken(lambda run: run.get("variant") in VARIANTS[1:]) for each in (e, e.short))
     if not free and not broke:
         return None
     ended = f"±ψ² has no upper bound, and {counted(len(free), 'run')} of it ended"
-    return (
+    return Answer(
         "open" if broke else "leaning",
         counted(len(free), "run"),
         (f"Perhaps: {ended}, but not all.{broke}" if broke else f"No: {ended}, none broke.")

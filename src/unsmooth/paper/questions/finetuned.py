@@ -31,7 +31,7 @@ def fine_tuning(e: Evidence) -> Answer:
     found = [(model, data, c) for model, data in places
              for c in compared([run for run in runs if run.model == model], data)]  # fmt: skip
     if not found:
-        return "open", "0 runs", "No run so far."
+        return Answer("open", "0 runs", "No run so far.")
     pairs = [c.difference.pairs for _, _, c in found]
     each = f"{min(pairs)} to {max(pairs)}" if min(pairs) < max(pairs) else f"{max(pairs)}"
     claimed = [f"{c.name} {c.difference.text()} ({model} on {data})" for model, data, c in found if c.differs]
@@ -48,7 +48,7 @@ def fine_tuning(e: Evidence) -> Answer:
     said += _excluded(found)
     said += f" Plain reaches {'; '.join(_reached(runs, model, data) for model, data in places)}."
     said += _dose(runs) + _bare(runs)
-    return "leaning" if statistics.median(pairs) >= ENOUGH else "open", f"{each} pairs", said
+    return Answer("leaning" if statistics.median(pairs) >= ENOUGH else "open", f"{each} pairs", said)
 
 
 def _excluded(found: Sequence[tuple[str, str, Comparison]]) -> str:

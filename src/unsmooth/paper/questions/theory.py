@@ -21,7 +21,7 @@ def assumptions(e: Evidence) -> Answer | None:
     rows = {(row[0], row[1]): row for row in saved["tables"][0]["rows"]}
     names = list(dict.fromkeys(name for name, _ in rows))
     said = [f"{name} {rows[name, 'sharpening'][5]}" for name in names if (name, "sharpening") in rows]
-    return (
+    return Answer(
         "settled",
         f"{rows[names[0], 'sharpening'][7]} layers a rung",
         "The first to fail is that there is no LayerNorm. Share of the layers with negative eigenvalues in which "
@@ -44,7 +44,7 @@ def rates(e: Evidence) -> Answer | None:
     linear = [row for (name, _), row in rows.items() if "LayerNorm" not in name and not name.startswith("trained")][:8]
     once = rows.get(("trained block, run once", "sharpening"))
     exact = all(row[3] == row[4] for row in linear)
-    return (
+    return Answer(
         "leaning",
         f"{linear[0][7]} layers a rung",
         ("Without a norm the predicted and the measured HFC/LFC after 128 layers are the same. " if exact else "")
@@ -61,7 +61,7 @@ def rates(e: Evidence) -> Answer | None:
 def readings(e: Evidence) -> Answer | None:
     """Which reading of "change" the paper's Tables 1 to 3 have."""
     said = [f"Table {i}: {saved['notes'][0]}" for i in (1, 2, 3) if (saved := saved_result(f"table{i}"))]
-    return ("leaning", "6 models", ". ".join(said) + ".") if said else None
+    return Answer("leaning", "6 models", ". ".join(said) + ".") if said else None
 
 
 @question(
@@ -73,7 +73,7 @@ def rank_collapse(e: Evidence) -> Answer | None:
     rows = {str(row[0]): row for row in fig1(Context()).tables[0].rows}
     many = next(row for name, row in rows.items() if "multiplicities" in name)
     without = next(row for name, row in rows.items() if "no residual" in name)
-    return (
+    return Answer(
         "settled",
         "4 layers",
         f"With one dominating pair the rank goes to 1; where both multiplicities exceed 1 it stays (effective rank "
