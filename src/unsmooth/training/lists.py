@@ -23,12 +23,14 @@ from unsmooth.training.tasks import find_recipe
 from unsmooth.training.tasks.images.data import KeptImages
 
 
-def find_list(name: str) -> list[Run]:
-    """The runs of a list, in order."""
+def find_list(name: str, recipe: str | None = None) -> list[Run]:
+    """The runs of a list, in order, in this recipe (without one: cifar100) unless the list has its own."""
     lists = _lists()
     if name not in lists:
         raise OptionError.unknown("list of runs", name, lists)
-    return [run for block in lists[name] for run in _combinations(block)]
+    if recipe is not None and (own := [block["recipe"] for block in lists[name] if "recipe" in block]):
+        raise OptionError(f"the list {name} has its own recipe, {own[0]}: leave {recipe} out")
+    return [run for block in lists[name] for run in _combinations({"recipe": recipe or "cifar100", **block})]
 
 
 def _lists() -> dict[str, list[dict[str, Any]]]:
@@ -39,7 +41,8 @@ def _combinations(block: dict[str, Any]) -> Iterator[Run]:
     axes = [value if isinstance(value, list) else [value] for value in block.values()]
     for values in itertools.product(*axes):
         run = dict(zip(block, values, strict=True))
-        yield Run(find_recipe(run.pop("recipe", "cifar100")), **run)
+        depth = f"-depth{run.pop('depth')}" if "depth" in run else ""
+        yield Run(find_recipe(run.pop("recipe") + depth), **run)
 
 
 def _size(run: Run) -> float:

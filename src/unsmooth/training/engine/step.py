@@ -49,7 +49,9 @@ class Trainer:
         self.cuda = self.device.type == "cuda"
         captured = self.cuda and not sharded
         self.rate: Tensor | float = torch.zeros((), device=self.device) if captured else 0.0
-        how: dict[str, Any] = {"fused": True, "capturable": captured} if self.cuda else {"foreach": False}
+        how: dict[str, Any] = (
+            {"foreach": False} if sharded and not self.cuda else {"fused": True, "capturable": captured}
+        )
         self.optimizer = torch.optim.AdamW(groups, lr=self.rate, betas=options.betas, eps=options.eps, **how)
         self.done = 0  # steps of the whole run
         self.together = 1  # steps that share an update, where the task's batches grow

@@ -9,7 +9,7 @@ import torch
 
 from unsmooth.errors import OptionError
 from unsmooth.training import Run, find_recipe
-from unsmooth.training.tasks.images.recipe import RECIPES, ImageRecipe, cifar100, cifar100_fast
+from unsmooth.training.tasks.images.recipe import RECIPES, ImageRecipe, cifar100, cifar100_fast, cifar100_small
 from unsmooth.training.tasks.images.task import epochs_of, learning_rates
 
 
@@ -241,10 +241,10 @@ def test_a_run_that_cannot_be_is_refused_before_data_is_read(changes: dict[str, 
 
 
 def test_every_recipe_says_its_command_time_and_accuracy() -> None:
-    for function in (cifar100, cifar100_fast):
+    for function in (cifar100, cifar100_fast, cifar100_small):
         told = function.__doc__ or ""
         assert f"unsmooth train {function().name} --data PATH" in told
-        assert "minutes" in told
+        assert "minute" in told
         assert "accura" in told.lower()
 
 
