@@ -54,7 +54,7 @@ def test_every_seed_of_the_tables_is_run() -> None:
 def test_the_study_asks_its_questions_in_any_recipe(recipe: str | None) -> None:
     runs, name = lists.find_list("study", recipe), recipe or "cifar100"
     names = [run.name for run in runs]
-    assert len(names) == len(set(names)) == 9 + 6 + 12 + 18 + 3 * len(FIXES) + 24 + 18 + 18
+    assert len(names) == len(set(names)) == 9 + 6 + 9 + 12 + 18 + 3 * len(FIXES) + 24 + 15 + 18
     assert {run.recipe.name.partition("-depth")[0] for run in runs} == {name}
     assert {run.fraction for run in runs} == {0.1}
     assert {run.recipe.depth for run in runs} == {12, 6, 24, 36}
@@ -72,7 +72,7 @@ def test_the_study_asks_its_questions_in_any_recipe(recipe: str | None) -> None:
 def test_the_study_is_in_order() -> None:
     names = [run.name for run in lists.find_list("study", "cifar100-small")]
     assert names[0] == "cifar100-small-10pct-plain-seed0"
-    assert names[27] == "cifar100-small-depth36-10pct-plain-seed0"
+    assert names[36] == "cifar100-small-depth36-10pct-plain-seed0"
     layers = names.index("cifar100-small-10pct-sharpening@first-half-seed0")
     assert names[layers : layers + 24 : 3] == [
         *(f"cifar100-small-10pct-sharpening@{part}-seed0"
@@ -84,7 +84,7 @@ def test_the_study_is_in_order() -> None:
     # runs that share a compiled step follow each other, but for the three models, which have other images, too
     kinds = [(run.recipe.name, run.variant) for run in lists.find_list("study") if run.subset == 0]
     changes = sum(one != two for one, two in itertools.pairwise(kinds))
-    assert changes - len(set(kinds)) <= 2
+    assert changes - len(set(kinds)) <= 5
 
 
 def test_a_list_with_a_recipe_of_its_own_takes_no_other() -> None:
