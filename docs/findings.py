@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from unsmooth.paper import Context, Result, find_item
+from unsmooth.paper.evidence import NAMES
+from unsmooth.paper.findings import figure_of
 
 PAGE = Path(__file__).parent / "findings.md"
 BEGIN, END = "<!-- begin: python docs/findings.py -->", "<!-- end -->"
@@ -19,17 +21,17 @@ BEGIN, END = "<!-- begin: python docs/findings.py -->", "<!-- end -->"
 def markdown(result: Result) -> str:
     """A table of all questions, then a paragraph for each."""
     found = result.about["findings"]
-    pictures = {"findings": "in the paper's recipe", "findings-short": "in the short recipe"}
+    pictures = {figure_of(recipe): name for recipe, name in NAMES.items()}
     lines = [
-        line for name, recipe in pictures.items() if name in result.figures
-        for line in (f"![Accuracy of every variant minus plain {recipe}](images/{name}.svg)", "")
+        line for figure, recipe in pictures.items() if figure in result.figures
+        for line in (f"![Accuracy of every variant minus plain in {recipe}](images/{figure}.svg)", "")
     ]  # fmt: skip
     lines += [f"*{result.label}.*", "", "| question | status | n |", "|---|---|---|"]
     lines += [f"| [{f['question']}](#{f['name']}) | {f['status']} | {f['n']} |" for f in found]
     for number, f in enumerate(found, 1):
         lines += ["", f"### {number}. {f['question']} {{#{f['name']}}}"]
         lines += [f"**{f['status'].capitalize()}**, {f['n']}. {_typeset(f['answer'])}", ""]
-        for figure in (f"findings-{f['name']}", f"findings-short-{f['name']}"):
+        for figure in (f"{each}-{f['name']}" for each in pictures):
             if figure in result.figures:
                 lines += [f"![{f['question']}](images/{figure}.svg)", ""]
         for table in f["tables"]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from paper.records import SHORT, record
 
 from unsmooth.errors import DataError
@@ -17,6 +18,7 @@ from unsmooth.paper import Context, find_item
 from unsmooth.paper.questions import QUESTIONS
 from unsmooth.training import Run, find_recipe
 from unsmooth.training.engine.record import write_failure
+from unsmooth.training.tasks.images import RECIPES
 
 ROOT = Path(__file__).parents[2]
 
@@ -185,7 +187,7 @@ def test_the_short_recipe_is_a_second_witness(tmp_path: Path) -> None:
     assert bounded["answer"].startswith(
         "In the short recipe, accuracy is above plain's with sharpening and below plain's with sharpening-bounded; "
         "HFC/LFC of the last block is above plain's with sharpening and sharpening-bounded. "
-        "Minus free sharpening, in points: sharpening-bounded -2.98 ("
+        "Minus free sharpening of the same start, in points: sharpening-bounded -2.98 ("
     )
     (table,) = bounded["tables"]
     assert table["title"].startswith("The short recipe (`cifar100-fast`: patch 4, 50 epochs) on 10 % of the images")
@@ -195,10 +197,64 @@ def test_the_short_recipe_is_a_second_witness(tmp_path: Path) -> None:
     assert len(forms["tables"]) == 2
     result = find_item("findings").run(Context(runs=tmp_path))
     assert "27 runs of the paper's recipe, 36 runs of the short recipe" in result.label
-    assert "sharpening-bounded (n = 9)" in result.figures["findings-short"].svg()
+    assert "sharpening-bounded (n = 9)" in result.figures["findings-fast"].svg()
     assert "sharpening-bounded" not in result.figures["findings"].svg()
     section = next(s for s in result.sections if "bound on λ" in s.heading)
     assert section.tables[0].to_json() == table
+
+
+def test_every_recipe_is_a_witness_of_its_own(tmp_path: Path) -> None:
+    """Three recipes disagree, and each is quoted by its name."""
+    runs(tmp_path, 0.0)
+    for seed in range(4):
+        for recipe, gain in (("cifar100-fast", 0.02), ("cifar100-small", -0.03)):
+            about = {"recipe": RECIPES[recipe].as_dict()}
+            rows = [{"epoch": 50, "smoothing": {"hfc_lfc": [1.0, 2.0]}, "train_loss": 3.0 + gain + 0.001 * seed}]
+            accuracy = 0.2 + 0.001 * seed
+            write(
+                tmp_path,
+                record("plain", seed, 0.1, accuracy, run=f"{recipe}-p{seed}", epochs=rows, **about),
+                record("sharpening", seed, 0.1, accuracy + gain, run=f"{recipe}-s{seed}", epochs=rows, **about),
+            )
+    found = findings(tmp_path)
+    little = found["Does sharpening help with little data?"]["answer"]
+    assert "In the short recipe sharpening is above plain (+2.00 points" in little
+    assert "In the small recipe sharpening is below plain (-3.00 points" in little
+    losses = found["If sharpening helps, is it optimisation or generalisation?"]["answer"]
+    assert "In the small recipe: training loss +0.000" in losses
+    forms = next(f for f in found.values() if f["question"].startswith("Which form of H"))
+    assert [table["title"].partition(" (")[0] for table in forms["tables"]] == [
+        "The short recipe", "The small recipe", "The paper's recipe",
+    ]  # fmt: skip
+    figures = find_item("findings").run(Context(runs=tmp_path)).figures
+    assert {"findings", "findings-fast", "findings-small"} <= set(figures)
+
+
+def test_how_often_the_exponent_is_right_is_a_mean_over_the_models_that_were_explained(tmp_path: Path) -> None:
+    from unsmooth.analysis import Origin, explain
+    from unsmooth.paper.explains import rows_of
+    from unsmooth.training.tasks.images import build_model
+
+    recipe = RECIPES["cifar100"].override(["depth=2", "width=24", "heads=2", "image_size=8", "patch_size=4"])
+    shares = []
+    for seed in range(3):
+        for variant in ("sharpening", "sharpening-bounded"):
+            run = f"cifar100-small-10pct-{variant}-std1-seed{seed}"
+            about = {"recipe": RECIPES["cifar100-small"].as_dict()}
+            write(tmp_path, record("plain", seed, 0.1, 0.3, run=f"plain{seed}", **about))
+            gain = 0.01 + 0.001 * seed if variant == "sharpening" else 0.0
+            write(tmp_path, record(variant, seed, 0.1, 0.3 + gain, run=run, std=1.0, **about))
+        if seed < 2:
+            model = build_model(recipe, seed)
+            origin = Origin(run, "", "noise", "images", "")
+            explanation = explain(model, [torch.randn(2, 3, 8, 8)], origin=origin)
+            (tmp_path / run).mkdir()
+            explanation.save(tmp_path / run / "explanation.json")
+            shares += [row["right"] for row in rows_of("", explanation) if row["candidate"] == "exponent"]
+    answer = next(f["answer"] for q, f in findings(tmp_path).items() if q.startswith("Does a bound on λ"))
+    assert "of the same start, in points: sharpening-bounded (ψ's std 1) -1.10 (-1.35 to -0.85)" in answer
+    mean = f"{100 * sum(shares) / 2:.0f} % with sharpening-bounded (2 models)"
+    assert answer.endswith(f" γ has the sign of the measured step, where ψ starts at 1, in {mean}.")
 
 
 def test_a_fix_is_judged_by_the_metric_of_its_own_paper(tmp_path: Path) -> None:

@@ -31,8 +31,10 @@ from unsmooth.training.tasks import RECIPES, find_recipe
 
 EXPLANATION = "explanation.json"
 TEN = 0.1  # the share of the data that most runs saw
-PAPERS, SHORT = "cifar100", "cifar100-fast"  # the paper's recipe, and the one in which the list `study` trains
-DEPTH = 12  # layers of either
+PAPERS = "cifar100"
+# What sentences call the recipes that answer: the paper's, and two in which the list `study` takes less time.
+NAMES = {PAPERS: "the paper's recipe", "cifar100-fast": "the short recipe", "cifar100-small": "the small recipe"}
+DEPTH = 12  # layers of each
 Metric = Literal["hfc_lfc", "cosine_similarity", "effective_rank"]
 
 
@@ -45,14 +47,20 @@ class Evidence:
         self.records = load_records(context, self.notes, recipe, any_start=True, any_subset=True)
 
     @cached_property
-    def short(self) -> Evidence:
-        """The same of the short recipe."""
-        return Evidence(self.context, SHORT)
+    def others(self) -> list[Evidence]:
+        """The same of every shorter recipe that has runs."""
+        found = [Evidence(self.context, recipe) for recipe in NAMES if recipe != PAPERS]
+        return [each for each in found if each.all_records or each.failures]
+
+    @property
+    def recipes(self) -> list[Evidence]:
+        """Everyone who is asked: the shorter recipes, which have more of the variants, before the paper's."""
+        return [*self.others, self]
 
     @property
     def name(self) -> str:
         """What sentences call the recipe."""
-        return "the paper's recipe" if self.recipe == PAPERS else "the short recipe"
+        return NAMES[self.recipe]
 
     @property
     def title(self) -> str:
@@ -94,10 +102,10 @@ class Evidence:
         return f"{fmean(ends):.2f}" if ends else ""
 
     def by_variant(
-        self, names: Iterable[str], value: Callable[[TrainingRecord], float | None], any_start: bool = False
+        self, names: Iterable[str], value: Callable[[TrainingRecord], float | None]
     ) -> dict[str, dict[int, float]]:
-        """A value of the runs on 10 % by variant (and start of ψ, with `any_start`) and seed, where it is known."""
-        runs = [r for r in self.records if (r.fraction, r.subset) == (TEN, 0) and (any_start or r.std is None)]
+        """A value of the runs on 10 % by variant, with its start of ψ (`with_start`), and seed, where it is known."""
+        runs = [r for r in self.records if (r.fraction, r.subset) == (TEN, 0)]
         found: dict[str, dict[int, float]] = {name: {} for name in names}
         for record in runs:
             if (name := with_start(record)) in found and (v := value(record)) is not None:
@@ -141,18 +149,26 @@ class Evidence:
                 seeds[content["seed"]] = [100 * share for share in shares]
         return found
 
-    def exponent_right(self, variant: str) -> float | None:
-        """How often γ has the sign of the measured step, in a kept explanation of a run on 10 % or in the zoo's."""
+    def exponent_right(self, variant: str, std: float | None = None) -> tuple[float, int] | None:
+        """How often γ has the sign of the measured step, and over how many models on 10 % (kept, or of the zoo)."""
+        start = "" if std is None else f"-std{std:g}"
+        name = re.compile(rf"{self.recipe}-10pct-{re.escape(variant + start)}-seed\d+")
+        found = [right for reference, right in self._explained if name.fullmatch(reference)]
+        if not found and not start and self.recipe == PAPERS:
+            rows = saved_result("explains").get("about", {}).get("explained", [])
+            ours = (f"CIFAR-100 10 %, {variant}", "exponent", "all")
+            found = [float(row["right"]) for row in rows if (row["model"], row["candidate"], row["tokens"]) == ours]
+        return (fmean(found), len(found)) if found else None
+
+    @cached_property
+    def _explained(self) -> list[tuple[str, float]]:
+        """The models whose explanations are kept, each with the share of its steps of which γ has the sign."""
+        found = []
         for path in sorted(results_folder(self.context).glob(f"**/{EXPLANATION}")):
             explanation = load_explanation(path)
-            if re.fullmatch(rf"{self.recipe}-10pct-{variant}-seed\d+", explanation.about.model.reference or ""):
-                (row,) = (r for r in rows_of("", explanation) if (r["candidate"], r["tokens"]) == ("exponent", "all"))
-                return row["right"]
-        explained = saved_result("explains").get("about", {}).get("explained", []) if self.recipe == PAPERS else []
-        for row in explained:
-            if (row["model"], row["candidate"], row["tokens"]) == (f"CIFAR-100 10 %, {variant}", "exponent", "all"):
-                return float(row["right"])
-        return None
+            (row,) = (r for r in rows_of("", explanation) if (r["candidate"], r["tokens"]) == ("exponent", "all"))
+            found.append((explanation.about.model.reference or "", row["right"]))
+        return found
 
 
 def last(metric: Metric) -> Callable[[TrainingRecord], float | None]:

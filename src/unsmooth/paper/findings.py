@@ -9,7 +9,7 @@ from unsmooth.figures import Drawing, Run, runs_figure
 from unsmooth.figures.gains import gains
 from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import compare_seeds
-from unsmooth.paper.evidence import TEN, Evidence, last_ratio, points
+from unsmooth.paper.evidence import PAPERS, TEN, Evidence, last_ratio, points
 from unsmooth.paper.item import Context, Item, Result, Section, Table
 from unsmooth.paper.questions import QUESTIONS, SURE, Finding, found
 from unsmooth.paper.records import VARIANTS, provenance
@@ -19,7 +19,7 @@ from unsmooth.training.engine.record import TrainingRecord
 def run(context: Context) -> Result:
     """Every question that the records or the saved results say something about."""
     e = Evidence(context)
-    if not (e.records or e.short.records):
+    if not (e.records or e.others):
         raise DataError("no record of a run of the recipe cifar100: `unsmooth train cifar100 …`, or --runs FOLDER")
     answered = sorted(((q, found(q, e)) for q in QUESTIONS), key=lambda pair: SURE.index(pair[1].status))
     numbered = [(f"{n}. ", q, f) for n, (q, f) in enumerate(answered, 1)]
@@ -28,22 +28,22 @@ def run(context: Context) -> Result:
         tables=[
             Table("Open questions", ["question", "status", "n"], [[n + q.asked, f.status, f.n] for n, q, f in numbered])
         ],
-        figures={**_figures(e, "findings"), **_figures(e.short, "findings-short")},
+        figures={name: figure for each in (e, *e.others) for name, figure in _figures(each).items()},
         sections=[Section(n + q.asked, f"{f.status}, {f.n}", _answer(f), f.command, f.tables) for n, q, f in numbered],
         notes=[
             "intervals are 95 %, Student's, paired by seed; ± is the standard deviation over seeds",
-            *dict.fromkeys([*e.notes, *e.short.notes]),
+            *dict.fromkeys(note for each in (e, *e.others) for note in each.notes),
         ],
         about={
             "findings": [{"name": q.name, "question": q.asked, "asked by": q.by, **f.to_json()} for q, f in answered],
-            "runs": provenance([*e.all_records, *e.short.all_records]),
+            "runs": provenance(record for each in (e, *e.others) for record in each.all_records),
         },
     )
 
 
 def _counted(e: Evidence) -> str:
     """How many runs of which recipe."""
-    counts = [f"{counted(len(each.all_records), 'run')} of {each.name}" for each in (e, e.short) if each.all_records]
+    counts = [f"{counted(len(each.all_records), 'run')} of {each.name}" for each in (e, *e.others) if each.all_records]
     return ", ".join(counts)
 
 
@@ -51,8 +51,18 @@ def _answer(found: Finding) -> str:
     return found.answer + (f" What would settle it: {found.settle}." if found.settle else "")
 
 
-def _figures(e: Evidence, name: str) -> dict[str, Drawing]:
+def figure_of(recipe: str) -> str:
+    """What the figure of a recipe's runs is called.
+
+    >>> figure_of("cifar100"), figure_of("cifar100-small")
+    ('findings', 'findings-small')
+    """
+    return recipe.replace(PAPERS, "findings")
+
+
+def _figures(e: Evidence) -> dict[str, Drawing]:
     """What every variant gains over plain in one recipe, and its course along depth; nothing without runs."""
+    name = figure_of(e.recipe)
     groups = e.accuracy() | e.starts
     plain = groups.pop("plain", {})
     comparisons = compare_seeds(plain, groups)

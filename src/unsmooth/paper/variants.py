@@ -9,7 +9,7 @@ from typing import Any
 from unsmooth.errors import DataError
 from unsmooth.figures.text import counted, listed
 from unsmooth.metrics.differences import compare_seeds, p_text
-from unsmooth.paper.evidence import PAPERS, SHORT
+from unsmooth.paper.evidence import NAMES
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import Summary, accuracies, load_records, percent, provenance, with_start
 from unsmooth.training.engine.record import TrainingRecord
@@ -21,7 +21,7 @@ COLUMNS = ["data", "variant", "accuracy in %", "minus plain (95 %)", "p, Holm", 
 def run(context: Context) -> Result:
     """From the records of our runs, a table for each recipe: one row for each variant and share, the best first."""
     notes: list[str] = []
-    found = {recipe: load_records(context, notes, recipe, any_start=True) for recipe in (PAPERS, SHORT)}
+    found = {recipe: load_records(context, notes, recipe, any_start=True) for recipe in NAMES}
     if not any(found.values()):
         raise DataError("no record of a run of the recipe cifar100: `unsmooth train cifar100 --variant …`")
     tables, claims, counts = list[Table](), list[str](), list[str]()

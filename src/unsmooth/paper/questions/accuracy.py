@@ -46,15 +46,14 @@ def little_data(e: Evidence) -> Answer | None:
         counted(d.pairs, "pair"),
         f"On 10 % of CIFAR-100 {found.claim(about_spread=False)}; sharpening is ahead in {d.ahead} of "
         f"{counted(d.pairs, 'seed')}. The poster's gain of {theirs:+.2f} points {where}.{_other_subsets(e)}"
-        + _in_short(e, "sharpening")
-        + _other_subsets(e.short),
+        + "".join(_elsewhere(each, "sharpening") + _other_subsets(each) for each in e.others),
     )
 
 
-def _in_short(e: Evidence, variant: str) -> str:
-    """What the short recipe says of a variant's accuracy."""
-    said = [f" In {e.short.name} {c.claim(about_spread=False)}." for c in e.short.against_plain((variant,))]
-    return "".join(said)
+def _elsewhere(e: Evidence, variant: str) -> str:
+    """What another recipe says of a variant's accuracy."""
+    found = (c for c in e.against_plain(VARIANTS[1:]) if c.name == variant)
+    return "".join(f" In {e.name} {c.claim(about_spread=False)}." for c in found)
 
 
 def _other_subsets(e: Evidence) -> str:
@@ -102,11 +101,12 @@ def spread_over_seeds(e: Evidence) -> Answer | None:
         f"{all_seeds.detectable:.1f} with 80 % power, a smaller one less often."
     )
     both = max(all_seeds.brown_forsythe, all_seeds.permutation) < 0.05
-    return Answer("leaning" if both else "open", f"{len(plain)} + {len(sharp)} runs", said + _spread_in_short(e.short))
+    said += "".join(map(_spread_elsewhere, e.others))
+    return Answer("leaning" if both else "open", f"{len(plain)} + {len(sharp)} runs", said)
 
 
-def _spread_in_short(e: Evidence) -> str:
-    """The same in the short recipe, where enough seeds could show it."""
+def _spread_elsewhere(e: Evidence) -> str:
+    """The same in another recipe, where enough seeds could show it."""
     found = e.accuracy()
     plain, sharp = found.get("plain", {}), found.get("sharpening", {})
     s = spread([*plain.values()], [*sharp.values()])
@@ -146,7 +146,8 @@ def smoothing_costs(e: Evidence) -> Answer | None:
     if zero and costs:
         said += " This may be the reason; it was not tested."
     pairs = counted(at_ten[0].difference.pairs if at_ten else 0, "pair")
-    return Answer("settled" if claimed else "open", pairs, said + _in_short(e, "smoothing"))
+    said += "".join(_elsewhere(each, "smoothing") for each in e.others)
+    return Answer("settled" if claimed else "open", pairs, said)
 
 
 @question(
@@ -155,33 +156,45 @@ def smoothing_costs(e: Evidence) -> Answer | None:
 )  # fmt: skip
 def mechanism(e: Evidence) -> Answer | None:
     """Losses and calibration at the end of training."""
+    differences, said = _losses(e)
+    if not differences:
+        return None
+    lower = [what for what, (d, p) in differences.items() if p < LEVEL and d.mean < 0]
+    gains = any(c.differs and c.difference.mean > 0 for c in e.against_plain(VARIANTS[1:]) if c.name == "sharpening")
+    although = "" if gains else ", although accuracy is not higher"
+    if "training loss" in lower:
+        said += f" So {listed(lower)} can be claimed to be lower{although}: sharpening fits the training images better."
+    pairs = [d.pairs for d, _ in differences.values()]
+    elsewhere = [f" In {each.name}: {more}" for each in e.others if (more := _losses(each)[1])]
+    return Answer(
+        "leaning" if lower else "open",
+        f"{pairs[-1]} pairs",
+        f"Sharpening minus plain on 10 %: {said}" + "".join(elsewhere),
+    )
+
+
+def _losses(e: Evidence) -> tuple[dict[str, tuple[Difference, float]], str]:
+    """Sharpening's against plain's, each with a p that is corrected for all of them, and the same in words."""
     quantities: dict[str, Callable[[TrainingRecord], Any]] = {
         "training loss": lambda r: r.end.get("train_loss"),
         "test loss": lambda r: r.final.get("loss"),
         "calibration error": lambda r: r.final.get("calibration_error"),
     }
-    differences = {}
+    found: dict[str, Difference] = {}
     for what, value in quantities.items():
         (c,) = compare_seeds(e.by_seed("plain", value), {"sharpening": e.by_seed("sharpening", value)})
         if c.difference.pairs:
-            differences[what] = c.difference
-    if not differences:
-        return None
-    adjusted = dict(zip(differences, holm([d.p for d in differences.values()]), strict=True))
+            found[what] = c.difference
+    if not found:
+        return {}, ""
+    adjusted = holm([d.p for d in found.values()])
     said = [
-        f"{what} {d.text(3)}" + (f", p {p_text(adjusted[what], '= ')}" if d.pairs > 1 else "")
-        for what, d in differences.items()
+        f"{what} {d.text(3)}" + (f", p {p_text(p, '= ')}" if d.pairs > 1 else "")
+        for (what, d), p in zip(found.items(), adjusted, strict=True)
     ]
-    lower = [what for what, d in differences.items() if adjusted[what] < 0.05 and d.mean < 0]
-    gains = any(c.differs and c.difference.mean > 0 for c in e.against_plain(VARIANTS[1:]) if c.name == "sharpening")
-    although = "" if gains else ", although accuracy is not higher"
-    return Answer(
-        "leaning" if lower else "open",
-        f"{[d.pairs for d in differences.values()][-1]} pairs",
-        f"Sharpening minus plain on 10 %: {'; '.join(said)} (Holm for {len(differences)})."
-        + (f" So {listed(lower)} can be claimed to be lower{although}: sharpening fits the training images better."
-           if "training loss" in lower else ""),
-    )  # fmt: skip
+    return dict(zip(found, zip(found.values(), adjusted, strict=True), strict=True)), (
+        f"{'; '.join(said)} (Holm for {len(found)})."
+    )
 
 
 @question(

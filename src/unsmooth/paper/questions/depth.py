@@ -19,8 +19,8 @@ from unsmooth.training.engine.record import TrainingRecord
     "findings", "more seeds, and a longer training at depth",
 )  # fmt: skip
 def depth(e: Evidence) -> Answer | None:
-    """Plain, sharpening and smoothing from the fewest to the most layers, in either recipe."""
-    found = [(each, each.depths) for each in (e.short, e) if len(each.depths) > 1]
+    """Plain, sharpening and smoothing from the fewest to the most layers, in each recipe."""
+    found = [(each, each.depths) for each in e.recipes if len(each.depths) > 1]
     if not found:
         return None
     said, counts, tables, claimed = [], [], [], False

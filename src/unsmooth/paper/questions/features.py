@@ -29,7 +29,8 @@ def control(e: Evidence) -> Answer | None:
         "settled" if right else "open",
         f"{min(c.difference.pairs for c in found.values())} pairs",
         f"{'Yes' if right else 'Not clearly'}, on 10 % of CIFAR-100: HFC/LFC of the last block minus plain's: "
-        f"{_gaps(e, found)}." + (f" In {e.short.name}: {_gaps(e.short, short)}." if (short := _ratios(e.short)) else "")
+        f"{_gaps(e, found)}."
+        + "".join(f" In {each.name}: {_gaps(each, theirs)}." for each in e.others if (theirs := _ratios(each)))
         + _elsewhere(e),
     )  # fmt: skip
 
@@ -195,8 +196,8 @@ def _last(group: ColumnModels) -> float:
 )  # fmt: skip
 def stability(e: Evidence) -> Answer | None:
     """Footnote 1: bounded eigenvalues stabilise training."""
-    free = [r for each in (e, e.short) for r in each.all_records if r.variant in VARIANTS[1:]]
-    broke = "".join(each.broken(lambda run: run.get("variant") in VARIANTS[1:]) for each in (e, e.short))
+    free = [r for each in e.recipes for r in each.all_records if r.variant in VARIANTS[1:]]
+    broke = "".join(each.broken(lambda run: run.get("variant") in VARIANTS[1:]) for each in e.recipes)
     if not free and not broke:
         return None
     ended = f"±ψ² has no upper bound, and {counted(len(free), 'run')} of it ended"

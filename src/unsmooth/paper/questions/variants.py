@@ -9,13 +9,14 @@ from typing import Any
 
 from unsmooth.control.fixes import FIXES
 from unsmooth.control.variant import STANDARD_DEVIATION, Variant
-from unsmooth.figures.text import listed
+from unsmooth.figures.text import counted, listed
 from unsmooth.metrics.differences import Comparison, compare_seeds, one_family, p_text
 from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.evidence import TEN, Evidence, Metric, last, points
 from unsmooth.paper.item import Table, Value
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import Summary, with_start
+from unsmooth.training.engine.record import TrainingRecord
 
 MORE = "more seeds for the variants that are not told apart, and another data set"
 PLAIN = "plain"
@@ -47,7 +48,7 @@ def forms(e: Evidence) -> Answer | None:
 )  # fmt: skip
 def initialisation(e: Evidence) -> Answer | None:
     """Each form with other standard deviations of ψ at the start, against its own."""
-    return _together(e, [_starts(each) for each in (e.short, e)], lambda run: run.get("std") is not None)
+    return _together(e, [_starts(each) for each in e.recipes], lambda run: run.get("std") is not None)
 
 
 @question("In how many layers, and in which, should one sharpen?", "summary, question 2", "variants", MORE)
@@ -75,7 +76,7 @@ def bounded(e: Evidence) -> Answer | None:
     """Sharpening with eigenvalues that cannot overshoot."""
     return _against_plain(
         e,
-        lambda each: ["sharpening", *sorted({r.variant for r in each.runs() if "bound" in r.variant})],
+        lambda each: [with_start(r) for std in _bounded_starts(each) for r in _with_bounds(each, std)],
         lambda run: "bound" in str(run.get("variant")),
         about=_bounds,
         least=2,
@@ -105,13 +106,13 @@ def _against_plain(
     e: Evidence, names: Callable[[Evidence], Iterable[str]], broke: Broke,
     about: Callable[[Evidence], str] = lambda _: "", metrics: Sequence[Metric] = ("hfc_lfc",), least: int = 1,
 ) -> Answer | None:  # fmt: skip
-    """Accuracy and features of these variants beside plain's, each as one family, in either recipe.
+    """Accuracy and features of these variants beside plain's, each as one family, in each recipe.
 
     `names` gives a recipe's variants; fewer than `least` are no answer to the question.
     """
     parts = []
-    for each in (e.short, e):
-        wanted = list(names(each))
+    for each in e.recipes:
+        wanted = list(dict.fromkeys(names(each)))
         groups = each.by_variant(wanted, points)
         if len(groups) < least:
             continue
@@ -128,15 +129,16 @@ def _against_plain(
 
 def _starts(e: Evidence) -> Part | None:
     """Other standard deviations of ψ, each against the start of its form."""
-    own = sorted({r.variant for r in e.records if r.std is not None and (r.fraction, r.subset) == (TEN, 0)})
-    names = sorted({with_start(r) for r in e.records if r.std is not None}, key=_in_order)
+    starts = [r for r in e.records if r.std is not None and (r.fraction, r.subset) == (TEN, 0) and not _is_bounded(r)]
+    own = sorted({r.variant for r in starts})
+    names = sorted({with_start(r) for r in starts}, key=_in_order)
     found: list[Comparison] = []
     features: list[Comparison] = []
     for variant in own:
         baseline = f"{variant}'s {STANDARD_DEVIATION[Variant.parse(variant).form]:g}"
         others = [name for name in names if name.startswith(f"{variant} ")]
         for value, comparisons in ((points, found), (last("hfc_lfc"), features)):
-            groups = e.by_variant([variant, *others], value, any_start=True)
+            groups = e.by_variant([variant, *others], value)
             comparisons += compare_seeds(groups.pop(variant, {}), groups, baseline)
     if not found:
         return None
@@ -147,9 +149,9 @@ def _starts(e: Evidence) -> Part | None:
 
 
 def _together(e: Evidence, parts: Iterable[Part | None], broke: Broke) -> Answer | None:
-    """One answer from both recipes; leaning where at least one variant can be told from its baseline."""
+    """One answer from all recipes; leaning where at least one variant can be told from its baseline."""
     there = [part for part in parts if part is not None]
-    broken = e.short.broken(broke) + e.broken(broke)
+    broken = "".join(each.broken(broke) for each in e.recipes)
     paired = [part for part in there if any(c.difference.pairs for c in part.accuracy)]
     if not paired:
         said = "No run shares a seed with its baseline yet." if there else ""
@@ -177,8 +179,8 @@ def _table(
     minus: str = "minus plain (95 %)",
 ) -> Table:  # fmt: skip
     """A row a variant, the most accurate first: accuracy and features, and p of each against the baseline."""
-    accuracy = e.by_variant(names, points, any_start=True)
-    ends = {metric: e.by_variant(names, last(metric), any_start=True) for metric in features}
+    accuracy = e.by_variant(names, points)
+    ends = {metric: e.by_variant(names, last(metric)) for metric in features}
     against = {c.name: c for c in found}
     rows: list[list[Value]] = []
     for name, seeds in sorted(accuracy.items(), key=lambda item: -fmean(item[1].values())):
@@ -234,17 +236,39 @@ def _as_meant(e: Evidence) -> str:
 
 
 def _bounds(e: Evidence) -> str:
-    """Bounded against free sharpening, and how often γ has the sign of the measured step."""
-    names = sorted({r.variant for r in e.runs() if "bound" in r.variant})
-    groups = e.by_variant(["sharpening", *names], points)
-    said = [f"{c.name} {c.difference.text()}" for c in compare_seeds(groups.pop("sharpening", {}), groups, "sharpening")
-            if c.difference.pairs]  # fmt: skip
-    first = f" Minus free sharpening, in points: {', '.join(said)}." if said else ""
-    right = {name: share for name in ("sharpening", *names) if (share := e.exponent_right(name)) is not None}
-    if not right.keys() & set(names):
-        return first
-    shares = ", ".join(f"{share:.0%}".replace("%", " %") + f" with {name}" for name, share in right.items())
-    return f"{first} The sign of γ is right for {shares} (one model each, layers and inputs)."
+    """Bounded against free sharpening from the same start of ψ, and how often γ has the sign of the measured step."""
+    against, signs = list[str](), list[str]()
+    for std in _bounded_starts(e):
+        variants = list(dict.fromkeys(r.variant for r in _with_bounds(e, std)))
+        groups = e.by_variant([with_start(r) for r in _with_bounds(e, std)], points)
+        free = groups.pop("sharpening" + ("" if std is None else f" (ψ's std {std:g})"), {})
+        against += [f"{c.name} {c.difference.text()}" for c in compare_seeds(free, groups, "sharpening")
+                    if c.difference.pairs]  # fmt: skip
+        right = {name: share for name in variants if (share := e.exponent_right(name, std)) is not None}
+        if right.keys() - {"sharpening"}:
+            start = "" if std is None else f", where ψ starts at {std:g},"
+            shares = [f"{100 * share:.0f} % with {name} ({counted(models, 'model')})"
+                      for name, (share, models) in right.items()]  # fmt: skip
+            signs.append(f"{start} in {listed(shares)}")
+    said = f" Minus free sharpening of the same start, in points: {', '.join(against)}." if against else ""
+    return said + (f" γ has the sign of the measured step{';'.join(signs)}." if signs else "")
+
+
+def _is_bounded(record: TrainingRecord) -> bool:
+    return Variant.parse(record.variant).reach is not None
+
+
+def _bounded_starts(e: Evidence) -> list[float | None]:
+    """The starts of ψ from which bounded sharpening was trained, the form's own first; that alone if none was."""
+    found = {r.std for r in e.records if _is_bounded(r)}
+    return [None, *sorted(std for std in found if std is not None)]
+
+
+def _with_bounds(e: Evidence, std: float | None) -> list[TrainingRecord]:
+    """Runs of free and of bounded sharpening from one start of ψ, free first."""
+    runs = [r for r in e.records if (r.fraction, r.subset, r.std) == (TEN, 0, std)]
+    chosen = [r for r in runs if r.variant == "sharpening" or _is_bounded(r)]
+    return sorted(chosen, key=lambda r: r.variant)
 
 
 def _in_order(name: str) -> tuple[int, str]:
