@@ -250,11 +250,16 @@ def test_how_often_the_exponent_is_right_is_a_mean_over_the_models_that_were_exp
             explanation = explain(model, [torch.randn(2, 3, 8, 8)], origin=origin)
             (tmp_path / run).mkdir()
             explanation.save(tmp_path / run / "explanation.json")
-            shares += [row["right"] for row in rows_of("", explanation) if row["candidate"] == "exponent"]
+            rows = rows_of("", explanation)
+            shares += [row for row in rows if (row["candidate"], row["tokens"]) == ("exponent", "all")]
     answer = next(f["answer"] for q, f in findings(tmp_path).items() if q.startswith("Does a bound on λ"))
     assert "of the same start, in points: sharpening-bounded (ψ's std 1) -1.10 (-1.35 to -0.85)" in answer
-    mean = f"{100 * sum(shares) / 2:.0f} % with sharpening-bounded (2 models)"
-    assert answer.endswith(f" γ has the sign of the measured step, where ψ starts at 1, in {mean}.")
+    said = [f"{100 * sum(row[key] for row in shares) / 2:.0f} %" for key in ("up", "rises", "right")]
+    steps = [explanation.frame()[column] > 0 for column in ("exponent", "measured_ratio")]
+    assert [shares[-1]["up"], shares[-1]["rises"]] == [share.mean() for share in steps]
+    assert answer.endswith(
+        f" and both agree: sharpening-bounded {said[0]}, {said[1]} and {said[2]} (2 models) (ψ starts at 1)."
+    )
 
 
 def test_a_fix_is_judged_by_the_metric_of_its_own_paper(tmp_path: Path) -> None:

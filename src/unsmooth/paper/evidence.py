@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from unsmooth.analysis import load_explanation
 from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import Comparison, compare_seeds
-from unsmooth.paper.columns import results_folder
 from unsmooth.paper.explains import rows_of
 from unsmooth.paper.item import Context
 from unsmooth.paper.records import (
@@ -149,26 +148,34 @@ class Evidence:
                 seeds[content["seed"]] = [100 * share for share in shares]
         return found
 
-    def exponent_right(self, variant: str, std: float | None = None) -> tuple[float, int] | None:
-        """How often γ has the sign of the measured step, and over how many models on 10 % (kept, or of the zoo)."""
+    def exponent(self, variant: str, std: float | None = None) -> Exponent | None:
+        """What γ says of the steps of the explained models of a variant on 10 %, and how often it is right."""
         start = "" if std is None else f"-std{std:g}"
         name = re.compile(rf"{self.recipe}-10pct-{re.escape(variant + start)}-seed\d+")
-        found = [right for reference, right in self._explained if name.fullmatch(reference)]
-        if not found and not start and self.recipe == PAPERS:
-            rows = saved_result("explains").get("about", {}).get("explained", [])
-            ours = (f"CIFAR-100 10 %, {variant}", "exponent", "all")
-            found = [float(row["right"]) for row in rows if (row["model"], row["candidate"], row["tokens"]) == ours]
-        return (fmean(found), len(found)) if found else None
+        rows = [row for row in self._explained if name.fullmatch(row["model"])]
+        if not rows:
+            return None
+        up, rises, right = ([100 * float(row[key]) for row in rows] for key in ("up", "rises", "right"))
+        return Exponent(len(rows), fmean(up), fmean(rises), fmean(right))
 
     @cached_property
-    def _explained(self) -> list[tuple[str, float]]:
-        """The models whose explanations are kept, each with the share of its steps of which γ has the sign."""
-        found = []
-        for path in sorted(results_folder(self.context).glob(f"**/{EXPLANATION}")):
-            explanation = load_explanation(path)
-            (row,) = (r for r in rows_of("", explanation) if (r["candidate"], r["tokens"]) == ("exponent", "all"))
-            found.append((explanation.about.model.reference or "", row["right"]))
-        return found
+    def _explained(self) -> list[dict[str, Any]]:
+        """What γ says of each explained model, under its run's name: kept results, and explanations in `--runs`."""
+        if self.context.runs is None:
+            rows = saved_result("explains-study").get("about", {}).get("explained", [])
+        else:
+            explanations = map(load_explanation, sorted(self.context.runs.glob(f"**/{EXPLANATION}")))
+            rows = [row for e in explanations for row in rows_of(e.about.model.reference or "", e)]
+        return [row for row in rows if (row["candidate"], row["tokens"]) == ("exponent", "all")]
+
+
+class Exponent(NamedTuple):
+    """Of some models' steps, layers by inputs: in how many γ is above 0, HFC/LFC rises, and both agree; in %."""
+
+    models: int
+    up: float
+    rises: float
+    right: float
 
 
 def last(metric: Metric) -> Callable[[TrainingRecord], float | None]:

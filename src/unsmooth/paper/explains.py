@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from unsmooth.analysis import Explainer, Explanation, load_explanation
-from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates
+from unsmooth.analysis.explaining.tables import CANDIDATES, FORECAST, candidates, with_forecast
 from unsmooth.errors import OptionError
 from unsmooth.paper.columns import kept_groups
 from unsmooth.paper.depth import all_named, check_different, device_of, shipped_models, spread
@@ -43,6 +43,8 @@ class Explained(TypedDict):
     right: float
     guessing: float
     clear: bool  # right more often than guessing: the interval of the difference is above 0
+    up: NotRequired[float]  # share of the steps of which it says that HFC/LFC rises
+    rises: NotRequired[float]  # share of the steps in which it does
 
 
 def run(context: Context) -> Result:
@@ -127,12 +129,15 @@ def rows_of(name: str, explanation: Explanation) -> list[Explained]:
         moved = abs(steps[policy] - steps[first]).sum()
         if policy != first and moved < OUTLIERS_MATTER * abs(steps[first]).sum():
             continue
+        frame = with_forecast(explanation.frame(policy))
+        frame = frame[frame["measured_ratio"] != 0]  # an attention that adds nothing has no sign
         for candidate, got in candidates(explanation, policy).items():
             rows.append(
                 Explained(
                     model=name, tokens=policy, layers=len(explanation.about.settings.layers),
                     inputs=explanation.inputs, candidate=candidate, spearman=got.spearman, low=got.spearman_low,
                     high=got.spearman_high, right=got.accuracy, guessing=got.majority, clear=got.lead_low > 0,
+                    up=float((frame[candidate] > 0).mean()), rises=float((frame["measured_ratio"] > 0).mean()),
                 )
             )  # fmt: skip
     return rows

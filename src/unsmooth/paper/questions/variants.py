@@ -12,7 +12,7 @@ from unsmooth.control.variant import STANDARD_DEVIATION, Variant
 from unsmooth.figures.text import counted, listed
 from unsmooth.metrics.differences import Comparison, compare_seeds, one_family, p_text
 from unsmooth.metrics.registry import METRICS
-from unsmooth.paper.evidence import TEN, Evidence, Metric, last, points
+from unsmooth.paper.evidence import TEN, Evidence, Exponent, Metric, last, points
 from unsmooth.paper.item import Table, Value
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import Summary, with_start
@@ -236,7 +236,7 @@ def _as_meant(e: Evidence) -> str:
 
 
 def _bounds(e: Evidence) -> str:
-    """Bounded against free sharpening from the same start of ψ, and how often γ has the sign of the measured step."""
+    """Bounded against free sharpening from the same start of ψ, and what γ says of the steps of both."""
     against, signs = list[str](), list[str]()
     for std in _bounded_starts(e):
         variants = list(dict.fromkeys(r.variant for r in _with_bounds(e, std)))
@@ -244,14 +244,25 @@ def _bounds(e: Evidence) -> str:
         free = groups.pop("sharpening" + ("" if std is None else f" (ψ's std {std:g})"), {})
         against += [f"{c.name} {c.difference.text()}" for c in compare_seeds(free, groups, "sharpening")
                     if c.difference.pairs]  # fmt: skip
-        right = {name: share for name in variants if (share := e.exponent_right(name, std)) is not None}
-        if right.keys() - {"sharpening"}:
-            start = "" if std is None else f", where ψ starts at {std:g},"
-            shares = [f"{100 * share:.0f} % with {name} ({counted(models, 'model')})"
-                      for name, (share, models) in right.items()]  # fmt: skip
-            signs.append(f"{start} in {listed(shares)}")
+        found = {name: exponent for name in variants if (exponent := e.exponent(name, std)) is not None}
+        if found.keys() - {"sharpening"}:
+            start = "" if std is None else f" (ψ starts at {std:g})"
+            signs.append(_signs(found) + start)
     said = f" Minus free sharpening of the same start, in points: {', '.join(against)}." if against else ""
-    return said + (f" γ has the sign of the measured step{';'.join(signs)}." if signs else "")
+    if not signs:
+        return said
+    return (
+        f"{said} Of the steps of attention, layers by inputs, γ says that they sharpen (γ > 0), they do sharpen "
+        f"(HFC/LFC rises), and both agree: {'; '.join(signs)}."
+    )
+
+
+def _signs(found: Mapping[str, Exponent]) -> str:
+    """Three shares for each variant."""
+    return ", ".join(
+        f"{name} {x.up:.0f} %, {x.rises:.0f} % and {x.right:.0f} % ({counted(x.models, 'model')})"
+        for name, x in found.items()
+    )
 
 
 def _is_bounded(record: TrainingRecord) -> bool:
