@@ -41,11 +41,11 @@ def test_the_tables_and_pictures_of_an_answer_are_on_the_page(writer: ModuleType
         "name": "fixes", "question": "Do they?", "asked by": "ours", "status": "open", "n": "3 pairs", "answer": "No.",
         "command": "unsmooth reproduce findings", "settle": "", "tables": [table],
     }  # fmt: skip
-    figures = {"findings-short": Drawing(1, 1), "findings-short-fixes": Drawing(1, 1)}
+    figures = {"findings-fast": Drawing(1, 1), "findings-fast-fixes": Drawing(1, 1)}
     result = Result("From 3 runs", figures=figures, about={"findings": [finding]})
     lines = writer.findings.markdown(result).splitlines()
-    assert lines[0] == "![Accuracy of every variant minus plain in the short recipe](images/findings-short.svg)"
-    assert "![Do they?](images/findings-short-fixes.svg)" in lines
+    assert lines[0] == "![Accuracy of every variant minus plain in the short recipe](images/findings-fast.svg)"
+    assert "![Do they?](images/findings-fast-fixes.svg)" in lines
     start = lines.index("Fixes:")
     assert lines[start + 2 : start + 6] == [
         "| variant | minus plain |", "| --- | --- |", "| gfsa | −0.50 |", "| plain |  |",
