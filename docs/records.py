@@ -97,7 +97,7 @@ def columns() -> str:
     said = [*said_in_words(groups), *oscillation_in_words(groups), *missing_in_words(groups), *notes]
     signs = signs_table(groups)
     lines = [f"{effects.title} (means over seeds, `unsmooth reproduce fig2`):", "", *markdown(effects), ""]
-    lines += [f"{signs.title} (`unsmooth reproduce table1`):", "", *markdown(signs), ""]
+    lines += [f"{signs.title}; from `unsmooth reproduce table1`:", "", *markdown(signs), ""]
     lines += [findings._typeset(f"- {_sentence(text)}.") for text in said]
     scores = find_item("superglue").run(Context())
     if len(scores.tables[0].columns) > 3:

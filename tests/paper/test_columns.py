@@ -59,7 +59,7 @@ def test_each_missing_model_is_an_empty_row_and_its_command_a_note(tmp_path: Pat
         for variant in WANTED:  # the command that a note gives trains any of them
             words = each.command.replace("NAME", variant).split()
             assert Run(find_recipe(words[2]), words[words.index("--variant") + 1]).recipe.name in each.recipes
-    (said,) = [note for note in result.notes if note.startswith("missing of The Pile")]
+    (said,) = [note for note in result.notes if note.startswith("no results yet for The Pile")]
     assert "unsmooth train crammed-bert --variant NAME" in said
     lacking = missing(kept_groups(Context(runs=tmp_path), []))
     assert [v for each, v in lacking.items() if each.data == "The Pile"] == [
@@ -78,7 +78,7 @@ def test_signs_and_cells_are_those_of_the_measurement(tmp_path: Path, measured: 
     for name, metric in zip(("table1", "table2", "table3"), METRICS, strict=True):
         table = changes_table(name, [group])
         rows = table.rows
-        assert table.title == "ImageNet and text (The Pile: Wikipedia and books, which stand in)"
+        assert table.title == "ImageNet and text (The Pile: Wikipedia and books (stand-in))"
         shown = {(row[2], row[3]): (row[4], row[5], row[6]) for row in rows if row[2]}
         for reading in ("chain", "residual"):
             for kind, value in mean_changes(m, metric, reading).items():
@@ -95,14 +95,14 @@ def test_signs_and_cells_are_those_of_the_measurement(tmp_path: Path, measured: 
     ]
     assert (agree, cells) == (sum(both), 9)
     (row,) = signs_table([group]).rows
-    assert row[:3] == ["Cram. Bert", "Wikipedia and books, which stand in", f"{sum(both)} of 9"]
+    assert row[:3] == ["Cram. Bert", "Wikipedia and books (stand-in)", f"{sum(both)} of 9"]
 
 
 def test_a_stand_in_is_called_one_in_every_table(tmp_path: Path, measured: Path) -> None:
     from unsmooth.paper.changes import all_columns
 
     for recipe, data in (
-        ("tiny-imagenet", "Tiny-ImageNet, which"),
+        ("tiny-imagenet", "Tiny-ImageNet (stand-in)"),
         ("imagenet-90", "another recipe"),
         ("imagenet", ""),
     ):
@@ -132,8 +132,8 @@ def test_the_papers_form_and_the_nearest_recipe_stand_beside_a_published_column(
     assert nearest(groups, "ImageNet", "ViT-S") is None
     table = all_columns("table1", {}, {}, kept_groups(Context(runs=tmp_path), []))
     trained = {row[1]: row[-1] for row in table.rows if row[0] == "The Pile"}
-    assert trained["Cram. Bert"] == "Wikipedia and books, which stand in"
-    assert trained["Cram. Bert (smoothing)"] == "Wikipedia and books, which stand in; form: split"
+    assert trained["Cram. Bert"] == "Wikipedia and books (stand-in)"
+    assert trained["Cram. Bert (smoothing)"] == "Wikipedia and books (stand-in); form: split"
 
 
 def test_runs_of_another_variant_or_that_are_no_records_are_left_out(tmp_path: Path) -> None:
@@ -209,9 +209,9 @@ def test_turns_are_counted_above_a_fifth_of_the_range(values: list[float], count
 
 def test_a_curve_oscillates_with_two_turns(tmp_path: Path) -> None:
     keep(tmp_path, "crammed-bert", "plain", hfc_lfc=[1.0, 3.0, 1.0, 3.0], effective_rank=[1.0, 2.0, 3.0, 2.0])
-    (said,) = oscillation_in_words(kept_groups(Context(runs=tmp_path), []))
-    assert "HFC/LFC 2, effective rank 1 and cosine similarity 0; it oscillates by HFC/LFC (two turns or more; " in said
-    assert "a way back of less than a fifth of the curve's range is none)" in said
+    rule, said = oscillation_in_words(kept_groups(Context(runs=tmp_path), []))
+    assert said.endswith("HFC/LFC 2, effective rank 1 and cosine similarity 0; it oscillates by HFC/LFC")
+    assert "turns twice or more over depth (a way back of less than a fifth of its range is no turn)" in rule
 
 
 def test_language_models_are_compared_after_the_last_block_and_by_their_loss(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_superglue_shows_scores_beside_the_most_frequent_label(tmp_path: Path) -
     guess = {"RTE": {"score": 0.53}, "CB": {"score": 0.5}}
     SuperGlue({"reference": "x"}, {}, scores, guess).save(folder / "superglue.json")
     result = find_item("superglue").run(Context(runs=tmp_path))
-    assert not any(note.startswith("missing of ImageNet") for note in result.notes)
+    assert not any(note.startswith("no results yet for ImageNet") for note in result.notes)
     rows = {str(row[0]): row for row in result.tables[0].rows}
     assert rows["RTE"][2:] == ["55.0 ± 7.1 (n=2)", "53.0"]
     assert rows["COPA"][2:] == [None, None]

@@ -68,7 +68,7 @@ def test_shipped_models_are_the_default_and_numbers_are_those_of_measure() -> No
 def test_a_legend_has_room_for_the_name_of_a_stand_in(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parents[2] / "zoo/results/models/tiny-imagenet-plain", tmp_path / "kept")
     result = find_item("fig4").run(Context(samples=2, runs=tmp_path))
-    assert "ViT-S on Tiny-ImageNet, which stands in" in {row[0] for row in result.tables[0].rows}
+    assert "ViT-S on Tiny-ImageNet (stand-in)" in {row[0] for row in result.tables[0].rows}
     assert ">ViT-S on Tiny-ImageNet<" in result.figures["fig4"].svg()
 
 

@@ -42,7 +42,7 @@ COLUMNS = (
         {
             "imagenet": "ImageNet",
             "imagenet-90": "ImageNet, by another recipe (90 epochs)",
-            "tiny-imagenet": "Tiny-ImageNet, which stands in",
+            "tiny-imagenet": "Tiny-ImageNet (stand-in)",
         },
         "unsmooth train tiny-imagenet --variant NAME --data PATH --results zoo/results/models",
     ),
@@ -50,8 +50,8 @@ COLUMNS = (
         "The Pile",
         "Cram. Bert",
         {
-            "crammed-bert": "Wikipedia and books, which stand in",
-            "small-text": "Wikipedia and books, which stand in; 2.2 M parameters",
+            "crammed-bert": "Wikipedia and books (stand-in)",
+            "small-text": "Wikipedia and books (stand-in); 2.2 M parameters",
         },
         "unsmooth train crammed-bert --variant NAME --budget 15m --data TEXTS --results zoo/results/models "
         "--superglue PATH",
@@ -188,8 +188,7 @@ def _missing_rows(groups: Sequence[ColumnModels]) -> list[list[Value]]:
 def missing_in_words(groups: Sequence[ColumnModels], data: str | None = None) -> list[str]:
     """The commands that would fill the empty cells, of all columns or those of one data set."""
     return [
-        f"missing of {each.data}: {', '.join(lacking)}; `{each.command}` trains one of them and "
-        "leaves its results there"
+        f"no results yet for {each.data}: {', '.join(lacking)}; `{each.command}` trains one and keeps its results"
         for each, lacking in missing(groups).items()
         if data in (None, each.data)
     ]

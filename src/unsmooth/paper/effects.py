@@ -18,6 +18,10 @@ SAYS = {
     "ImageNet": "only the effective rank is somewhat affected in later layers",
     "The Pile": "limited",
 }
+OSCILLATES = (
+    "the paper says that the crammed BERT “appears to oscillate between more and less smoothing”; a curve oscillates "
+    "here if it turns twice or more over depth (a way back of less than a fifth of its range is no turn)"
+)
 LEAST_TURN = 0.2  # of a curve's range: a smaller way back is no turn
 
 
@@ -153,11 +157,8 @@ def oscillation_in_words(groups: Sequence[ColumnModels]) -> list[str]:
             counts = _and([f"{title} {number}" for title, number in found.items()])
             yes = [title for title, number in found.items() if number > 1]
             verdict = f"it oscillates by {_and(yes)}" if yes else "it does not oscillate"
-            said.append(
-                f"{group.recipe}, plain: number of turns over depth: {counts}; {verdict} (two turns or more; a way "
-                "back of less than a fifth of the curve's range is none)"
-            )
-    return said
+            said.append(f"{group.recipe}, plain: turns over depth: {counts}; {verdict}")
+    return [OSCILLATES, *said] if said else []
 
 
 def _shown(metric: str, value: float) -> str:

@@ -44,7 +44,7 @@ def run(context: Context) -> Result:
             if (measurement := group.models[0].measurement()) is not None
         }
         notes += oscillation_in_words(others)
-    short = {name.partition(", which stand")[0]: found for name, found in measurements.items()}  # a legend is narrow
+    short = {name.partition(" (stand-in")[0]: found for name, found in measurements.items()}  # a legend is narrow
     return Result(
         label=f"Figure 4's form with {kind}, on {data_names(measurements)}",
         tables=[ends_table(measurements, "Along the residual stream")],
