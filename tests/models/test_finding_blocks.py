@@ -155,6 +155,34 @@ class Again(Words):
         return self.head(x), None
 
 
+class Convolved(nn.Module):
+    """Tokens are mixed without attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = nn.Conv1d(D, D, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.over(x.mT).mT
+
+
+class Sandwich(Layer):
+    """With a norm behind the MLP."""
+
+    def __init__(self) -> None:
+        super().__init__(Mixer(True, True), lambda: nn.LayerNorm(D), False, False)
+        self.behind = nn.LayerNorm(D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mix(self.n1(x))
+        return x + self.behind(self.think(self.n2(x)))
+
+
+def mixed(*mixers: nn.Module) -> nn.Module:
+    layers = [Layer(mixer, lambda: nn.LayerNorm(D), False, False) for mixer in mixers]
+    return Words(lambda: nn.Identity(), layers=layers)
+
+
 def words(cls: type[Layer], *post: bool) -> nn.Module:
     return Words(lambda: nn.Identity(), layers=[layer(cls, where) for where in post])
 
@@ -165,10 +193,15 @@ def words(cls: type[Layer], *post: bool) -> nn.Module:
         (lambda: words(Hidden, False, False), "if the MLP works on x \\+ attn.*call its norm as a module of its own"),
         (lambda: words(Backwards, False, False), "what is added first takes nothing from other tokens"),
         (lambda: words(Layer, False, True, False), r"its blocks differ\. In the last, parts\.stack\.2 \(Layer\), "
-         r"states are x \+ attn\(norm.*expected blocks\.1\.pre \+ blocks\.1\.attn = blocks\.1\.mid does not hold"),
+         r"states are x \+ attn\(norm.*not so \(blocks\.1\.pre \+ blocks\.1\.attn = blocks\.1\.mid does not hold"),
+        (lambda: Words(lambda: nn.Identity(), layers=[layer(Layer), Sandwich()]),
+         r"its blocks differ\. In the last, .*elsewhere not so \(layer 0 \(Layer\) lacks a part of it\)\. If all"),
+        (lambda: mixed(Convolved(), Mixer(True, True), Mixer(True, True)), r"several kinds\. parts\.stack\.2 \(Layer\) "
+         r"forms attention matrices over all tokens, parts\.stack\.0 \(Layer\) does not"),
+        (lambda: mixed(Mixer(False, True), Convolved()), r"stack\.0 .Layer. forms .* parts\.stack\.1 .Layer. does not"),
         (lambda: Again(lambda: Mixer(True, True)), "modules of parts.stack run several times.*`passes`"),
     ],
-    ids=["hidden-state", "mlp-first", "pre-and-post", "twice"],
+    ids=["hidden-state", "mlp-first", "pre-and-post", "sandwich", "convolution", "convolution-last", "twice"],
 )  # fmt: skip
 def test_what_no_row_can_say_is_told_with_what_to_change(build: Callable[[], nn.Module], told: str) -> None:
     torch.manual_seed(0)

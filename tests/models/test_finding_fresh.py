@@ -63,6 +63,13 @@ def fresh(norm: type[nn.Module]) -> tuple[nn.Module, Tensor]:
     return model.eval(), torch.randint(VOCAB, (2, 9))
 
 
+class Named(Rms):
+    """Gives its features by name."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"x": super().forward(x)}
+
+
 @pytest.mark.parametrize("norm", [Rms, Annotated])
 def test_a_row_of_a_fresh_model_holds_for_the_trained_one(norm: type[nn.Module]) -> None:
     model, ids = fresh(norm)
@@ -100,9 +107,8 @@ def test_what_only_calls_itself_a_norm_is_not_folded() -> None:
 
 def test_values_tell_what_a_name_does_not() -> None:
     assert [norm_kind(norm()) for norm in (Rms, Annotated)] == ["rms", "layer"]
-    assert [norm_kind(part) for part in (nn.Linear(D, D), nn.PReLU(D), nn.BatchNorm1d(D), nn.GroupNorm(1, D))] == 4 * [
-        None
-    ]
+    others = (nn.Linear(D, D), nn.PReLU(D), nn.BatchNorm1d(D), nn.BatchNorm2d(D), nn.GroupNorm(1, D), Named())
+    assert [norm_kind(part) for part in others] == [None] * 6
 
 
 def test_a_norm_with_more_parameters_than_two_is_refused() -> None:

@@ -18,7 +18,8 @@ from unsmooth.models.families.refusals import REFUSED
 NAMES = sorted({name for refused in REFUSED for name in refused.classes})
 _INNER = {  # not among a library's own names
     "BartDecoder": "bart", "M2M100Decoder": "m2m_100", "MBartDecoder": "mbart", "MarianDecoder": "marian",
-    "PegasusDecoder": "pegasus", "T5Stack": "t5", "WhisperDecoder": "whisper",
+    "PegasusDecoder": "pegasus", "T5Stack": "t5", "WhisperDecoder": "whisper", "LEDEncoder": "led",
+    "BigBirdPegasusEncoder": "bigbird_pegasus", "LongT5Stack": "longt5", "PegasusXEncoder": "pegasus_x",
 }  # fmt: skip
 _NEWER = {"timm.DiffParallelScalingBlock"}  # not in every release that we support
 
@@ -72,6 +73,16 @@ def test_timms_other_models_are_refused_with_the_reason(name: str, reason: str) 
         model = timm.create_model(name)
     with pytest.raises(UnknownModelError, match=rf"^{type(model).__name__} is not supported: .*{reason}"):
         view(model)
+
+
+@pytest.mark.parametrize("kind", ["BigBirdPegasus", "LED", "LongT5", "PegasusX"])
+def test_an_encoder_that_is_taken_out_of_its_model_is_refused_like_the_model(kind: str) -> None:
+    import transformers
+
+    with torch.device("meta"):
+        encoder = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")()).get_encoder()
+    with pytest.raises(UnknownModelError, match=rf"^{type(encoder).__name__} is not supported: .*attends within win"):
+        view(encoder)
 
 
 def test_a_merging_part_is_refused_with_its_place() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, permutations
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unsmooth.errors import PointError, UnknownModelError
+from unsmooth.errors import PointError, UnknownModelError, first_line
 from unsmooth.models.family import Family, Placement
 from unsmooth.models.finding_attention import Branch, find_attention, scales
 from unsmooth.models.finding_blocks import Block, Stack, repeated, stacks
@@ -19,7 +20,7 @@ from unsmooth.models.forward import main_input, to_model
 from unsmooth.models.sums import check_sums
 from unsmooth.models.taps import Tap, Taps
 from unsmooth.models.trace import Call, same, trace, within
-from unsmooth.models.view import ModelView, is_called, module_of, view_as
+from unsmooth.models.view import is_called, module_of, view_as
 from unsmooth.models.weights import norm_kind
 
 _SUMS: dict[Placement, str] = {
@@ -63,10 +64,13 @@ def _find(model: nn.Module, batch: Any, name: str) -> Family:
     if len(found) != 1:
         raise UnknownModelError(_why_several(model, found) if found else _why_none(model, ran, repeated(model, calls)))
     stack, every = found[0]
+    if len(kinds := stack.kinds()) > 1:
+        raise UnknownModelError(_why_two_kinds(model, *kinds))
     for some in every:
-        row = find_attention(model, _row(name, model, calls, stack, some), some[2], batch)
+        row = _row(name, model, calls, stack, some)
+        _check_every_block(model, row, batch, stack)
+        row = find_attention(model, row, some[2], batch)
         v = view_as(model, model, row)
-        _check_every_block(v, batch, stack)
         if (tokens := stack.first.pre.shape[1 if v.batch_first else 0]) < 2:  # every matrix of one token is causal
             raise UnknownModelError(f"the blocks of {type(model).__name__} were given {tokens} token: give two or more")
         told = Interventions(v, batch)
@@ -82,15 +86,18 @@ def _without(row: Family, wrong: set[str]) -> Family:
     return replace(row, points=points, attention=None if wrong - {"norm2"} else row.attention)
 
 
-def _check_every_block(v: ModelView, batch: Any, stack: Stack) -> None:
+def _check_every_block(model: nn.Module, row: Family, batch: Any, stack: Stack) -> None:
     try:
-        check_sums(v, batch)
-    except PointError as error:
+        check_sums(view_as(model, model, row), batch)
+    except (PointError, UnknownModelError) as error:  # sums that differ, modules that some blocks lack
+        sums = re.search(r"blocks\.\d[^,=]* = [^ ,]+", str(error))
+        lacks = re.search(r"which (layer \d+ \(\w+\)) does not have", str(error))
+        seen = f"{sums[0]} does not hold" if sums else f"{lacks[1]} lacks a part of it" if lacks else first_line(error)
         raise UnknownModelError(
-            f"no row can be found for {type(v.model).__name__}: its blocks differ. In the last, {stack.last.path} "
-            f"({type(stack.last.module).__name__}), {_SUMS[v.family.placement]}; elsewhere not so "
-            f"({str(error).partition(', which')[0].partition(': ')[2]} does not hold). If all are pre-norm or all "
-            "are post-norm, make attention and MLP, with the norms that only some blocks have, modules of their own"
+            f"no row can be found for {type(model).__name__}: its blocks differ. In the last, {stack.last.path} "
+            f"({type(stack.last.module).__name__}), {_SUMS[row.placement]}; elsewhere not so ({seen}). If all are "
+            "pre-norm or all are post-norm, make attention and MLP, with the norms that only some blocks have, modules "
+            "of their own"
         ) from error
 
 
@@ -242,6 +249,15 @@ def _why_unproven(model: nn.Module, stack: Stack, placement: Placement) -> str:
     return start + (
         "what is added first takes nothing from other tokens: expected attention first, then the MLP, and tokens on "
         "the axis before the features"
+    )
+
+
+def _why_two_kinds(model: nn.Module, attends: Block, other: Block) -> str:
+    return (
+        f"no row can be found for {type(model).__name__}: its blocks are of several kinds. {attends.path} "
+        f"({type(attends.module).__name__}) forms attention matrices over all tokens, {other.path} "
+        f"({type(other.module).__name__}) does not: it mixes tokens by something else (a convolution, a recurrence, "
+        "attention within windows), and its part would be called attention. Take a model whose layers are all alike"
     )
 
 

@@ -24,6 +24,13 @@ class Block:
     post: Tensor
     calls: list[Call]
 
+    @property
+    def forms_matrices(self) -> bool:
+        """Whether a matrix over all tokens was seen in it, as softmax attention has one."""
+        tokens = set(self.pre.shape[:2])
+        given = (x for c in self.calls for x in (c.given, *c.gave) if x is not None and x.dim() > 2)
+        return any(c.matrices for c in self.calls) or any(x.shape[-1] == x.shape[-2] in tokens for x in given)
+
     def ends(self, state: str, added: Tap) -> dict[str, Taps]:
         """Where `pre` and `post` are seen in a list of parts; `added`, to what goes into `state`, leads to `post`."""
         if is_called(self.module):
@@ -38,9 +45,25 @@ class Stack:
     """A list of blocks, each of which gives features of the shape that it is given. The last one has every norm."""
 
     path: str
-    first: Block
-    last: Block
-    classes: tuple[type, ...]  # of all blocks
+    blocks: tuple[Block, ...]
+
+    @property
+    def first(self) -> Block:
+        return self.blocks[0]
+
+    @property
+    def last(self) -> Block:
+        return self.blocks[-1]
+
+    @property
+    def classes(self) -> tuple[type, ...]:
+        """Of all blocks."""
+        return tuple(dict.fromkeys(type(block.module) for block in self.blocks))
+
+    def kinds(self) -> tuple[Block, ...]:
+        """The last block that forms matrices over tokens, and the first that does not: one of them, where all agree."""
+        with_matrices = [block for block in self.blocks if block.forms_matrices][-1:]
+        return (*with_matrices, *[block for block in self.blocks if not block.forms_matrices][:1])
 
 
 def stacks(model: nn.Module, calls: list[Call]) -> Iterator[Stack]:
@@ -51,7 +74,7 @@ def stacks(model: nn.Module, calls: list[Call]) -> Iterator[Stack]:
             entries = [(f"{path}.{name}".lstrip("."), entry) for name, entry in part.named_children()]
             blocks = [block for at, entry in entries if (block := _block(at, entry, calls, every)) is not None]
             if blocks and len(blocks) == len(entries) and len({x.shape for b in blocks for x in (b.pre, b.post)}) == 1:
-                yield Stack(path, blocks[0], blocks[-1], tuple(dict.fromkeys(type(block.module) for block in blocks)))
+                yield Stack(path, tuple(blocks))
 
 
 def repeated(model: nn.Module, calls: list[Call]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -18,12 +19,23 @@ from unsmooth.models.wrappers import unwrapped
 
 _ALIKE = 0.75  # names of classes that resemble each other so much are worth naming: GPT2ModelNew and GPT2Model
 _FAMILIES: list[Family] = list(FAMILIES)
+_OF_ONE: WeakKeyDictionary[nn.Module, Family] = WeakKeyDictionary()
 
 
 def register_family(family: Family) -> Family:
     """Add a family, or replace the one of the same name; later ones are tried first. `Family` says what a row holds."""
     _FAMILIES[:] = [family, *(known for known in _FAMILIES if known.name != family.name)]
     return family
+
+
+def keep_for(model: nn.Module, family: Family) -> None:
+    """A row of this model alone: another one of its class may have its norms elsewhere."""
+    _OF_ONE[model] = family
+
+
+def kept_for(model: nn.Module) -> Family | None:
+    """The row of this model alone."""
+    return _OF_ONE.get(model)
 
 
 def unregister_family(name: str) -> None:
@@ -43,6 +55,8 @@ def is_own(family: Family) -> bool:
 
 def match(model: nn.Module) -> tuple[str, nn.Module, Family]:
     """The path of the backbone inside the model, the backbone, and its family."""
+    if (own := kept_for(model)) is not None:
+        return "", model, own
     found = list(_outermost(model))
     fitting = [(path, part, row) for path, part, rows in found for row in rows[:1]]
     if len(fitting) == 1:

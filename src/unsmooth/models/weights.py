@@ -243,7 +243,7 @@ def norm_kind(module: nn.Module) -> Literal["layer", "rms"] | None:
         if any("layernorm" in name for name in names):
             return "layer" if _subtracts_the_mean(module) else "rms"
         return _kind_by_values(module)
-    except (TypeError, RuntimeError):  # it takes or gives more than features (I-BERT's carries scales)
+    except Exception:  # any module: it takes or gives something else than features (I-BERT's scales, BatchNorm's maps)
         return None
 
 

@@ -11,30 +11,37 @@ from unsmooth.errors import NoRowError, UnknownModelError
 from unsmooth.models.family import Family
 from unsmooth.models.finding import find_family
 from unsmooth.models.forward import main_input
-from unsmooth.models.registry import match, register_family
+from unsmooth.models.registry import families, keep_for, kept_for, match, register_family
 from unsmooth.models.view import module_of
 
+FOUND = "found:"  # begins the names of such rows
 SAMPLES = 2  # of the first batch: every module's inputs and outputs are kept while a row is sought
 
 
 def recognise(model: nn.Module, batches: Iterable[Any]) -> Family | None:
-    """The row that was found and registered; None where one is registered already.
+    """The row that was found and registered; None where one is registered already, or the same was found before.
+
+    A row that was found on another model of the class is no proof: an option of the configuration may move or add a
+    norm. So each model gets its own, and the class the last one, for copies of the model.
 
     Refusals by name (no softmax attention, several towers, …) stand; UnknownModelError also where none can be found.
     """
-    model = module_of(model)
+    model, fact = module_of(model), ""
     try:
-        match(model)
-    except NoRowError as lacking:
-        first = next(iter(batches), None)
-        if first is None:  # whoever measures says what to do about no data
+        if not match(model)[2].name.startswith(FOUND) or kept_for(model) is not None:
             return None
-        try:
-            row = find_family(model, _few(first), f"found:{type(model).__name__}")
-        except UnknownModelError as reason:
-            raise UnknownModelError(f"{lacking.fact} By running it, {reason}") from lacking
-        return register_family(row)
-    return None
+    except NoRowError as lacking:
+        fact = f"{lacking.fact} By running it, "
+    first = next(iter(batches), None)
+    if first is None:  # whoever measures says what to do about no data
+        return None
+    try:
+        row = find_family(model, _few(first), f"{FOUND}{type(model).__name__}")
+    except UnknownModelError as reason:
+        raise UnknownModelError(f"{fact}{reason}") from reason
+    known = row in families()
+    keep_for(model, register_family(row))
+    return None if known else row
 
 
 def found_said(row: Family) -> str:

@@ -61,8 +61,8 @@ REFUSED: tuple[Refusal, ...] = (
         (
             *of(
                 "transformers",
-                "BigBirdPegasusModel LEDModel LongT5EncoderModel LongT5Model LongformerModel PegasusXModel "
-                "ReformerModel",
+                "BigBirdPegasusEncoder BigBirdPegasusModel LEDEncoder LEDModel LongT5EncoderModel LongT5Model "
+                "LongT5Stack LongformerModel PegasusXEncoder PegasusXModel ReformerModel",
             ),
         ),
         "attends within windows, blocks or buckets of tokens and keeps only those parts of its matrix, so A over all "
