@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from unsmooth.errors import CheckpointError, DataError, OptionError, OutputError
 from unsmooth.sources import LoadedModel
 from unsmooth.training.tasks.superglue.classifier import FastFeatures, classifier, encode, positions
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
-from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
+from unsmooth.training.tasks.superglue.examples import TASKS, Example, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuneTask, FineTuning, Split
 from unsmooth.training.tasks.text.model import build_model
 from unsmooth.training.tasks.text.recipe import RECIPES
@@ -197,6 +198,35 @@ def test_padding_changes_no_logit(loaded: LoadedModel, folder: Path) -> None:
         short, long = model(ids, mask), model(F.pad(ids, (0, 40), value=padding), F.pad(mask, (0, 40)))
     assert torch.allclose(short, long, atol=1e-5)
     assert short.shape == (4, 2)
+
+
+def test_padding_stands_after_the_tokens_whatever_the_tokenizer_would_do(tokenizer: Any, folder: Path) -> None:
+    uneven = Example((("red", "blue"), ("red", "it is red")), 0)
+    examples = [*read_examples(folder, TASKS["COPA"], "val")[:2], uneven]
+    (ids, mask), other = encode(examples, tokenizer, 32), copy.deepcopy(tokenizer)
+    assert mask.sum(-1).unique().numel() > 1
+    assert (mask.int().diff() <= 0).all()
+    assert (ids[~mask] == tokenizer.pad_token_id).all()
+    for row, pair in zip(ids.flatten(0, 1), [p for e in examples for p in e.choices], strict=True):
+        whole = tokenizer(*pair)["input_ids"]
+        assert row[: len(whole)].tolist() == whole
+    other.padding_side = "left"
+    assert all(map(torch.equal, encode(examples, other, 32), (ids, mask)))
+    other.pad_token = None  # as of GPT-2
+    without, same = encode(examples, other, 32)
+    assert torch.equal(same, mask)
+    assert torch.equal(without[mask], ids[mask])
+
+
+def test_a_pair_without_tokens_is_refused(tokenizer: Any) -> None:
+    """The mean over none of its features would make the whole batch's loss NaN."""
+
+    def words(first: list[str], second: list[str], **_: object) -> dict[str, list[list[int]]]:
+        pairs = zip(first, second, strict=True)
+        return {"input_ids": [tokenizer.convert_tokens_to_ids(f"{a} {b}".split()) for a, b in pairs]}
+
+    with pytest.raises(DataError, match=r"\('', ''\) has no tokens: expected a text in each pair"):
+        encode([Example((("red", "blue"),), 0), Example((("", ""),), 1)], words, 16)
 
 
 def test_every_epoch_holds_other_batches_and_a_seed_repeats_them(loaded: LoadedModel, folder: Path) -> None:

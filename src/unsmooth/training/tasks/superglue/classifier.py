@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from unsmooth.errors import UnknownModelError
+from unsmooth.errors import DataError, UnknownModelError
 from unsmooth.training.engine.task import FastPath
 from unsmooth.training.fast.encoder import FastEncoder
 from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
@@ -90,20 +91,27 @@ def new_head(encoder: Any, task: SuperGlueTask, seed: int) -> nn.Sequential:
 def encode(
     examples: Sequence[Example], tokenizer: Any, length: int
 ) -> tuple[Int64[Tensor, "row choice token"], Bool[Tensor, "row choice token"]]:
-    """Ids and mask of all pairs, cut to `length` (longer text first) and padded to the longest: one shape for all."""
+    """Ids and mask of all pairs, cut to `length` (longer text first) and padded to the longest: one shape for all.
+
+    Padding stands after the tokens, whatever the tokenizer would do, so that it moves no position and `FastEncoder`
+    finds it; a tokenizer of a decoder need not have a token for it, since it is hidden.
+    """
     pairs = [pair for example in examples for pair in example.choices]
-    found = tokenizer(
+    found: list[list[int]] = tokenizer(
         [a for a, _ in pairs],
         [b for _, b in pairs],
         truncation="longest_first",
         max_length=length,
-        padding="longest",
-        pad_to_multiple_of=None if length % TOGETHER else TOGETHER,
-        return_tensors="pt",
         return_token_type_ids=False,
-    )
-    shape = (len(examples), -1, found["input_ids"].shape[-1])
-    return found["input_ids"].view(shape), found["attention_mask"].bool().view(shape)
+    )["input_ids"]
+    if [] in found:
+        raise DataError(f"{pairs[found.index([])]} has no tokens: expected a text in each pair")
+    lengths, together = torch.tensor([len(ids) for ids in found]), 1 if length % TOGETHER else TOGETHER
+    mask = torch.arange(-(-int(lengths.max()) // together) * together) < lengths[:, None]
+    padded = torch.full(mask.shape, tokenizer.pad_token_id or 0)
+    padded[mask] = torch.tensor(list(chain.from_iterable(found)))
+    shape = (len(examples), -1, mask.shape[-1])
+    return padded.view(shape), mask.view(shape)
 
 
 def positions(model: nn.Module) -> int | None:
