@@ -203,7 +203,8 @@ def _claimed(what: str, comparisons: Sequence[Comparison], baseline: str) -> str
     above, below = ([c.name for c in known if c.differs and (c.difference.mean > 0) == up] for up in (True, False))
     rest = len(comparisons) - len(above) - len(below)
     if not above + below:
-        whose = f"none of the {rest} can" if rest > 1 else f"{comparisons[0].name} cannot"
+        several = "neither can" if rest == 2 else f"none of the {rest} can"
+        whose = several if rest > 1 else f"{comparisons[0].name} cannot"
         return f"{what} of {whose} be told from {baseline}"
     said = [f"{side} {baseline} with {listed(names)}" for side, names in (("above", above), ("below", below)) if names]
     left = f" (that of the other{f' {rest}' if rest > 1 else ''} cannot be told from it)" if rest else ""
