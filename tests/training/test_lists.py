@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from unsmooth.cli.app import app
 from unsmooth.control import FIXES
 from unsmooth.control.variant import STANDARD_DEVIATION
-from unsmooth.errors import ForwardError, OptionError, WeightsError
+from unsmooth.errors import ForwardError, OptionError, UnsmoothError, WeightsError
 from unsmooth.paper import Context
 from unsmooth.paper.columns import changes_table, kept_groups
 from unsmooth.training import RECIPES, Run, TrainingError, TrainingRecord, lists, train
@@ -217,6 +217,68 @@ def test_two_processes_share_a_list(tiny_data: Path, tiny_recipe: ImageRecipe, t
     assert f"{runs[1].name}: another process is at it" in said
     assert sorted(path.stem for path in (tmp_path / "records").iterdir()) == [runs[0].name, runs[2].name]
     assert [path.name for path in busy.iterdir()] == ["checkpoint.safetensors"]
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Runs that are trained at once; the seeds of those that were."""
+    seeds: list[int] = []
+
+    def train(run: Run, data: Path, folder: Path, **_: object) -> TrainingRecord:
+        seeds.append(run.seed)
+        if run.seed == 9:
+            raise RuntimeError("out of memory")
+        what = {"run": run.name, "variant": run.variant, "seed": run.seed, "fraction": 1.0, "command": ""}
+        record = TrainingRecord(**what, minutes=1, final={"accuracy": 0.1}, recipe={}, rows=[])
+        record.save(folder / "record.json")
+        return record
+
+    monkeypatch.setattr(lists, "train", train)
+    return seeds
+
+
+def test_an_error_that_nobody_foresaw_ends_its_run_alone(
+    tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[int]
+) -> None:
+    """Also one in what is made of a trained model, which is trained no second time for it."""
+    made: list[str] = []
+
+    def write(recipe: ImageRecipe, folder: Path, *_: object, **__: object) -> None:
+        if folder.name.endswith("seed1"):
+            raise ZeroDivisionError("by nothing")
+        made.append(folder.name)
+
+    monkeypatch.setattr(ImageRecipe, "write_results", write)
+    runs, said = [Run(tiny_recipe, seed=seed) for seed in (9, 1, 2)], list[str]()
+    places = (tmp_path / "runs", tmp_path / "records")
+    for _ in range(2):
+        with pytest.raises(UnsmoothError, match=r"seed9 ended with an error, and so did .*seed1; .*on: out of memory"):
+            lists.train_all(runs, tmp_path, *places, say=said.append, results=tmp_path / "results")
+        assert made.pop() == runs[2].name
+    assert trained == [9, 1, 2, 9]
+    assert said.count(f"{runs[1].name}: ZeroDivisionError: by nothing") == 2
+    assert sorted(path.stem for path in places[1].iterdir()) == [run.name for run in runs[1:]]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_what_is_made_of_a_model_is_made_by_one_process(
+    tiny_recipe: ImageRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[int]
+) -> None:
+    """While one evaluates what it trained, another one that shares the list leaves the run to it."""
+    runs, said, made = [Run(tiny_recipe, seed=0)], list[str](), list[str]()
+
+    def train_all(say: Any) -> None:
+        lists.train_all(runs, tmp_path, tmp_path / "runs", tmp_path / "records", say=say, results=tmp_path / "results")
+
+    def write(recipe: ImageRecipe, folder: Path, *_: object, **__: object) -> None:
+        made.append(folder.name)
+        train_all(said.append)
+
+    monkeypatch.setattr(ImageRecipe, "write_results", write)
+    train_all(print)
+    assert made == [runs[0].name]
+    assert trained == [0]
+    assert said == [f"{runs[0].name}: done already", f"{runs[0].name}: another process is at it"]
 
 
 @pytest.mark.parametrize("kind", [TrainingError, WeightsError])

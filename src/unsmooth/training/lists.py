@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import time
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from unsmooth.errors import OptionError, UnsmoothError, WeightsError
 from unsmooth.sources.files import write_atomically
 from unsmooth.sources.provenance import default_device
-from unsmooth.training.engine.claim import ClaimedError, is_claimed
+from unsmooth.training.engine.claim import ClaimedError, claimed, is_claimed
 from unsmooth.training.engine.journal import read_log
 from unsmooth.training.engine.loop import Kept, TrainingError, train
 from unsmooth.training.engine.record import RECORD, in_words, write_failure
@@ -65,14 +67,31 @@ def train_all(
     Several processes may work on one list, each on its own GPU or several on one: each takes what no other is at, and
     stays with a kind of run whose step it has compiled. `results` is where each model's measurement, explanation and
     scores go, beside its record; those that an earlier call could not make are tried again while the model is there.
-    An error that nobody foresaw ends its run alone; the list goes on and names it at the end.
+    An error that nobody foresaw, in training or in what is made of the model, ends its run alone; the list goes on and
+    names it at the end.
     """
     started, slowest, data = time.monotonic(), 0.0, KeptImages(data)
     where = options.get("device") or default_device()
 
     def write_results(run: Run) -> None:
-        if results is not None:
+        if results is None:
+            return
+        with claimed(out / run.name):  # or another process, which finds the run trained, would make them too
             run.recipe.write_results(out / run.name, data, results / run.short_name, device=where, say=say)
+
+    @contextmanager
+    def going_on(run: Run) -> Iterator[None]:
+        try:
+            yield
+        except ClaimedError:
+            say(f"{run.name}: another process is at it")
+        except UnsmoothError:
+            raise  # data or options, which the other runs share
+        except Exception as error:
+            kept.pop((run.recipe, run.variant), None)  # its trainer may be left in the middle of a step
+            traceback.clear_frames(error.__traceback__)  # they hold the model, and a GPU may be full
+            broken[run.name] = error
+            say(f"{run.name}: {type(error).__name__}: {error}")
 
     kept: Kept = {}  # runs that differ in their seed alone share a compiled step
     waiting, broken = list(runs), dict[str, Exception]()
@@ -84,7 +103,8 @@ def train_all(
         if target.exists() or failed.exists() or (place is not None and has_results(place, run.name)):
             say(f"{run.name}: done already")
             if (out / run.name / RECORD).exists():
-                write_results(run)
+                with going_on(run):
+                    write_results(run)
             continue
         left = minutes * 60 - (time.monotonic() - started)
         if left < slowest * _size(run):
@@ -96,29 +116,22 @@ def train_all(
         if is_claimed(folder):  # first, so that nothing is said to be started that is not
             say(f"{run.name}: another process is at it")
             continue
-        try:
-            say(f"{run.name}: started")
-            record = train(run, data, folder, kept=kept, **options)
-        except ClaimedError:
-            say(f"{run.name}: another process is at it")
+        record = None
+        with going_on(run):
+            try:
+                say(f"{run.name}: started")
+                record = train(run, data, folder, kept=kept, **options)
+            except (TrainingError, WeightsError) as error:  # that training breaks is a result too; the other runs go on
+                rows = read_log(folder)
+                about = {"run": run.name, **run.state(), "command": run.command()}
+                write_failure(failed, {**about, "failed": str(error), "epochs": rows})
+                say(f"{run.name}: {error}")
+        if record is None:
             continue
-        except (TrainingError, WeightsError) as error:  # that training breaks is a result too; the other runs go on
-            rows = read_log(folder)
-            about = {"run": run.name, **run.state(), "command": run.command()}
-            write_failure(failed, {**about, "failed": str(error), "epochs": rows})
-            say(f"{run.name}: {error}")
-            continue
-        except UnsmoothError:
-            raise  # data or options, which the other runs share
-        except Exception as error:
-            kept.pop((run.recipe, run.variant), None)  # its trainer may be left in the middle of a step
-            broken[run.name] = error
-            say(f"{run.name}: {type(error).__name__}: {error}")
-            continue
-        assert record is not None
-        write_results(run)
-        slowest = max(slowest, (time.monotonic() - before) / _size(run))
         write_atomically(target, (folder / RECORD).read_bytes())
+        with going_on(run):
+            write_results(run)
+        slowest = max(slowest, (time.monotonic() - before) / _size(run))
         say(f"{run.name}: {in_words(record.final)} in {record.minutes:.2f} min")
     if broken:
         name, first = next(iter(broken.items()))
