@@ -141,7 +141,7 @@ def plain(html: str) -> str:
 
 def numbers(text: str) -> list[float]:
     """Every number of a paragraph, layer numbers included."""
-    return [float(found.replace("−", "-")) for found in re.findall(r"−?\d+(?:\.\d+)?(?:e[−-]?\d+)?", text)]
+    return [float(found.replace("−", "-")) for found in re.findall(r"−?\d+(?:\.\d+)?(?:e[−+-]?\d+)?", text)]
 
 
 def moved(known: Known, metric: str, policy: str, first: int, last: int) -> int:

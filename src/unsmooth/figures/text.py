@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 def number_text(value: float, digits: int = 3) -> str:
     """A number for prose.
 
-    >>> number_text(-0.012345), number_text(1234.5)
-    ('−0.0123', '1230')
+    >>> number_text(-0.012345), number_text(1234.5), number_text(3.14159e30)
+    ('−0.0123', '1230', '3.14e+30')
     """
     if not math.isfinite(value):
         return "∞" if value > 0 else "−∞" if value < 0 else "undefined"
     rounded = float(f"{value:.{digits}g}")
-    text = f"{rounded:.{digits}g}" if abs(rounded) < 1e-4 and rounded else f"{rounded:.10f}".rstrip("0").rstrip(".")
+    plain = 1e-4 <= abs(rounded) < 1e9 or not rounded
+    text = f"{rounded:.10f}".rstrip("0").rstrip(".") if plain else f"{rounded:.{digits}g}"
     return text.replace("-", "−")
 
 

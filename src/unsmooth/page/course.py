@@ -105,7 +105,9 @@ class Curve:
         if len(known) < 2:  # what was measured stands for the ends
             known = {-1: Cell(points[0], metric, policy), layers[-1]: Cell(points[-1], metric, policy)}
         finite = {layer: cell for layer, cell in known.items() if math.isfinite(measurement.cells[cell].mean)}
-        finite = finite if len(finite) > 1 else known
+        self.depths, self.undefined = len(known), len(known) - len(finite)  # of these depths so many are left out
+        self.has_course = len(finite) > 1
+        finite = finite if self.has_course else known
         self.layers, self.cells = list(finite), list(finite.values())
         self.means = [measurement.cells[cell].mean for cell in self.cells]
 

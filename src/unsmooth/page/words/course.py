@@ -27,9 +27,11 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
     layers, title = measurement.about.model.layers, METRICS[metric].title
     first, last = stretches[0], stretches[-1]
     curve = Curve(measurement, metric, policy)
-    fewer, between = _fewer(curve), _between(curve, first) if len(stretches) == 1 else None
+    fewer, between = _caveats(curve), _between(curve, first) if len(stretches) == 1 else None
     passed = [first.before, *([] if between is None or fewer else [between]), last.after]
     values = f"({title} {' → '.join(map(number_text, passed))}{fewer and f'; {fewer}'})"
+    if not curve.has_course:
+        return f"has no course that can be told {values}"
     if not ways(stretches):
         where = "in its one layer" if layers == 1 else "from its first layer to its last"
         equal = ": up to rounding all tokens of an input are alike" if alike(measurement, metric, policy) else ""
@@ -66,15 +68,19 @@ def alike(measurement: Measurement, metric: str, policy: str) -> bool:
         or not any((c.metric, c.tokens) == (metric, policy) for c in measurement.cells)
     ):
         return False
-    return all(mean <= rounding(measurement, metric, mean) for mean in Curve(measurement, metric, policy).means)
+    means = Curve(measurement, metric, policy).means
+    return all(math.isfinite(mean) and mean <= rounding(measurement, metric, mean) for mean in means)
 
 
 def _between(curve: Curve, stretch: Stretch) -> float | None:
     """The farthest value of a curve that no test calls clear, where it is beyond both ends by more than is slight."""
     low, high = sorted((stretch.before, stretch.after))
     far = max(curve.means, key=lambda value: max(value - high, low - value))
-    hill = not stretch.way and not low <= far <= high
-    return far if hill and not any(is_slight(curve.metric, end, far) for end in (low, high)) else None
+    if stretch.way or low <= far <= high or not curve.has_course:
+        return None
+    least = rounding(curve.measurement, curve.metric, max(abs(low), abs(far), abs(high)))
+    small = (is_slight(curve.metric, end, far) or abs(far - end) <= least for end in (low, high))
+    return None if any(small) else far
 
 
 def _most(stretch: Stretch) -> str:
@@ -102,26 +108,34 @@ def _every(measurement: Measurement, metric: str, policy: str) -> bool:
 def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, leading: Sequence[Stretch]) -> str:
     """Whether the other leading metrics tell the same course."""
     groups: dict[tuple[tuple[tuple[int, bool], ...], bool], list[str]] = {}
+    without: list[str] = []
     for metric in metrics[1:]:
         curve = Curve(measurement, metric, policy)
+        if not curve.has_course:
+            without.append(METRICS[metric].title)
+            continue
         found = tuple((stretch.way, stretch.slight) for stretch in course(measurement, metric, policy))
-        fewer = _fewer(curve)
+        fewer = _caveats(curve)
         groups.setdefault((found, curve.untested), []).append(METRICS[metric].title + (fewer and f" ({fewer})"))
     said = []
     same = tuple((stretch.way, stretch.slight) for stretch in leading), False
-    untested = Curve(measurement, metrics[0], policy).untested
-    if not untested and (agreeing := groups.pop(same, [])):
+    curve = Curve(measurement, metrics[0], policy)
+    if curve.has_course and not curve.untested and (agreeing := groups.pop(same, [])):
         said.append(f"{listed(agreeing)} {'agree' if len(agreeing) > 1 else 'agrees'}")
-    said += [f"by {listed(titles)} it {shape(told)}" for (told, _), titles in groups.items()]
+    said += [f"by {listed(titles)} it {shape(found)}" for (found, _), titles in groups.items()]
+    said += [f"{listed(without)} {'have' if len(without) > 1 else 'has'} no course that can be told"] if without else []
     text = "; ".join(said)
     return text[:1].upper() + text[1:]
 
 
-def _fewer(curve: Curve) -> str:
-    """How many samples a metric is of, where that is fewer than were measured."""
+def _caveats(curve: Curve) -> str:
+    """How many samples a metric is of, where these are fewer than were measured; at how many depths it is no number."""
+    said = [f"not finite at {curve.undefined} of {curve.depths} depths"] if curve.undefined else []
     if curve.untested:
-        return "one sample, not tested"
-    return f"{curve.samples} samples" if curve.samples < curve.measurement.samples else ""
+        said.insert(0, "one sample, not tested")
+    elif curve.samples < curve.measurement.samples:
+        said.insert(0, f"{curve.samples} samples")
+    return "; ".join(said)
 
 
 def makers_text(measurement: Measurement, metric: str, policy: str, stretches: Sequence[Stretch]) -> str:
