@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from processes import CLI, Program
 from safetensors.torch import save_file
 from sweeping.test_sweep import folder
@@ -41,6 +42,28 @@ def test_arms_are_trained_compared_and_kept(cli: Callable[..., Any], tmp_path: P
     assert scores(tmp_path / "killed") == before
     assert "another settings: epochs" in cli(*asked, "--epochs", 2, code=1).stderr
     assert "not both" in cli("finetune", *tiny, "--out", out, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--superglue", "x", "--fractions", "0.5"], "--fractions and --test-images are for images (--data)"),
+        (["--superglue", "x", "--test-images", "4"], "--fractions and --test-images are for images (--data)"),
+        (["--data", "x", "--tasks", "RTE"], "--tasks are those of --superglue"),
+    ],
+)
+def test_options_of_the_other_kind_of_data_are_refused(
+    words: list[str], said: str, cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert said in cli("finetune", "timm:vit_tiny_patch16_224", *words, "--out", tmp_path / "runs", code=1).stderr
+
+
+def test_fine_tuning_lists_no_option_that_it_does_not_use(cli: Callable[..., Any]) -> None:
+    """Weights are read in float32 and copied to the device for each run."""
+    listed = cli("finetune", "--help").stdout
+    assert "--weights" in listed
+    assert "--dtype" not in listed
+    assert "--device-map" not in listed
 
 
 def scores(out: Path) -> dict[str, Any]:

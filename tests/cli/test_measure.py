@@ -90,6 +90,7 @@ def test_chosen_points_are_shown_one_by_one(cli: Callable[..., Any]) -> None:
         ([*TINY, "--data", "bundled", "--dtype", "int8"], "unknown dtype 'int8'"),
         ([*TINY, "--data", "bundled", "--device", "cuda:99"], "cannot be used here"),
         ([*TINY, "--data", "bundled", "--model-option", "depth"], "expected an option as KEY=VALUE"),
+        ([*TINY, "--data", "bundled", "--layer-ids", "1"], "--layer-ids names the layers of --features FILE"),
         (["vit_tiny", "--data", "bundled"], "zoo:"),
         (["timm:vit_tinny", "--random-init", "--data", "bundled"], "vit_tinny"),
     ],

@@ -176,6 +176,13 @@ def test_ctrl_c_before_the_first_checkpoint_says_so(
         (["evaluate", "zoo:records", "--data", "x"], "no model zoo:records; available: "),
         (["evaluate", "/nowhere", "--data", "x", "--out", "."], ". is a folder: expected the name of a file to write"),
         (["evaluate", "timm:vit_tiny_patch16_224", "--data", "x"], "was not trained here: expected zoo:NAME"),
+        # what would be read and not used
+        (["train", "cifar100", "--data", "x", "--minutes", "4"], "one run's time is limited by --budget, such as 30m"),
+        (["train", "cifar100", "--data", "x", "--records", "y"], "--minutes and --records are for --list"),
+        (["train", "--list", "half", "--data", "x", "--superglue", "y"], "are for one run: give no --list"),
+        (["train", "--list", "half", "--data", "x", "--json"], "are for one run: give no --list"),
+        (["evaluate", "zoo:a", "--superglue", "x", "--corruptions"], "--corruptions and --samples are for --data"),
+        (["evaluate", "zoo:a", "--superglue", "x", "--samples", "3"], "--corruptions and --samples are for --data"),
     ],
 )
 def test_errors_say_what_to_do(app: typer.Typer, words: list[str], message: str) -> None:

@@ -105,6 +105,8 @@ def command(
         raise OptionError("expected --data PATH, or --superglue PATH to fine-tune a text encoder, and not both")
     output.check()
     if superglue is not None:
+        if corruptions or samples is not None:
+            raise OptionError("--corruptions and --samples are for --data; --superglue reads all: leave them out")
         where, precision = options.device_named(device), precision or "bf16"
         scores = fine_tuned(model, superglue, tasks, seeds, epochs, minutes, precision, where, output.out)
         kept = (output.out, lambda path: path)  # every run is there already

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from unsmooth.cli import options
-from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import print_json
 from unsmooth.errors import OptionError
 
@@ -55,17 +53,17 @@ Folder = Annotated[
 TestImages = Annotated[int | None, typer.Option(min=1, help="With --data: evaluate on this many test images only.")]
 TrainBatch = Annotated[int | None, typer.Option(min=1, help="Samples per step. By default 128 images or 16 texts.")]
 Precision = Annotated[str, typer.Option(help="bf16 (on a GPU) or float32.")]
+FRACTIONS, TASKS = "0.1,1", "RTE,CB,COPA"
 DEFAULT = "plain,adapter-sharpening,adapter-smoothing,penalty-sharpening,penalty-smoothing,contranorm,featscale"
 
 
-@ungrouped
 def command(
     model: options.Model,
     out: Folder,
     data: Images = None,
     superglue: SuperGlueFolder = None,
-    fractions: Fractions = "0.1,1",
-    tasks: Tasks = "RTE,CB,COPA",
+    fractions: Fractions = FRACTIONS,
+    tasks: Tasks = TASKS,
     arms: Arms = DEFAULT,
     seeds: Seeds = 5,
     epochs: Epochs = None,
@@ -73,7 +71,10 @@ def command(
     test_images: TestImages = None,
     batch_size: TrainBatch = None,
     precision: Precision = "bf16",
-    loading: options.ModelOptions = options.ModelOptions(),
+    device: options.Device = "auto",
+    weights: options.Weights = None,
+    random_init: options.RandomInit = False,
+    model_option: options.ModelOption = None,
     as_json: options.Json = False,
 ) -> None:
     """Fine-tune a model with and without control, over several seeds, and say which differences can be claimed.
@@ -90,10 +91,15 @@ def command(
 
     if (data is None) == (superglue is None):
         raise OptionError("expected --data PATH of labelled images, or --superglue PATH for a text encoder, not both")
+    if superglue is not None and (fractions, test_images) != (FRACTIONS, None):
+        raise OptionError("--fractions and --test-images are for images (--data): leave them out")
+    if data is not None and tasks != TASKS:
+        raise OptionError("--tasks are those of --superglue: leave them out")
     chosen = chosen_arms(arms.split(","))
     check_writable(out / "x.json") if out.is_dir() else check_writable(out)
-    where = options.device_named(loading.device)
-    loaded = replace(loading, device="cpu", dtype="float32").load(model)  # every run takes a copy to the device
+    where = options.device_named(device)
+    kept = options.PlaceOptions(device="cpu", dtype="float32")  # every run takes a copy to the device
+    loaded = kept.open(model, weights, random_init, model_option)
     jobs: list[Any]
     if data is not None:
         splits = load_images(data, "train"), load_images(data, "test")

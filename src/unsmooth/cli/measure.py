@@ -83,6 +83,8 @@ def command(
     if features or model is None or data is None:
         _saved_features(model, data, features, layer_ids, metrics, tokens, degenerate, rank_budget, output)
         return
+    if layer_ids is not None:
+        raise OptionError("--layer-ids names the layers of --features FILE: a model has its own, leave it out")
     from unsmooth.analysis.processes import launched
 
     with launched() as team:

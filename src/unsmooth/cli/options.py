@@ -36,13 +36,13 @@ MaybeModel = Annotated[str | None, _MODEL]
 DataPath = Annotated[str, _DATA]
 MaybeDataPath = Annotated[str | None, _DATA]
 Weights = Annotated[
-    Path | None, typer.Option(help="Load these weights (a local file, safetensors) into the timm model.")
+    Path | None, typer.Option(help="Load these weights (a local file, safetensors) into the timm: or hf: model.")
 ]
 WeightsOfEach = Annotated[
     list[Path] | None,
     typer.Option(
         "--weights",
-        help="Load these weights (a local file, safetensors) into a timm model. Repeatable, once for each model.",
+        help="Load these weights (a local file, safetensors) into a timm: or hf: model. Repeatable, once for each.",
     ),
 ]
 RandomInit = Annotated[

@@ -30,6 +30,7 @@ RecipeName = Annotated[
         "(cifar100-depth24). Text: crammed-bert, small-text.",
     ),
 ]
+RECORDS = Path("zoo/records")
 DataPath = Annotated[
     str,
     typer.Option(
@@ -99,7 +100,7 @@ SuperGlueBudget = Annotated[
     str | None, typer.Option(help="Time limit of --superglue (8m). If it is short, seeds and then tasks are left out.")
 ]
 Minutes = Annotated[float, typer.Option(min=0, help="With --list: start no run that would end later.")]
-TensorBoard = Annotated[bool, typer.Option(help="Write a log for TensorBoard beside log.jsonl.")]
+TensorBoard = Annotated[bool, typer.Option(help="Write a log for TensorBoard beside log.jsonl (none with --list).")]
 
 
 def command(
@@ -116,7 +117,7 @@ def command(
     keep_every: KeepEvery = None,
     changes: Changes = None,
     out: Folder = None,
-    records: Records = Path("zoo/records"),
+    records: Records = RECORDS,
     results: Results = None,
     superglue: SuperGlueFolder = None,
     superglue_budget: SuperGlueBudget = None,
@@ -132,22 +133,22 @@ def command(
     from unsmooth.training import Run, find_recipe
 
     where = None if device == "auto" else str(options.device_named(device))
-    if recipe is None and list_name is None:
-        raise OptionError("expected a recipe or --list NAME: for example unsmooth train cifar100 …")
     if list_name is not None:
         if (fraction, subset, same_steps, std, budget) != (1.0, 0, False, None, None):
             has = "--fraction, --subset, --same-steps, --std and --budget"
             raise OptionError(f"the runs of a list have their own {has}: leave these out")
-        if keep_every is not None:
-            raise OptionError("--keep-every is for one run: give no --list")
+        if (keep_every, superglue, superglue_budget, as_json) != (None, None, None, False):
+            raise OptionError("--keep-every, --superglue, its budget and --json are for one run: give no --list")
         _train_list(list_name, recipe, variant, seed, changes or [], data, out, records, results, minutes, where)
         return
+    if recipe is None:
+        raise OptionError("expected a recipe or --list NAME: for example unsmooth train cifar100 …")
+    if (minutes, records) != (float("inf"), RECORDS):
+        raise OptionError("--minutes and --records are for --list; one run's time is limited by --budget, such as 30m")
     if len(variant or ()) > 1 or len(seed or ()) > 1:
         raise OptionError("a run has one variant and one seed; several are for --list")
-    run = Run(
-        find_recipe(str(recipe)).override(changes or []), (variant or ["plain"])[0], (seed or [0])[0], fraction,
-        same_steps, std, subset, budget,
-    )  # fmt: skip
+    changed, one, first = find_recipe(recipe).override(changes or []), (variant or ["plain"])[0], (seed or [0])[0]
+    run = Run(changed, one, first, fraction, same_steps, std, subset, budget)
     folder = out or Path("runs") / run.name
     more = _after(run, folder, results, superglue, superglue_budget)
     record = None
@@ -161,10 +162,7 @@ def command(
         raise typer.Exit(stop.args[0] if stop.args else 130) from None
     if record is None:
         return  # another process writes the record
-    if as_json:
-        print_json(record.to_json())
-    else:
-        _tell(record, run, folder, results)
+    print_json(record.to_json()) if as_json else _tell(record, run, folder, results)
 
 
 def _tell(record: TrainingRecord, run: Run, folder: Path, results: Path | None) -> None:
