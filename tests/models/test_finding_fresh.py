@@ -105,6 +105,30 @@ def test_what_only_calls_itself_a_norm_is_not_folded() -> None:
         unregister_family("found")
 
 
+@pytest.mark.parametrize(
+    ("forgotten", "told"),
+    [
+        (
+            "norm",
+            "what attention works on is not the block's input .off by .*name what stands between them .* .norm of",
+        ),
+        ("scale", "what is added is not what attention gives .off by .*out_norm or scale of AttentionRow"),
+    ],
+)
+def test_what_a_row_forgets_around_attention_is_not_left_out_of_h(forgotten: str, told: str) -> None:
+    model, ids = fresh(Rms)
+    row = find_family(random_weights(model), ids)
+    assert row.attention is not None
+    assert getattr(row.attention, forgotten)
+    try:
+        register_family(row.like("found", attention={forgotten: ()}))
+        unsmooth.measure(model, [ids])
+        with pytest.raises(WeightsError, match=told):
+            unsmooth.explain(model, [ids])
+    finally:
+        unregister_family("found")
+
+
 def test_values_tell_what_a_name_does_not() -> None:
     assert [norm_kind(norm()) for norm in (Rms, Annotated)] == ["rms", "layer"]
     others = (nn.Linear(D, D), nn.PReLU(D), nn.BatchNorm1d(D), nn.BatchNorm2d(D), nn.GroupNorm(1, D), Named())

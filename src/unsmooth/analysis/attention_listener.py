@@ -20,7 +20,7 @@ from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, WeightsError
 from unsmooth.models import HeadWeights, ModelView, capture_attention, check_attention, view
 from unsmooth.models.forward import lengthened, padding_of, pictures_follow, sequence_shape, to_model
-from unsmooth.models.reconstruction import check_norms
+from unsmooth.models.reconstruction import check_around, check_norms
 from unsmooth.models.sdpa import SdpaMatrices
 from unsmooth.models.sums import is_proven
 from unsmooth.models.taps import candidates
@@ -119,6 +119,7 @@ class AttentionListener(Hooked):
             check_attention(self.view, first, in_parts=self.in_parts(first))
             if not is_proven(self.view):
                 check_norms(self.view)
+                check_around(self.view, first)
             self.checked = True
 
     def in_parts(self, inputs: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from unsmooth.errors import WeightsError
 from unsmooth.metrics.tolerance import tolerance
 from unsmooth.models.attention import listen_to_maps
 from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.hooks import listen
 from unsmooth.models.quantised import MOST_ROUNDING
 from unsmooth.models.sdpa import SdpaMatrices
 from unsmooth.models.taps import Spot, Tap, find, find_spot
@@ -76,6 +77,56 @@ def check_norms(v: ModelView) -> None:
                     f"{norm.kind} norm that would be folded into W_V (off by {missed:.2g}): name norm_eps or "
                     "norm_offset in the row, or leave its attention out; then the model is measured, not explained"
                 )
+
+
+@torch.no_grad()
+def check_around(v: ModelView, batch: Any) -> None:
+    """WeightsError unless what stands around attention in the row leads from the stream to it and back: of a row that
+    nobody tested. A norm or a scale that the row does not name would be left out of H without a word."""
+    seen: dict[str, Tensor] = {}
+    spots: dict[str, tuple[int | None, Spot]] = {}
+    for layer in v.layers:
+        ends = {"pre": layer.spot("pre"), "attn": layer.spot("attn")}
+        ends |= {"given": given_spot(layer), "result": result_spot(layer)}
+        spots |= {f"{layer.index}.{name}": (layer.index, spot) for name, spot in ends.items() if spot is not None}
+
+    def receive(name: str, x: Tensor | None) -> None:
+        index, _, what = name.partition(".")
+        seen[what] = torch.empty(0) if x is None else x.clone()
+        if len(seen) == len([spot for spot in spots if spot.startswith(f"{index}.")]):
+            _compare_around(v.layers[int(index)], seen)
+            seen.clear()
+
+    with evaluating(v.model), listen(v, spots, receive):
+        call(v.model, to_model(batch, v.model))
+
+
+def _compare_around(layer: LayerView, seen: Mapping[str, Tensor]) -> None:
+    w, row = layer.weights(), layer.family.attention
+    assert row is not None
+    inner = seen.get("pre"), seen["given"], w.norm, "what attention works on is not {}the block's input", "norm"
+    outer = (
+        seen["result"],
+        seen.get("attn"),
+        w.out_norm,
+        "what is added is not {}what attention gives",
+        "out_norm or scale",
+    )
+    for start, end, norm, fact, names in (inner, outer):
+        if start is None or end is None or start.shape != end.shape:
+            continue
+        expected = start.double() if norm is None else norm(start.double())
+        if end is seen.get("attn") and w.out_scale is not None:
+            expected = expected * w.out_scale
+        undefined = expected.isnan() | end.isnan()
+        difference = (expected - end.double()).abs().masked_fill(undefined, 0.0)
+        missed = float(difference.amax() / end.double().abs().masked_fill(undefined, 0.0).amax().clamp_min(1e-300))
+        if missed > 10 * tolerance(end.dtype, 1):
+            raise WeightsError(
+                f"{layer.name} of {layer.family.name}: {fact.format('' if norm is None else 'the norm of ')} (off by "
+                f"{missed:.2g}): name what stands between them in the row ({names} of AttentionRow), or leave its "
+                "attention out; then the model is measured, not explained"
+            )
 
 
 def given_spot(layer: LayerView) -> Spot:
