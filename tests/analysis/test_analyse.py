@@ -92,7 +92,7 @@ def test_a_result_draws_itself() -> None:
 
 
 def test_steps_are_explained_under_the_policies_that_are_measured_and_the_page_takes_its_own() -> None:
-    from unsmooth.page.build import _under
+    from unsmooth.page.data import _under
 
     subject = analyse(vit(), images(2), metrics="paper", tokens="all,patches", explain_inputs=4)
     explanation = subject.explanation
