@@ -95,8 +95,10 @@ def test_imagenets_statistics_are_timms() -> None:
 
 
 def test_a_text_model_that_tells_no_vocabulary_is_an_error() -> None:
-    with pytest.raises(DataError, match="x takes text, not token ids"):
+    with pytest.raises(DataError, match="x takes text, but no vocab_size in its config says how many token ids"):
         _ = LoadedModel(nn.Linear(1, 1), "x", "text").vocabulary
+    encoder = nn.ModuleDict({"embed_tokens": nn.Embedding(7, 2)})  # as FSMT's, which has no config
+    assert LoadedModel(encoder, "x", "text").vocabulary == 7
 
 
 @pytest.mark.parametrize("scheme", ["timm", "hf", "zoo"])

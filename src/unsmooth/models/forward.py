@@ -240,7 +240,7 @@ def _hint(model: nn.Module, batch: Any, inputs: Mapping[str, Any], error: Except
         named = " or ".join(f"model.{path}" for path in parts)
         return f"it has no forward of its own: give the part that has one ({named})"
     if isinstance(error, TypeError) and "required positional argument" in first:
-        return "a batch that is a dict gives a model several inputs by their names"
+        return "in Python, a batch that is a dict gives a model several inputs by their names"
     if isinstance(error, TypeError) and ("unexpected keyword argument" in first or " were given" in first):
         takes = ", ".join(inspect.signature(model.forward).parameters)
         return f"its forward takes {takes}: name the inputs so, in a dict"

@@ -50,14 +50,17 @@ class LoadedModel:
     @property
     def vocabulary(self) -> int:
         """How many token ids the model knows; DataError for a model that takes none."""
-        size = find(self.model, ("config.vocab_size", "config.text_config.vocab_size"))
+        told = ("config.vocab_size", "config.text_config.vocab_size", "embed_tokens.num_embeddings")  # FSMT's encoder
+        size = find(self.model, told)
         if self.modality in ("audio", "video"):
             raise DataError(
                 f"{self.reference} takes {self.modality}, for which there is no loader: in Python, give "
                 "unsmooth.measure batches of the features that its own processor makes"
             )
-        if self.modality != "text" or not isinstance(size, int):
+        if self.modality != "text":
             raise DataError(f"{self.reference} takes {self.modality}, not token ids")
+        if not isinstance(size, int):
+            raise DataError(f"{self.reference} takes text, but no vocab_size in its config says how many token ids")
         return size
 
     @property

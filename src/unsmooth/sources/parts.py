@@ -53,7 +53,7 @@ def modality_of(model: nn.Module, config: Any, name: str) -> Modality:
     known = main if main in takes else next((each for each in takes if each in _MODALITY), "")
     if known not in _MODALITY:
         raise OptionError(
-            f"{name}: {type(model).__name__} takes {', '.join(takes[:3])}, neither of which can be made from data: "
+            f"{name}: {type(model).__name__} takes {', '.join(takes[:3])}, which cannot be made from data: "
             f"expected one of {', '.join(_MODALITY)}. Give the part around it"
         )
     modality = _MODALITY[known]
