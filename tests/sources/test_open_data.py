@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+import unsmooth
 from unsmooth.errors import DataError
-from unsmooth.sources import ImageInput, open_data
+from unsmooth.sources import ImageInput, LoadedModel, open_data
 
 pq = pytest.importorskip("pyarrow.parquet")
 pa = pytest.importorskip("pyarrow")
@@ -136,6 +137,16 @@ def test_random_inputs_are_the_same_each_time() -> None:
         assert len(first) == 2
         (one,) = batches("random", loaded, batch_size=2)  # a batch, unless more are asked for
         assert len(one["input_ids"] if isinstance(one, dict) else one) == 2
+
+
+def test_random_ids_hold_no_padding() -> None:
+    """A token whose embedding is zero has no direction, so that nothing could be measured."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    model = transformers.LlamaModel(transformers.LlamaConfig(vocab_size=5, pad_token_id=4, **sizes))
+    (found,) = batches("random", LoadedModel(model, "x", "text"), samples=4, batch_size=4)
+    assert sorted(set(found["input_ids"].flatten().tolist())) == [0, 1, 2, 3]
+    unsmooth.measure(model.eval(), [found])
 
 
 def test_bundled_pictures_open() -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from unsmooth.errors import DataError
+from unsmooth.models.taps import find
 from unsmooth.sources import records
 from unsmooth.sources.images import to_tensor
 from unsmooth.sources.passages import PASSAGES
@@ -102,7 +103,11 @@ def _why_none(kind: str, samples: int | None, max_length: int, whole_records: bo
 
 
 def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterator[Any]]:
-    """Endless seeded noise images or token ids; only good for trying things, and named `random` in results."""
+    """Endless seeded noise images or token ids; only good for trying things, and named `random` in results.
+
+    Padding's id is not among them: its embedding is often zero, and RoBERTa's positions leave it out.
+    """
+    padding = find(loaded, ("tokenizer.pad_token_id", "model.config.pad_token_id"))
 
     def make() -> Iterator[Any]:
         generator = torch.Generator().manual_seed(0)
@@ -111,6 +116,8 @@ def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterato
                 yield torch.randn(3, loaded.images.size, loaded.images.size, generator=generator)
             else:
                 ids = torch.randint(loaded.vocabulary, (max_length,), generator=generator)
+                if padding is not None:
+                    ids = torch.where(ids == padding, (ids + 1) % loaded.vocabulary, ids)
                 yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     return make
