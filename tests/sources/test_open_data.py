@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Loaded:
     reference: str = "test"
     images: ImageInput | None = None
     tokenizer: Any = None
+    model: torch.nn.Module = field(default_factory=torch.nn.Identity)
     vocabulary: int = 0x110000  # one per character
     padding_id: int = 9
 
@@ -139,7 +140,7 @@ def test_random_inputs_are_the_same_each_time() -> None:
         assert len(one["input_ids"] if isinstance(one, dict) else one) == 2
 
 
-def test_random_ids_hold_no_padding() -> None:
+def test_random_ids_hold_no_padding_without_an_embedding() -> None:
     """A token whose embedding is zero has no direction, so that nothing could be measured."""
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
@@ -147,6 +148,11 @@ def test_random_ids_hold_no_padding() -> None:
     (found,) = batches("random", LoadedModel(model, "x", "text"), samples=4, batch_size=4)
     assert sorted(set(found["input_ids"].flatten().tolist())) == [0, 1, 2, 3]
     unsmooth.measure(model.eval(), [found])
+    torch.nn.init.ones_(
+        model.embed_tokens.weight
+    )  # where it is a token like others, results of before stay what they are
+    (found,) = batches("random", LoadedModel(model, "x", "text"), samples=4, batch_size=4)
+    assert 4 in found["input_ids"]
 
 
 def test_bundled_pictures_open() -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsmooth.errors import DataError
-from unsmooth.models.taps import find
 from unsmooth.sources import records
 from unsmooth.sources.images import to_tensor
 from unsmooth.sources.passages import PASSAGES
@@ -105,9 +104,9 @@ def _why_none(kind: str, samples: int | None, max_length: int, whole_records: bo
 def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterator[Any]]:
     """Endless seeded noise images or token ids; only good for trying things, and named `random` in results.
 
-    Padding's id is not among them: its embedding is often zero, and RoBERTa's positions leave it out.
+    Padding's id is not among them where its embedding is zero, as in a fresh model: such a token has no direction.
     """
-    padding = find(loaded, ("tokenizer.pad_token_id", "model.config.pad_token_id"))
+    padding = _zero_padding(loaded.model) if loaded.modality == "text" else None
 
     def make() -> Iterator[Any]:
         generator = torch.Generator().manual_seed(0)
@@ -121,6 +120,15 @@ def _random_inputs(loaded: LoadedModel, max_length: int) -> Callable[[], Iterato
                 yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     return make
+
+
+def _zero_padding(model: nn.Module) -> int | None:
+    for part in model.modules():
+        if isinstance(part, nn.Embedding) and part.padding_idx is not None and not part.weight.is_meta:
+            rows: Tensor = part.weight
+            if not rows[part.padding_idx].any():
+                return part.padding_idx
+    return None
 
 
 def collate(samples: Iterable[Any], batch_size: int, loaded: LoadedModel) -> Iterator[Batch]:
