@@ -53,7 +53,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model-option",
         metavar="KEY=VALUE",
-        help="Argument of the model's constructor, such as img_size=224. Repeatable.",
+        help="Argument of the model's constructor (img_size=224). Repeatable.",
     ),
 ]
 Samples = Annotated[int | None, typer.Option(min=1, help="Use at most this many samples.")]
@@ -86,9 +86,7 @@ Dtype = Annotated[
 ]
 DeviceMap = Annotated[
     str | None,
-    typer.Option(
-        help="`auto` spreads the weights of an hf: model over all GPUs, CPU memory and disk while they are read."
-    ),
+    typer.Option(help="`auto` spreads the weights of an hf: model over GPUs, CPU memory and disk as they are read."),
 ]
 HeadsInTurn = Annotated[
     bool | None,
