@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from unsmooth.figures.text import listed
-from unsmooth.metrics.differences import Comparison, compare_seeds, one_family, p_text
-from unsmooth.paper.evidence import Evidence, last_ratio
+from unsmooth.metrics.differences import LEVEL, compare_seeds, holm, p_text
+from unsmooth.metrics.trend import Trend, trend
+from unsmooth.paper.evidence import Evidence, last_ratio, points
 from unsmooth.paper.item import Table, Value
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import VARIANTS, Run, Summary, accuracies
@@ -19,27 +21,27 @@ from unsmooth.training.engine.record import TrainingRecord
     "findings", "more seeds, and a longer training at depth",
 )  # fmt: skip
 def depth(e: Evidence) -> Answer | None:
-    """Plain, sharpening and smoothing from the fewest to the most layers, in each recipe."""
+    """Plain, sharpening and smoothing with more and more layers, in each recipe."""
     found = [(each, each.depths) for each in e.recipes if len(each.depths) > 1]
-    if not found:
-        return None
-    said, counts, tables, claimed = [], [], [], False
+    said, counts, tables, claimed = list[str](), list[str](), list[Table](), False
     for each, depths in found:
-        changes = _changes(depths)
-        pairs = [c.difference.pairs for c in changes]
-        claimed |= any(c.differs for c in changes)
-        fewest, most = min(depths), max(depths)
-        where = each.name
-        if changes:
-            shown = "; ".join(f"{c.name} {c.difference.text()}" for c in changes)
-            said.append(
-                f"In {where}, from {fewest} to {most} layers accuracy changes by, in points: {shown}. "
-                f"{_courses(changes)}{_beside_plain(depths)}{each.broken(_is_of_a_depth)}"
-            )
-        else:
-            said.append(f"In {where}, no seed was run at both {fewest} and {most} layers.{each.broken(_is_of_a_depth)}")
-        counts.append(f"{min(pairs, default=0)} pairs")
+        accuracy, features = _trends(depths, points), _trends(depths, last_ratio)
+        if not accuracy:
+            continue
+        claimed |= any(p < LEVEL for _, p in accuracy.values())
+        how = f"In {each.name}, with {min(depths)} to {max(depths)} layers,"
+        said.append(
+            f"{how} accuracy changes per doubling of their number by, in points: {_slopes(accuracy)}. "
+            + _claimed("accuracy", accuracy)
+            + (f" HFC/LFC of the last block changes by {_slopes(features)}. " if features else "")
+            + (_claimed("HFC/LFC", features) if features else "")
+            + _beside_plain(depths)
+            + each.broken(_is_of_a_depth)
+        )
+        counts.append(f"{sum(found.values for found, _ in accuracy.values())} runs")
         tables.append(_table(each, depths))
+    if not said:
+        return None
     return Answer("leaning" if claimed else "open", listed(counts), " ".join(said), tuple(tables))
 
 
@@ -52,15 +54,34 @@ def _by_variant(records: Sequence[TrainingRecord]) -> dict[str, dict[Run, float]
     return {variant: found[variant] for variant in VARIANTS if variant in found}
 
 
-def _changes(depths: Mapping[int, Sequence[TrainingRecord]]) -> list[Comparison]:
-    """Each variant at the most layers against itself at the fewest."""
-    shallow, deep = (_by_variant(depths[layers]) for layers in (min(depths), max(depths)))
-    changes = [
-        c for variant, seeds in deep.items()
-        for c in compare_seeds(shallow.get(variant, {}), {variant: seeds}, f"{min(depths)} layers")
-        if c.difference.pairs
-    ]  # fmt: skip
-    return one_family(changes)
+def _trends(
+    depths: Mapping[int, Sequence[TrainingRecord]], value: Callable[[TrainingRecord], float | None]
+) -> dict[str, tuple[Trend, float]]:
+    """A line over log₂ of the depth through all runs of a variant, each with a p that is corrected for all lines."""
+    found: dict[str, Trend] = {}
+    for variant in VARIANTS:
+        pairs = [
+            (math.log2(layers), v)
+            for layers, records in depths.items() for r in records
+            if r.variant == variant and (v := value(r)) is not None
+        ]  # fmt: skip
+        if len({layers for layers, _ in pairs}) > 1:
+            found[variant] = trend(*zip(*pairs, strict=True))
+    adjusted = holm([line.p for line in found.values()])
+    return {variant: (line, p) for (variant, line), p in zip(found.items(), adjusted, strict=True)}
+
+
+def _slopes(lines: Mapping[str, tuple[Trend, float]]) -> str:
+    return "; ".join(f"{variant} {line.text()}" for variant, (line, _) in lines.items())
+
+
+def _claimed(what: str, lines: Mapping[str, tuple[Trend, float]]) -> str:
+    """Whose lines fall or rise after the correction."""
+    falls, rises = (
+        [name for name, (line, p) in lines.items() if p < LEVEL and (line.slope < 0) == down] for down in (True, False)
+    )
+    said = [f"that of {listed(names)} {verb}" for names, verb in ((falls, "falls"), (rises, "rises")) if names]
+    return f"Of {what}, {' and '.join(said)} (Holm)." if said else f"No fall or rise of {what} can be claimed (Holm)."
 
 
 def _beside_plain(depths: Mapping[int, Sequence[TrainingRecord]]) -> str:
@@ -76,17 +97,6 @@ def _beside_plain(depths: Mapping[int, Sequence[TrainingRecord]]) -> str:
         if gaps:
             said.append(f"{variant} minus plain " + ", ".join(f"{d.mean:+.2f} ({n})" for n, d in gaps.items()))
     return f" At each depth (layers in brackets), in points: {'; '.join(said)}." if said else ""
-
-
-def _courses(changes: Sequence[Comparison]) -> str:
-    """What can be claimed of accuracy along depth."""
-    falls, rises = (
-        [c.name for c in changes if c.differs and (c.difference.mean < 0) == down] for down in (True, False)
-    )
-    said = [f"that of {listed(names)} {verb}" for names, verb in ((falls, "falls"), (rises, "rises")) if names]
-    return (
-        f"Of accuracy, {' and '.join(said)} (Holm)." if said else "No fall or rise of accuracy can be claimed (Holm)."
-    )
 
 
 def _table(e: Evidence, depths: Mapping[int, Sequence[TrainingRecord]]) -> Table:
