@@ -304,6 +304,7 @@ def test_a_depth_at_which_accuracy_falls_is_said_to_be_one(tmp_path: Path) -> No
     assert doubled is not None
     assert [float(slope) for slope in doubled.groups()] == [10.1, -9.9]  # 12 to 24 layers are one doubling
     assert "Of accuracy, that of smoothing falls and that of plain rises (Holm)" in found["answer"]
+    assert "that of plain and smoothing falls (Holm). So both fall for smoothing. Accuracy minus" in found["answer"]
     assert found["n"] == "12 runs"
     figures = find_item("findings").run(Context(runs=tmp_path)).figures
     assert all(name in figures["findings-depth"].svg() for name in ("plain (n = 3)", "smoothing (n = 3)", "layers"))

@@ -34,7 +34,7 @@ def depth(e: Evidence) -> Answer | None:
             f"{how} accuracy changes per doubling of their number by, in points: {_slopes(accuracy)}. "
             + _claimed("accuracy", accuracy)
             + (f" HFC/LFC of the last block changes by {_slopes(features)}. " if features else "")
-            + (_claimed("HFC/LFC", features) if features else "")
+            + (_claimed("HFC/LFC", features) + _both(accuracy, features) if features else "")
             + _beside_plain(depths)
             + each.broken(_is_of_a_depth)
         )
@@ -77,11 +77,19 @@ def _slopes(lines: Mapping[str, tuple[Trend, float]]) -> str:
 
 def _claimed(what: str, lines: Mapping[str, tuple[Trend, float]]) -> str:
     """Whose lines fall or rise after the correction."""
-    falls, rises = (
-        [name for name, (line, p) in lines.items() if p < LEVEL and (line.slope < 0) == down] for down in (True, False)
-    )
+    falls, rises = (_moves(lines, down) for down in (True, False))
     said = [f"that of {listed(names)} {verb}" for names, verb in ((falls, "falls"), (rises, "rises")) if names]
     return f"Of {what}, {' and '.join(said)} (Holm)." if said else f"No fall or rise of {what} can be claimed (Holm)."
+
+
+def _moves(lines: Mapping[str, tuple[Trend, float]], down: bool) -> list[str]:
+    return [name for name, (line, p) in lines.items() if p < LEVEL and (line.slope < 0) == down]
+
+
+def _both(accuracy: Mapping[str, tuple[Trend, float]], features: Mapping[str, tuple[Trend, float]]) -> str:
+    """The variants of which the literature's claim holds."""
+    both = [name for name in _moves(accuracy, down=True) if name in _moves(features, down=True)]
+    return f" So both fall for {listed(both)}." if both else " Of no variant can it be claimed that both fall."
 
 
 def _beside_plain(depths: Mapping[int, Sequence[TrainingRecord]]) -> str:
@@ -95,8 +103,8 @@ def _beside_plain(depths: Mapping[int, Sequence[TrainingRecord]]) -> str:
                 if c.difference.pairs:
                     gaps[layers] = c.difference
         if gaps:
-            said.append(f"{variant} minus plain " + ", ".join(f"{d.mean:+.2f} ({n})" for n, d in gaps.items()))
-    return f" At each depth (layers in brackets), in points: {'; '.join(said)}." if said else ""
+            said.append(f"{variant} " + ", ".join(f"{d.mean:+.2f} ({n})" for n, d in gaps.items()))
+    return f" Accuracy minus plain's, in points (layers in brackets): {'; '.join(said)}." if said else ""
 
 
 def _table(e: Evidence, depths: Mapping[int, Sequence[TrainingRecord]]) -> Table:
