@@ -252,14 +252,13 @@ def test_how_often_the_exponent_is_right_is_a_mean_over_the_models_that_were_exp
             explanation.save(tmp_path / run / "explanation.json")
             rows = rows_of("", explanation)
             shares += [row for row in rows if (row["candidate"], row["tokens"]) == ("exponent", "all")]
-    answer = next(f["answer"] for q, f in findings(tmp_path).items() if q.startswith("Does a bound on λ"))
-    assert "of the same start, in points: sharpening-bounded (ψ's std 1) -1.10 (-1.35 to -0.85)" in answer
-    said = [f"{100 * sum(row[key] for row in shares) / 2:.0f} %" for key in ("up", "rises", "right")]
+    found = next(f for q, f in findings(tmp_path).items() if q.startswith("Does a bound on λ"))
+    assert "of the same start, in points: sharpening-bounded (ψ's std 1) -1.10 (-1.35 to -0.85)" in found["answer"]
     steps = [explanation.frame()[column] > 0 for column in ("exponent", "measured_ratio")]
     assert [shares[-1]["up"], shares[-1]["rises"]] == [share.mean() for share in steps]
-    assert answer.endswith(
-        f" and both agree: sharpening-bounded {said[0]}, {said[1]} and {said[2]} (2 models) (ψ starts at 1)."
-    )
+    up, rises, right = (round(100 * sum(row[key] for row in shares) / 2) for key in ("up", "rises", "right"))
+    assert f"share of attention's steps: where ψ starts at 1, in {up} % with sharpening-bounded." in found["answer"]
+    assert found["tables"][-1]["rows"] == [["sharpening-bounded", 1.0, 2, up, rises, right]]
 
 
 def test_a_fix_is_judged_by_the_metric_of_its_own_paper(tmp_path: Path) -> None:
@@ -398,7 +397,8 @@ def test_the_longest_name_is_inside_the_drawing(tmp_path: Path) -> None:
 
 
 def test_saved_results_are_whole_and_say_when_and_from_what() -> None:
-    for path in (ROOT / "zoo" / "results").glob("*.json"):
+    results = ROOT / "zoo" / "results"
+    for path in (*results.glob("*.json"), *results.glob("study/*.json")):
         saved = json.loads(path.read_text(encoding="utf-8"))
         assert saved["name"] == path.stem
         assert find_item(saved["name"]).name == path.stem

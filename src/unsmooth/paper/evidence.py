@@ -162,7 +162,7 @@ class Evidence:
     def _explained(self) -> list[dict[str, Any]]:
         """What γ says of each explained model, under its run's name: kept results, and explanations in `--runs`."""
         if self.context.runs is None:
-            rows = saved_result("explains-study").get("about", {}).get("explained", [])
+            rows = saved_result("explains", of="study").get("about", {}).get("explained", [])
         else:
             explanations = map(load_explanation, sorted(self.context.runs.glob(f"**/{EXPLANATION}")))
             rows = [row for e in explanations for row in rows_of(e.about.model.reference or "", e)]

@@ -46,9 +46,9 @@ def json_files(folder: Path, pattern: str, notes: list[str]) -> Iterator[tuple[s
             yield path.name, content
 
 
-def saved_result(item: str) -> dict[str, Any]:
-    """What `unsmooth reproduce ITEM --out zoo/results/ITEM.json` wrote; empty where it is not there."""
-    path = zoo_folder() / "results" / f"{item}.json"
+def saved_result(item: str, of: str = "") -> dict[str, Any]:
+    """What `unsmooth reproduce ITEM --out zoo/results/OF/ITEM.json` wrote; empty where it is not there."""
+    path = zoo_folder() / "results" / of / f"{item}.json"
     return _read_result(path, item) if path.is_file() else {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from unsmooth.control.fixes import FIXES
 from unsmooth.control.variant import STANDARD_DEVIATION, Variant
-from unsmooth.figures.text import counted, listed
+from unsmooth.figures.text import listed
 from unsmooth.metrics.differences import Comparison, compare_seeds, one_family, p_text
 from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.evidence import TEN, Evidence, Exponent, Metric, last, points
@@ -74,13 +74,16 @@ def fixes(e: Evidence) -> Answer | None:
 @question("Does a bound on λ (−1/s or −2/s) keep the guarantee, and what does it cost?", "ours", "variants", MORE)
 def bounded(e: Evidence) -> Answer | None:
     """Sharpening with eigenvalues that cannot overshoot."""
-    return _against_plain(
+    found = _against_plain(
         e,
         lambda each: [with_start(r) for std in _bounded_starts(each) for r in _with_bounds(each, std)],
         lambda run: "bound" in str(run.get("variant")),
         about=_bounds,
         least=2,
     )
+    if found is None:
+        return None
+    return found._replace(tables=(*found.tables, *(table for each in e.recipes if (table := _signs(each)))))
 
 
 @dataclass(frozen=True)
@@ -237,33 +240,37 @@ def _as_meant(e: Evidence) -> str:
 
 
 def _bounds(e: Evidence) -> str:
-    """Bounded against free sharpening from the same start of ψ, and what γ says of the steps of both."""
-    against, signs = list[str](), list[str]()
+    """Bounded against free sharpening from the same start of ψ, and in how many steps γ is as guaranteed."""
+    against, above = list[str](), list[str]()
     for std in _bounded_starts(e):
-        variants = list(dict.fromkeys(r.variant for r in _with_bounds(e, std)))
         groups = e.by_variant([with_start(r) for r in _with_bounds(e, std)], points)
         free = groups.pop("sharpening" + ("" if std is None else f" (ψ's std {std:g})"), {})
         against += [f"{c.name} {c.difference.text()}" for c in compare_seeds(free, groups, "sharpening")
                     if c.difference.pairs]  # fmt: skip
-        found = {name: exponent for name in variants if (exponent := e.exponent(name, std)) is not None}
-        if found.keys() - {"sharpening"}:
-            start = "" if std is None else f" (ψ starts at {std:g})"
-            signs.append(_signs(found) + start)
+        if found := _exponents(e, std):
+            shares = listed([f"{exponent.up:.0f} % with {name}" for name, exponent in found.items()])
+            above.append(("" if std is None else f"where ψ starts at {std:g}, in ") + shares)
     said = f" Minus free sharpening of the same start, in points: {', '.join(against)}." if against else ""
-    if not signs:
+    if not above:
         return said
-    return (
-        f"{said} Of the steps of attention, layers by inputs, γ says that they sharpen (γ > 0), they do sharpen "
-        f"(HFC/LFC rises), and both agree: {'; '.join(signs)}."
-    )
+    return f"{said} γ is above 0, as Corollary 3 wants it, in this share of attention's steps: {'; '.join(above)}."
 
 
-def _signs(found: Mapping[str, Exponent]) -> str:
-    """Three shares for each variant."""
-    return ", ".join(
-        f"{name} {x.up:.0f} %, {x.rises:.0f} % and {x.right:.0f} % ({counted(x.models, 'model')})"
-        for name, x in found.items()
-    )
+def _signs(e: Evidence) -> Table | None:
+    """What γ says of attention's steps in free and bounded models, and what they are."""
+    rows: list[list[Value]] = [
+        [name, STANDARD_DEVIATION["symmetric"] if std is None else std, x.models, *map(round, (x.up, x.rises, x.right))]
+        for std in _bounded_starts(e) for name, x in _exponents(e, std).items()
+    ]  # fmt: skip
+    columns = ["variant", "ψ's std at the start", "models", "γ > 0, in %", "HFC/LFC rises, in %", "both agree, in %"]
+    return Table(f"Steps of attention (layers by inputs) in {e.name}", columns, rows) if rows else None
+
+
+def _exponents(e: Evidence, std: float | None) -> dict[str, Exponent]:
+    """What γ says of the steps of free and bounded models from one start of ψ; nothing without a bounded one."""
+    variants = list(dict.fromkeys(r.variant for r in _with_bounds(e, std)))
+    found = {name: exponent for name in variants if (exponent := e.exponent(name, std)) is not None}
+    return found if found.keys() - {"sharpening"} else {}
 
 
 def _is_bounded(record: TrainingRecord) -> bool:
