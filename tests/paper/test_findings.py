@@ -285,7 +285,7 @@ def test_records_of_the_short_recipe_alone_are_enough(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert found["Does sharpening help with little data?"]["answer"] == "No run so far."
     fixes = found["Do the fixes of other papers change what their papers say they change?"]
-    assert fixes["answer"].startswith("In the short recipe, accuracy of neutreno cannot be told from plain's; HFC/LFC")
+    assert fixes["answer"].startswith("In the short recipe, accuracy with neutreno cannot be told from plain's; ")
 
 
 def test_a_depth_at_which_accuracy_falls_is_said_to_be_one(tmp_path: Path) -> None:

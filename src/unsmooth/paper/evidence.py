@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from unsmooth.analysis import load_explanation
+from unsmooth.control.variant import Variant
 from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import Comparison, compare_seeds
 from unsmooth.paper.explains import rows_of
@@ -176,6 +177,11 @@ class Exponent(NamedTuple):
     up: float
     rises: float
     right: float
+
+
+def is_bounded(record: TrainingRecord) -> bool:
+    """Whether the variant bounds its eigenvalues by the scale of the norm."""
+    return Variant.parse(record.variant).reach is not None
 
 
 def last(metric: Metric) -> Callable[[TrainingRecord], float | None]:

@@ -88,4 +88,4 @@ def found(asked: Question, evidence: Evidence) -> Finding:
 
 
 # at the end, where `question` is there: in this order they are put, whichever of them is imported first
-from unsmooth.paper.questions import accuracy, depth, features, finetuned, theory, variants  # noqa: E402, F401
+from unsmooth.paper.questions import accuracy, bounds, depth, features, finetuned, theory, variants  # noqa: E402, F401

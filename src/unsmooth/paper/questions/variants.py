@@ -1,4 +1,4 @@
-"""What the other variants do: forms of H, starts of ψ, layers, published fixes, bounds."""
+"""What the other variants do: forms of H, starts of ψ, layers, published fixes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from unsmooth.control.variant import STANDARD_DEVIATION, Variant
 from unsmooth.figures.text import listed
 from unsmooth.metrics.differences import Comparison, compare_seeds, one_family, p_text
 from unsmooth.metrics.registry import METRICS
-from unsmooth.paper.evidence import TEN, Evidence, Exponent, Metric, last, points
+from unsmooth.paper.evidence import TEN, Evidence, Metric, is_bounded, last, points
 from unsmooth.paper.item import Table, Value
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import Summary, with_start
-from unsmooth.training.engine.record import TrainingRecord
 
 MORE = "more seeds for the variants that are not told apart, and another data set"
 PLAIN = "plain"
@@ -39,7 +38,7 @@ Broke = Callable[[dict[str, Any]], bool]
 def forms(e: Evidence) -> Answer | None:
     """What V's freedom costs and brings."""
     names = [f"{sign}{form}" for sign in ("sharpening", "smoothing") for form in ("", "-eigen", "-split")]
-    return _against_plain(e, lambda _: names, lambda run: run.get("variant") in names and run.get("std") is None)
+    return against_plain(e, lambda _: names, lambda run: run.get("variant") in names and run.get("std") is None)
 
 
 @question(
@@ -54,7 +53,7 @@ def initialisation(e: Evidence) -> Answer | None:
 @question("In how many layers, and in which, should one sharpen?", "summary, question 2", "variants", MORE)
 def layers(e: Evidence) -> Answer | None:
     """Sharpening in some layers, and both modes in one model."""
-    return _against_plain(
+    return against_plain(
         e,
         lambda each: sorted({"sharpening", *(r.variant for r in each.runs() if "@" in r.variant)}, key=_in_order),
         lambda run: "@" in str(run.get("variant")),
@@ -65,25 +64,10 @@ def layers(e: Evidence) -> Answer | None:
 @question("Do the fixes of other papers change what their papers say they change?", "ours", "variants", MORE)
 def fixes(e: Evidence) -> Answer | None:
     """Accuracy with each published fix, and the metric that its own paper means to change."""
-    return _against_plain(
+    return against_plain(
         e, lambda _: FIXES, lambda run: run.get("variant") in FIXES, about=_as_meant,
         metrics=("hfc_lfc", "cosine_similarity", "effective_rank"),
     )  # fmt: skip
-
-
-@question("Does a bound on λ (−1/s or −2/s) keep the guarantee, and what does it cost?", "ours", "variants", MORE)
-def bounded(e: Evidence) -> Answer | None:
-    """Sharpening with eigenvalues that cannot overshoot."""
-    found = _against_plain(
-        e,
-        lambda each: [with_start(r) for std in _bounded_starts(each) for r in _with_bounds(each, std)],
-        lambda run: "bound" in str(run.get("variant")),
-        about=_bounds,
-        least=2,
-    )
-    if found is None:
-        return None
-    return found._replace(tables=(*found.tables, *(table for each in e.recipes if (table := _signs(each)))))
 
 
 @dataclass(frozen=True)
@@ -100,12 +84,18 @@ class Part:
     @property
     def said(self) -> str:
         """What can be claimed, in sentences."""
-        parts = [_claimed("accuracy", self.accuracy, self.baseline)]
-        parts += [_claimed(_at_the_end(m), found, self.baseline) for m, found in self.features.items() if found]
+        parts = [
+            _claimed("accuracy", self.accuracy, self.baseline) or _unclear("accuracy", self.accuracy, self.baseline)
+        ]
+        found = {m: _claimed(_at_the_end(m), group, self.baseline) for m, group in self.features.items() if group}
+        parts += filter(None, found.values())
+        if unclear := [METRICS[m].title for m, said in found.items() if not said]:
+            group = max(self.features.values(), key=len)
+            parts.append(_unclear(f"{listed(unclear)} of the last block", group, self.baseline))
         return f"In {self.where}, {'; '.join(parts)}." + self.more
 
 
-def _against_plain(
+def against_plain(
     e: Evidence, names: Callable[[Evidence], Iterable[str]], broke: Broke,
     about: Callable[[Evidence], str] = lambda _: "", metrics: Sequence[Metric] = ("hfc_lfc",), least: int = 1,
 ) -> Answer | None:  # fmt: skip
@@ -132,7 +122,7 @@ def _against_plain(
 
 def _starts(e: Evidence) -> Part | None:
     """Other standard deviations of ψ, each against the start of its form."""
-    starts = [r for r in e.records if r.std is not None and (r.fraction, r.subset) == (TEN, 0) and not _is_bounded(r)]
+    starts = [r for r in e.records if r.std is not None and (r.fraction, r.subset) == (TEN, 0) and not is_bounded(r)]
     own = sorted({r.variant for r in starts})
     names = sorted({with_start(r) for r in starts}, key=_in_order)
     found: list[Comparison] = []
@@ -201,17 +191,19 @@ def _table(
 
 
 def _claimed(what: str, comparisons: Sequence[Comparison], baseline: str) -> str:
-    """For which of them a quantity is above or below the baseline's after the correction."""
+    """For which of them a quantity is above or below the baseline's after the correction; nothing where for none."""
     known = [c for c in comparisons if c.difference.pairs > 1]
     above, below = ([c.name for c in known if c.differs and (c.difference.mean > 0) == up] for up in (True, False))
     rest = len(comparisons) - len(above) - len(below)
-    if not above + below:
-        several = "neither can" if rest == 2 else f"none of the {rest} can"
-        whose = several if rest > 1 else f"{comparisons[0].name} cannot"
-        return f"{what} of {whose} be told from {baseline}"
     said = [f"{side} {baseline} with {listed(names)}" for side, names in (("above", above), ("below", below)) if names]
     left = f" (that of the other{f' {rest}' if rest > 1 else ''} cannot be told from it)" if rest else ""
-    return f"{what} is {' and '.join(said)}{left}"
+    return f"{what} is {' and '.join(said)}{left}" if said else ""
+
+
+def _unclear(what: str, comparisons: Sequence[Comparison], baseline: str) -> str:
+    """That there is no such difference to claim."""
+    several = "either" if len(comparisons) == 2 else f"any of the {len(comparisons)}"
+    return f"{what} with {several if comparisons[1:] else comparisons[0].name} cannot be told from {baseline}"
 
 
 def _at_the_end(metric: Metric) -> str:
@@ -237,57 +229,6 @@ def _as_meant(e: Evidence) -> str:
         if names
     ]  # fmt: skip
     return f" Of the last block's metric that each fix's own paper means to change, {'; '.join(said)}." if said else ""
-
-
-def _bounds(e: Evidence) -> str:
-    """Bounded against free sharpening from the same start of ψ, and in how many steps γ is as guaranteed."""
-    against, above = list[str](), list[str]()
-    for std in _bounded_starts(e):
-        groups = e.by_variant([with_start(r) for r in _with_bounds(e, std)], points)
-        free = groups.pop("sharpening" + ("" if std is None else f" (ψ's std {std:g})"), {})
-        against += [f"{c.name} {c.difference.text()}" for c in compare_seeds(free, groups, "sharpening")
-                    if c.difference.pairs]  # fmt: skip
-        if found := _exponents(e, std):
-            shares = listed([f"{exponent.up:.0f} % with {name}" for name, exponent in found.items()])
-            above.append(("" if std is None else f"where ψ starts at {std:g}, in ") + shares)
-    said = f" Minus free sharpening of the same start, in points: {', '.join(against)}." if against else ""
-    if not above:
-        return said
-    return f"{said} γ is above 0, as Corollary 3 wants it, in this share of attention's steps: {'; '.join(above)}."
-
-
-def _signs(e: Evidence) -> Table | None:
-    """What γ says of attention's steps in free and bounded models, and what they are."""
-    rows: list[list[Value]] = [
-        [name, STANDARD_DEVIATION["symmetric"] if std is None else std, x.models, *map(round, (x.up, x.rises, x.right))]
-        for std in _bounded_starts(e) for name, x in _exponents(e, std).items()
-    ]  # fmt: skip
-    columns = ["variant", "ψ's std at the start", "models", "γ > 0, in %", "HFC/LFC rises, in %", "both agree, in %"]
-    return Table(f"Steps of attention (layers by inputs) in {e.name}", columns, rows) if rows else None
-
-
-def _exponents(e: Evidence, std: float | None) -> dict[str, Exponent]:
-    """What γ says of the steps of free and bounded models from one start of ψ; nothing without a bounded one."""
-    variants = list(dict.fromkeys(r.variant for r in _with_bounds(e, std)))
-    found = {name: exponent for name in variants if (exponent := e.exponent(name, std)) is not None}
-    return found if found.keys() - {"sharpening"} else {}
-
-
-def _is_bounded(record: TrainingRecord) -> bool:
-    return Variant.parse(record.variant).reach is not None
-
-
-def _bounded_starts(e: Evidence) -> list[float | None]:
-    """The starts of ψ from which bounded sharpening was trained, the form's own first; that alone if none was."""
-    found = {r.std for r in e.records if _is_bounded(r)}
-    return [None, *sorted(std for std in found if std is not None)]
-
-
-def _with_bounds(e: Evidence, std: float | None) -> list[TrainingRecord]:
-    """Runs of free and of bounded sharpening from one start of ψ, free first."""
-    runs = [r for r in e.records if (r.fraction, r.subset, r.std) == (TEN, 0, std)]
-    chosen = [r for r in runs if r.variant == "sharpening" or _is_bounded(r)]
-    return sorted(chosen, key=lambda r: r.variant)
 
 
 def _in_order(name: str) -> tuple[int, str]:
