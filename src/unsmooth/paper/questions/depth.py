@@ -18,7 +18,7 @@ from unsmooth.training.engine.record import TrainingRecord
 
 @question(
     "Does accuracy fall with depth where features smooth?", "the literature; summary, question 10",
-    "findings", "more seeds, and a longer training at depth",
+    "findings", "the same runs in the paper's recipe, and a longer training at depth",
 )  # fmt: skip
 def depth(e: Evidence) -> Answer | None:
     """Plain, sharpening and smoothing with more and more layers, in each recipe."""

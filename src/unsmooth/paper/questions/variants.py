@@ -17,7 +17,7 @@ from unsmooth.paper.item import Table, Value
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import Summary, with_start
 
-MORE = "more seeds for the variants that are not told apart, and another data set"
+MORE = "the same runs in the paper's recipe (`unsmooth train --list study --data PATH`), more seeds, another data set"
 PLAIN = "plain"
 # What each fix's own paper says that it changes in the features of the last layers, and whether that goes up.
 MEANT: dict[str, tuple[Metric, bool]] = {
