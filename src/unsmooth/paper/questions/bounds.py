@@ -40,6 +40,7 @@ def _bounds(e: Evidence) -> str:
             shares = listed([f"{exponent.up:.0f} % with {name}" for name, exponent in found.items()])
             above.append(("" if std is None else f"where ψ starts at {std:g}, in ") + shares)
     said = f" Minus free sharpening of the same start, in points: {', '.join(against)}." if against else ""
+    said += " A bounded variant also has |tanh ψ| where free sharpening has ψ²." if against else ""
     if not above:
         return said
     return f"{said} γ is above 0, as Corollary 3 wants it, in this share of attention's steps: {'; '.join(above)}."
