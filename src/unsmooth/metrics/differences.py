@@ -42,14 +42,19 @@ class Difference:
         >>> Difference(0.2, 0.1, -0.05, 0.45, 0.07, 3, 3).text()
         '+0.20 (-0.05 to +0.45)'
         """
-        if math.isnan(self.low):
-            return "" if math.isnan(self.mean) else f"{self.mean:+.{digits}f}"
-        return f"{self.mean:+.{digits}f} ({self.low:+.{digits}f} to {self.high:+.{digits}f})"
+        return with_interval(self.mean, self.low, self.high, digits)
 
     @property
     def error(self) -> float:
         """The standard error of the mean difference."""
         return self.std / math.sqrt(self.pairs) if self.pairs else math.nan
+
+
+def with_interval(value: float, low: float, high: float, digits: int = 2) -> str:
+    """A difference or a slope with its interval, without one where it is not known, and nothing where nothing is."""
+    if math.isnan(low):
+        return "" if math.isnan(value) else f"{value:+.{digits}f}"
+    return f"{value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def paired_difference(a: Sequence[float] | Values, b: Sequence[float] | Values) -> Difference:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsmooth.metrics.differences import with_interval
 from unsmooth.metrics.student import student_95, student_p
 
 
@@ -27,9 +28,7 @@ class Trend:
         >>> Trend(-0.3, -0.5, -0.1, 0.01, 9).text()
         '-0.30 (-0.50 to -0.10)'
         """
-        if math.isnan(self.low):
-            return f"{self.slope:+.{digits}f}"
-        return f"{self.slope:+.{digits}f} ({self.low:+.{digits}f} to {self.high:+.{digits}f})"
+        return with_interval(self.slope, self.low, self.high, digits)
 
 
 def trend(x: Sequence[float], y: Sequence[float]) -> Trend:

@@ -193,13 +193,10 @@ def _losses(e: Evidence) -> tuple[dict[str, tuple[Difference, float]], str]:
     if not found:
         return {}, ""
     adjusted = holm([d.p for d in found.values()])
-    said = [
-        f"{what} {d.text(3)}" + (f", p {p_text(p, '= ')}" if d.pairs > 1 else "")
-        for (what, d), p in zip(found.items(), adjusted, strict=True)
-    ]
-    return dict(zip(found, zip(found.values(), adjusted, strict=True), strict=True)), (
-        f"{'; '.join(said)} (Holm for {len(found)})."
-    )
+    tested = {what: (d, p) for (what, d), p in zip(found.items(), adjusted, strict=True)}
+    said = [f"{what} {d.text(3)}" + (f", p {p_text(p, '= ')}" if d.pairs > 1 else "")
+            for what, (d, p) in tested.items()]  # fmt: skip
+    return tested, f"{'; '.join(said)} (Holm for {len(tested)})."
 
 
 @question(

@@ -63,9 +63,13 @@ def layers(e: Evidence) -> Answer | None:
 
 @question("Do the fixes of other papers change what their papers say they change?", "ours", "variants", MORE)
 def fixes(e: Evidence) -> Answer | None:
-    """Accuracy with each published fix, and the metric that its own paper means to change."""
+    """Accuracy with each published fix, beside sharpening's, and the metric that its own paper means to change."""
+
+    def names(each: Evidence) -> list[str]:
+        return [*FIXES, "sharpening"] if any(r.variant in FIXES for r in each.runs()) else []
+
     return against_plain(
-        e, lambda _: FIXES, lambda run: run.get("variant") in FIXES, about=_as_meant,
+        e, names, lambda run: run.get("variant") in FIXES, about=_as_meant,
         metrics=("hfc_lfc", "cosine_similarity", "effective_rank"),
     )  # fmt: skip
 
