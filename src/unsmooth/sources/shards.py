@@ -112,7 +112,7 @@ def open_shards(folder: Path) -> TokenShards:
         if size != expected or _hash(path.read_bytes()) != shard.hash:
             raise CheckpointError(
                 f"{path} was cut short or changed ({size:,} bytes, {expected:,} expected): delete {folder}, and the "
-                "tokens are made anew"
+                "tokens are made anew from the texts (where these are elsewhere, copy the tokens again)"
             )
     return found
 

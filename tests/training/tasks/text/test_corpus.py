@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import json
 import threading
@@ -16,7 +17,7 @@ from training.tasks.text.conftest import document
 
 from unsmooth.errors import CheckpointError, DataError, OutputError
 from unsmooth.training.tasks.text import corpus as module
-from unsmooth.training.tasks.text.corpus import Texts, _is_validation, open_corpus
+from unsmooth.training.tasks.text.corpus import Texts, _is_validation, encoded, open_corpus
 from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash
 
 
@@ -129,6 +130,30 @@ def test_a_tokenizer_of_ones_own_is_taken(folder: Path, tmp_path: Path) -> None:
     assert tokenizer_hash(open_tokenizer(tmp_path / "mine")) == tokenizer_hash(first.tokenizer)
 
 
+def test_a_tokenizer_that_cuts_and_pads_does_neither_to_documents(folder: Path, tmp_path: Path) -> None:
+    """Those of sentence encoders ask for both in their files: all but the first tokens of a document were lost."""
+    first = corpus(folder)
+    asks = copy.deepcopy(first.tokenizer)
+    asks.backend_tokenizer.enable_truncation(8)
+    asks.backend_tokenizer.enable_padding(length=8, pad_token="[PAD]")
+    asks.save_pretrained(tmp_path / "mine")
+    assert '"max_length": 8' in (tmp_path / "mine" / "tokenizer.json").read_text()
+    again = corpus(folder, tokenizer=tmp_path / "mine")
+    everything = torch.arange(len(first.train))
+    assert torch.equal(again.train.rows(everything), first.train.rows(everything))
+    place = again.train.folder.parent
+    assert open_corpus([place], folder, length=16, vocabulary=5).train.key == again.train.key
+    (short,) = encoded(["a few words"], asks)
+    assert short.tolist()[-1] == asks.sep_token_id
+    assert asks.pad_token_id not in short
+
+
+def test_texts_that_are_all_held_out_are_named(folder: Path) -> None:
+    (folder / "texts" / "a.jsonl").rename(folder / "texts" / "valid.jsonl")
+    with pytest.raises(DataError, match=r"every file at .*texts is held out, for its name begins with val"):
+        corpus(folder)
+
+
 def test_a_folder_of_the_cache_is_data_itself(folder: Path) -> None:
     made = corpus(folder)
     place = made.train.folder.parent
@@ -136,7 +161,7 @@ def test_a_folder_of_the_cache_is_data_itself(folder: Path) -> None:
     assert (found.train.key, len(found.validation)) == (made.train.key, len(made.validation))
     assert tokenizer_hash(found.tokenizer) == tokenizer_hash(made.tokenizer)
     assert not (folder / "unused").exists()
-    with pytest.raises(DataError, match="sequences of 16 tokens, not of 8"):
+    with pytest.raises(DataError, match="sequences of 16 tokens, not of 8: give --set length=16"):
         open_corpus([place], folder, length=8, vocabulary=5)
     content = (place / "tokenizer.json").read_text()
     (place / "tokenizer.json").write_text(content.replace('"lowercase": true', '"lowercase": false'))
@@ -189,11 +214,11 @@ def test_a_stream_of_the_hub_is_read_as_far_as_asked(tmp_path: Path, monkeypatch
         assert (name, split, streaming) == ("pile", "train", True)
         for number in itertools.count():
             read.append(number)
-            yield {"meta": "x", "text": document(number)}
+            yield {"meta": "x", "text": document(number) if number != 3 else None}
 
     monkeypatch.setattr(datasets, "load_dataset", endless)
     found = open_corpus(["hub:pile"], tmp_path, length=16, vocabulary=90, documents=400)
-    assert max(read) <= 400
+    assert max(read) <= 401  # one of them has no text
     assert len(found.train) > 190 * len(found.validation) / 2 > 0
     again = open_corpus(["hub:pile"], tmp_path, length=16, vocabulary=90, documents=401)
     assert again.train.key != found.train.key

@@ -19,7 +19,7 @@ from unsmooth.sources.paths import Source, find_source
 from unsmooth.sources.records import texts
 from unsmooth.sources.shards import ABOUT, TokenShards, open_shards, write_shards
 from unsmooth.sources.text import pieces
-from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash, train_tokenizer
+from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash, train_tokenizer, whole
 
 HELD_OUT = 200  # of how many documents one is held out where no file says which are
 PASSAGE = 20_000  # characters at most, where documents are held out by counting
@@ -110,6 +110,11 @@ def open_corpus(
     if len(data) == 1 and (Path(data[0]) / "train" / ABOUT).is_file():
         return _prepared(Path(data[0]), length, tokenizer)
     found = Texts.at(data, documents)
+    if not found.hub and all(_is_validation(path) for source in found.sources for path in source.files):
+        raise DataError(
+            f"every file at {', '.join(map(str, data))} is held out, for its name begins with val…: expected other "
+            "files too, to train on"
+        )
     text_key = found.key()
     with alone(cache / f"{text_key}.lock"):  # runs side by side that start with the same texts
         words = open_tokenizer(tokenizer) if tokenizer else _own_tokenizer(found, cache, text_key, vocabulary)
@@ -125,9 +130,12 @@ def _prepared(folder: Path, length: int, tokenizer: str | Path | None) -> Corpus
     words = open_tokenizer(tokenizer or folder)
     train, validation = (open_shards(folder / split) for split in SPLITS)
     if train.key != validation.key or train.key.split("-")[1:2] != [tokenizer_hash(words)]:
-        raise CheckpointError(f"{folder} holds tokens that another tokenizer made: take the folder as it was written")
+        what = "leave --set tokenizer=… out" if tokenizer else "take the folder as it was written"
+        raise CheckpointError(f"{folder} holds tokens that another tokenizer made: {what}")
     if train.length != length:
-        raise DataError(f"{folder} holds sequences of {train.length} tokens, not of {length}: --set length=…")
+        raise DataError(
+            f"{folder} holds sequences of {train.length} tokens, not of {length}: give --set length={train.length}"
+        )
     return Corpus(words, train, validation)
 
 
@@ -157,14 +165,14 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
         if split != "validation":
             raise
         raise DataError(
-            f"too little is held out ({error}): expected a file called validation… beside the texts, or more than "
-            f"{HELD_OUT} documents or passages, of which every {HELD_OUT}th is"
+            f"too little is held out ({error}): expected a file called validation… that is long enough beside the "
+            f"texts, or more than {HELD_OUT} documents or passages, of which every {HELD_OUT}th is"
         ) from error
 
 
 def encoded(documents: Iterable[str], tokenizer: Any) -> Iterator[NDArray[np.int64]]:
     """Ids of the documents, a separator behind each."""
-    fast = tokenizer.backend_tokenizer
+    fast = whole(tokenizer)
     documents = iter(documents)
     while chunk := list(itertools.islice(documents, 64)):
         for encoded in fast.encode_batch_fast(chunk, add_special_tokens=False):
@@ -202,4 +210,4 @@ def _hub_texts(name: str) -> Iterator[str]:
     column = next((c for c in ("text", "content", "document") if isinstance(first.get(c), str)), None)
     if column is None:
         raise DataError(f"hub:{name} has no text column: its columns are {sorted(first)}")
-    yield from (row[column] for row in itertools.chain([first], stream) if row[column].strip())
+    yield from (row[column] for row in itertools.chain([first], stream) if row[column] and row[column].strip())

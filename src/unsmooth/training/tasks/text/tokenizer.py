@@ -80,7 +80,16 @@ def open_tokenizer(reference: str | Path) -> Any:
         raise DataError(f"no tokenizer at {reference} ({first}): expected a folder with tokenizer.json") from error
     if not found.is_fast or found.mask_token_id is None or found.sep_token_id is None:
         raise DataError(f"the tokenizer at {reference} has no [MASK] or [SEP], or no fast form: it cannot be used here")
+    whole(found)
     return found
+
+
+def whole(tokenizer: Any) -> Any:
+    """Its fast form, which then neither cuts nor pads a text, as files of sentence encoders (and earlier calls) ask."""
+    fast = tokenizer.backend_tokenizer
+    fast.no_truncation()
+    fast.no_padding()
+    return fast
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
