@@ -10,11 +10,25 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2Model, RobertaConfig, RobertaModel
+from transformers import (
+    BartConfig,
+    BartModel,
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    RobertaConfig,
+    RobertaModel,
+    RoFormerConfig,
+    RoFormerModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
-from unsmooth.errors import CheckpointError, DataError, OptionError, OutputError, UnknownModelError
+from unsmooth.errors import CheckpointError, DataError, ForwardError, OptionError, OutputError, UnknownModelError
 from unsmooth.sources import LoadedModel
-from unsmooth.training.tasks.superglue.classifier import FastFeatures, classifier, encode, positions
+from unsmooth.training.tasks.superglue.classifier import FastFeatures, classifier, encode, find_encoder, positions
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuneTask, FineTuning, Split
@@ -266,3 +280,40 @@ def test_a_model_with_too_few_positions_is_refused_before_it_is_tuned(loaded: Lo
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     assert positions(RobertaModel(RobertaConfig(vocab_size=60, max_position_embeddings=130, **shape))) == 128
     assert positions(build_model(RECIPES["small-text"], 60, loaded.tokenizer, 0)) is None  # rotary
+    assert positions(RoFormerModel(RoFormerConfig(vocab_size=60, max_position_embeddings=64, **shape))) == 64
+    assert positions(bart(64).get_encoder()) == 64
+
+
+def bart(positions: int) -> BartModel:
+    sizes = {f"{part}_{name}": 1 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    return BartModel(BartConfig(vocab_size=60, d_model=16, max_position_embeddings=positions, **sizes))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_an_encoder_and_a_decoder_the_encoder_is_tuned(whole: bool, loaded: LoadedModel, folder: Path) -> None:
+    """The file loader gives the encoder alone, and its configuration still tells of both."""
+    shape = {"d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    for pair in (T5ForConditionalGeneration(T5Config(vocab_size=60, d_model=16, **shape)), bart(64)):
+        model = pair if whole else pair.get_encoder()
+        assert type(find_encoder(model)) is type(pair.get_encoder())
+        given = LoadedModel(model.eval(), "tiny", "text", tokenizer=loaded.tokenizer)
+        found = evaluate_superglue(given, folder, [TASKS["RTE"]], how=replace(HOW, epochs=1), seeds=1, device="cpu")
+        assert found.mean("RTE")[2] == 1
+
+
+def test_a_tokenizer_of_another_model_is_named(loaded: LoadedModel, folder: Path) -> None:
+    """An index error of PyTorch's, or of a GPU, said nothing."""
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    small = LoadedModel(BertModel(BertConfig(vocab_size=20, **shape)).eval(), "small", "text", loaded.tokenizer)
+    with pytest.raises(ForwardError, match="embeddings for the ids 0 to 19, .* the tokenizer this model's own"):
+        evaluate_superglue(small, folder, [TASKS["RTE"]], how=HOW, seeds=1, device="cpu")
+
+
+def test_scores_of_other_files_are_not_mixed_with_these(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"how": replace(HOW, epochs=1), "out": tmp_path / "scores.json", "device": "cpu"}
+    evaluate_superglue(loaded, folder, [TASKS["RTE"], TASKS["COPA"]], seeds=1, **options)
+    path = folder / "RTE" / "val.jsonl"
+    path.write_text("\n".join(path.read_text().splitlines()[:4]))
+    with pytest.raises(CheckpointError, match=r"scores\.json holds scores of other files of RTE: choose another --out"):
+        evaluate_superglue(loaded, folder, [TASKS["RTE"]], seeds=1, **options)
+    assert evaluate_superglue(loaded, folder, [TASKS["COPA"]], seeds=2, **options).mean("COPA")[2] == 2

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from unsmooth.errors import DataError, UnknownModelError
+from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.training.engine.task import FastPath
 from unsmooth.training.fast.encoder import FastEncoder
 from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
@@ -73,14 +74,24 @@ def classifier(model: nn.Module, task: SuperGlueTask, seed: int) -> PairClassifi
 
 
 def find_encoder(model: nn.Module) -> nn.Module:
-    """The Hugging Face model without the head of its task."""
+    """The Hugging Face model without the head of its task; of an encoder and a decoder (T5, BART), the encoder."""
     encoder: nn.Module = getattr(model, getattr(model, "base_model_prefix", "") or "", model)
     config = getattr(encoder, "config", None)
-    if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
+    if getattr(config, "is_encoder_decoder", False) and hasattr(encoder, "get_encoder"):
+        encoder = encoder.get_encoder()  # type: ignore[operator]
+    if not hasattr(config, "hidden_size"):
         raise UnknownModelError(
             f"{type(model).__name__} is no text encoder of Hugging Face: it cannot be fine-tuned here"
         )
     return encoder
+
+
+def check_runs(model: PairClassifier, *inputs: tuple[Tensor, Tensor]) -> None:
+    """ForwardError, which says why, where the encoder cannot take the longest of the pairs, or the largest id."""
+    for ids, mask in ((ids.flatten(0, 1), mask.flatten(0, 1)) for ids, mask in inputs):
+        rows = torch.stack([mask.sum(1).argmax(), ids.amax(1).argmax()])
+        with evaluating(model.encoder):
+            call(model.encoder, to_model({"input_ids": ids[rows], "attention_mask": mask[rows].long()}, model))
 
 
 def new_head(encoder: Any, task: SuperGlueTask, seed: int) -> nn.Sequential:
@@ -118,9 +129,10 @@ def encode(
 
 
 def positions(model: nn.Module) -> int | None:
-    """How many tokens a model with learned positions can take; None where positions are computed."""
+    """How many tokens a model with a table of positions can take; None where it has none."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding) and name.endswith(("position_embeddings", "wpe")):
+        if isinstance(module, nn.Embedding) and name.endswith(("position_embeddings", "embed_positions", "wpe")):
             unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa's begin after the padding's
-            return module.num_embeddings - unused
+            offset: int = getattr(module, "offset", 0)  # so many of BART's are never used
+            return module.num_embeddings - unused - offset
     return None

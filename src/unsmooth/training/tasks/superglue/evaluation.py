@@ -21,7 +21,7 @@ from unsmooth.sources.files import alone, cache_folder, read_json, validate_file
 from unsmooth.sources.provenance import default_device, provenance
 from unsmooth.training.engine.step import Speed
 from unsmooth.training.tasks.superglue.classifier import positions
-from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, read_examples
+from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, files_hash, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuning, Split
 from unsmooth.training.tasks.superglue.plan import affordable
 from unsmooth.training.tasks.superglue.scores import constant_guess
@@ -47,6 +47,7 @@ class SuperGlue:
     majority: dict[str, dict[str, float]] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
     protocol: dict[str, Any] = field(default_factory=dict)  # which seeds were wanted and run, and the time it took
+    data: dict[str, str] = field(default_factory=dict)  # a hash of each task's files
 
     def mean(self, task: str) -> tuple[float, float, int]:
         """Mean, standard deviation over seeds and number of seeds of a task's score."""
@@ -76,7 +77,8 @@ class SuperGlue:
                 for task, seeds in found["scores"].items()
             }
             protocol = dict(found.get("protocol", {}))  # not in files of 0.1
-            return cls(found["model"], found["settings"], scores, found["majority"], found["about"], protocol)
+            data = {str(task): str(each) for task, each in found.get("data", {}).items()}  # files of 0.1 have none
+            return cls(found["model"], found["settings"], scores, found["majority"], found["about"], protocol, data)
 
 
 def evaluate_superglue(
@@ -126,6 +128,9 @@ def _evaluate(
     minutes: float | None, out: str | Path | None, device: torch.device, speed: Speed | None, progress: Progress | None,
 ) -> SuperGlue:  # fmt: skip
     result = _begin(loaded, how, out)
+    for name in (task.name for task in tasks if task.name in result.data):
+        if result.data[name] != files_hash(folder, TASKS[name]):
+            raise CheckpointError(f"{out} holds scores of other files of {name}: choose another --out")
     wanted = {task: task.seeds if seeds is None else seeds for task in tasks}
     started, before = time.monotonic(), float(result.protocol.get("minutes", 0.0))
     pool = ThreadPoolExecutor(1)
@@ -174,7 +179,7 @@ class _Work:
                     "it out (--tasks …), or in Python give FineTuning(length=…)"
                 )
             train, val = read[name] = [read_examples(folder, task, split) for split in ("train", "val")]
-            result.majority[name] = constant_guess(task, val)
+            result.majority[name], result.data[name] = constant_guess(task, val), files_hash(folder, task)
             self.tokens[name] = len(train) * task.choices * self._length(task) * (how.epochs or task.epochs)
         for name in sorted(read, key=self.tokens.__getitem__):
             self.splits[name] = pool.submit(self._tokenise, read[name], self._length(self.tasks[name]))

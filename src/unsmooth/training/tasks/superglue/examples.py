@@ -5,6 +5,7 @@ ReCoRD is not among them. The text formats are plain: no span features, the word
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -124,21 +125,34 @@ def find_task(name: str) -> SuperGlueTask:
 
 def read_examples(folder: str | Path, task: SuperGlueTask, split: str) -> list[Example]:
     """All examples of a split, from `FOLDER/NAME/SPLIT.jsonl`."""
-    path = Path(folder) / task.name / f"{split}.jsonl"
-    if not path.is_file():
-        raise DataError(f"no file at {path}: expected SuperGLUE's own layout, a folder per task with {split}.jsonl")
+    path, content = _content(folder, task, split)
     found: list[Example] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            found += task.read(json.loads(line.decode("utf-8")), task)
+            found += task.read(json.loads(line.decode("utf-8-sig")), task)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             what = f"{type(error).__name__}: {error}"
             raise DataError(f"{path}, line {number}: not a record of {task.name} ({what})") from error
     if not found:
         raise DataError(f"{path} is empty: expected one record per line")
     return found
+
+
+def files_hash(folder: str | Path, task: SuperGlueTask) -> str:
+    """Of the files that a task reads: scores of others are not to be mixed with these."""
+    digest = hashlib.blake2b(digest_size=8)
+    for split in ("train", "val"):
+        digest.update(hashlib.blake2b(_content(folder, task, split)[1]).digest())
+    return digest.hexdigest()
+
+
+def _content(folder: str | Path, task: SuperGlueTask, split: str) -> tuple[Path, bytes]:
+    path = Path(folder) / task.name / f"{split}.jsonl"
+    if not path.is_file():
+        raise DataError(f"no file at {path}: expected SuperGLUE's own layout, a folder per task with {split}.jsonl")
+    return path, path.read_bytes()
 
 
 def check_files(folder: str | Path) -> None:

@@ -22,6 +22,7 @@ from unsmooth.training.fast.encoder import FastEncoder, fits
 from unsmooth.training.tasks.superglue.classifier import (
     FastFeatures,
     PairClassifier,
+    check_runs,
     classifier,
     encode,
     find_encoder,
@@ -139,7 +140,9 @@ class FineTuner:
         speed: Speed | None = None,
     ) -> None:  # fmt: skip
         self.source = find_encoder(model)
-        self.task = FineTuneTask(task, classifier(model, task, 0).to(device), train, val, how, seed=0)
+        begun = classifier(model, task, 0)
+        check_runs(begun, (train.ids, train.mask), (val.ids, val.mask))
+        self.task = FineTuneTask(task, begun.to(device), train, val, how, seed=0)
         # as a whole it is not compiled, which would take longer than these runs: the captured step is what pays
         self.trainer = Trainer(self.task, speed or Speed(compile_mode=None))
         self.milliseconds = 0.0  # a step of the last run, all but its first epoch
