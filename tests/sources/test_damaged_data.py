@@ -69,6 +69,11 @@ def test_a_path_that_no_file_can_have_is_refused(path: str) -> None:
         find_source(path)
 
 
+def test_an_empty_name_is_not_the_folder_that_one_is_in() -> None:
+    with pytest.raises(DataError, match="the name of the data is empty"):
+        find_source("")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -166,6 +166,9 @@ def test_bundled_pictures_open() -> None:
         ("x.parquet", b"PAR1 and no more", IMAGES, r"x\.parquet is truncated or not parquet"),
         ("x.jsonl", b'{"a": 1', TEXT, "line 1: not JSON"),
         ("x.jsonl", b'{"label": 3}', TEXT, r"no text in .*the record has \['label'\].*--column"),
+        ("x.jsonl", b'{"text": 5}', TEXT, "line 1: expected text in 'text', got 5"),
+        ("x.jsonl", b'{"text": 0}', TEXT, "line 1: expected text in 'text', got 0"),  # was taken for no text
+        ("x.jsonl", b'{"text": ["a", "b"], "id": 3}', TEXT, r"""expected text in 'text', got \["a", "b"\]"""),
         ("x.csv", b"1,2", TEXT, r"expected a folder of images.*found \['\.csv'\]"),
         ("x.jsonl", b'{"text": "caf\xe9"}', TEXT, "line 1: not JSON in UTF-8"),
         ("x.txt", b"   ", TEXT, r"shorter than one window.*--whole-records"),

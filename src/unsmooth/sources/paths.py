@@ -40,6 +40,8 @@ class Source:
 def find_source(path: str | Path, column: str | None = None) -> Source:
     """Look at a file or folder; parquet is looked into for an image or text column."""
     try:
+        if not str(path):  # which pathlib takes for the folder that one is in
+            raise DataError(f"the name of the data is empty: expected {EXPECTED}")
         path = Path(path).expanduser()
         if not path.exists():
             raise DataError(f"no data at {path}: expected {EXPECTED}")

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from unsmooth.errors import DataError, MissingExtraError
@@ -138,8 +139,11 @@ def _text_of(record: Any, column: str | None, where: str) -> str:
             value = value.get("text")
         if isinstance(value, str) and value.strip():
             return value
-    if any(name in fields and not str(fields[name] or "").strip() for name in names):
+    found = {name: fields[name] for name in names if name in fields}
+    if any(value is None or (isinstance(value, str) and not value.strip()) for value in found.values()):
         return ""
+    for name, value in found.items():
+        raise DataError(f"{where}: expected text in {name!r}, got {shorten(json.dumps(value), 60)}")
     raise DataError(
         f"{where}: no text in {list(names)}; the record has {sorted(fields)}; name one with --column, where the "
         f"command has it, or rename it to {names[0]}"
