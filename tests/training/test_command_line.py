@@ -181,8 +181,12 @@ def test_ctrl_c_before_the_first_checkpoint_says_so(
         (["train", "cifar100", "--data", "x", "--records", "y"], "--minutes and --records are for --list"),
         (["train", "--list", "half", "--data", "x", "--superglue", "y"], "are for one run: give no --list"),
         (["train", "--list", "half", "--data", "x", "--json"], "are for one run: give no --list"),
-        (["evaluate", "zoo:a", "--superglue", "x", "--corruptions"], "--corruptions and --samples are for --data"),
-        (["evaluate", "zoo:a", "--superglue", "x", "--samples", "3"], "--corruptions and --samples are for --data"),
+        (["evaluate", "zoo:a", "--superglue", "x", "--corruptions"], "--metric-images are for --data"),
+        (["evaluate", "zoo:a", "--superglue", "x", "--samples", "3"], "--metric-images are for --data"),
+        (["evaluate", "zoo:a", "--superglue", "x", "--seed", "3"], "reads all, with seeds 0, 1, …"),
+        (["evaluate", "zoo:text-plain", "--data", "bundled", "--batch-size", "9"], "--precision are for images"),
+        (["evaluate", "zoo:text-plain", "--data", "bundled", "--precision", "bf16"], "--precision are for images"),
+        (["train", "small-text", "--data", ""], "the name of the data is empty"),
     ],
 )
 def test_errors_say_what_to_do(app: typer.Typer, words: list[str], message: str) -> None:

@@ -71,7 +71,8 @@ Precision = Annotated[
         "and bf16 for --superglue."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the random corruptions.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random corruptions. For text: of which tokens are hidden.")]
+IMAGES, MEASURED = 500, 256  # in a batch; for the smoothing metrics
 
 
 @ungrouped
@@ -84,9 +85,9 @@ def command(
     epochs: Epochs = None,
     corruptions: Corruptions = False,
     samples: options.Samples = None,
-    batch_size: options.BatchSize = 500,
+    batch_size: options.BatchSize = IMAGES,
     seed: Seed = 0,
-    metric_images: MetricImages = 256,
+    metric_images: MetricImages = MEASURED,
     minutes: Minutes = None,
     precision: Precision = None,
     device: options.Device = "auto",
@@ -105,8 +106,9 @@ def command(
         raise OptionError("expected --data PATH, or --superglue PATH to fine-tune a text encoder, and not both")
     output.check()
     if superglue is not None:
-        if corruptions or samples is not None:
-            raise OptionError("--corruptions and --samples are for --data; --superglue reads all: leave them out")
+        if corruptions or (samples, batch_size, seed, metric_images) != (None, IMAGES, 0, MEASURED):
+            names = "--corruptions, --samples, --batch-size, --seed and --metric-images"
+            raise OptionError(f"{names} are for --data: --superglue reads all, with seeds 0, 1, …; leave them out")
         where, precision = options.device_named(device), precision or "bf16"
         scores = fine_tuned(model, superglue, tasks, seeds, epochs, minutes, precision, where, output.out)
         kept = (output.out, lambda path: path)  # every run is there already
@@ -118,6 +120,8 @@ def command(
     if _is_text(model):
         if corruptions:
             raise OptionError(f"{model} reads text: --corruptions are those of pictures, leave it out")
+        if (batch_size, metric_images, precision) not in ((IMAGES, MEASURED, None), (IMAGES, MEASURED, "float32")):
+            raise OptionError(f"{model} reads text: --batch-size, --metric-images and --precision are for images")
         masked = _masked(model, data, samples, seed, options.device_named(device))
         output.finish(masked.to_json, partial(_show_masked, masked), (output.out, masked.save))
         return

@@ -64,8 +64,8 @@ def evaluate_masked(
 ) -> MaskedEvaluation:
     """Hide a share of the tokens of every sequence, as training does, and have the model guess them.
 
-    `data` are paths with commas, or `bundled`. Documents follow one another with a separator; the same seed hides the
-    same tokens of the same texts.
+    `data` are paths with commas, or `bundled`. Documents follow one another with a separator; the same seed and
+    batch size hide the same tokens of the same texts.
     """
     mask_id = getattr(loaded.tokenizer, "mask_token_id", None)
     if mask_id is None or not hasattr(loaded.tokenizer, "backend_tokenizer"):
