@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
 import torch
+import transformers
 from small_models import vit
 from sweeping.test_sweep import folder, text_model
 
 from unsmooth.control import adapter_of, bake, reparametrize, spectral_penalty
 from unsmooth.control.adapter import adapters_of
 from unsmooth.control.penalty import penalty_near, spectral_sides
-from unsmooth.errors import CheckpointError, DataError, OptionError
+from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
 from unsmooth.sources import ImageInput, LoadedModel
 from unsmooth.training.finetuning import Arm, ImageJob, load_runs, run_study
 from unsmooth.training.finetuning.arms import (
@@ -278,6 +280,17 @@ def test_a_text_encoder_is_fine_tuned(tmp_path: Path) -> None:
     job = TextJob(text_model("LlamaModel"), tmp_path, "rte", how, CPU)
     for name in ("plain", "adapter-sharpening"):
         assert job.run(Arm(name, rank=2), seed=0)["score"] == 1.0
+    loaded = text_model("LlamaModel")
+    with pytest.raises(DataError, match="has no tokenizer beside its weights"):
+        TextJob(replace(loaded, tokenizer=None), tmp_path, "rte", how, CPU)
+    with pytest.raises(UnknownModelError, match="takes images: expected a text encoder"):
+        TextJob(replace(loaded, modality="images"), tmp_path, "rte", how, CPU)
+    few = transformers.BertConfig(
+        vocab_size=loaded.vocabulary, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=15,
+    )  # fmt: skip
+    with pytest.raises(OptionError, match="has 15 positions, and RTE takes 16 tokens"):
+        TextJob(replace(loaded, model=transformers.BertModel(few)), tmp_path, "rte", how, CPU)
 
 
 def test_what_makes_no_sense_is_refused(job: ImageJob, tmp_path: Path) -> None:

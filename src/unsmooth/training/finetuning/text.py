@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from unsmooth.sources import LoadedModel
 from unsmooth.training.finetuning.job import Job
-from unsmooth.training.tasks.superglue.classifier import classifier
+from unsmooth.training.tasks.superglue.classifier import (
+    check_positions,
+    check_runs,
+    check_takes_text,
+    classifier,
+)
 from unsmooth.training.tasks.superglue.examples import find_task, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuning, Split, predict
 from unsmooth.training.tasks.superglue.scores import score
@@ -29,9 +34,12 @@ class TextJob(Job):
         self.loaded, self.device, self.task, self.precision = loaded, device, find_task(task), how.precision
         self.rates = {"lr": how.lr, "head_lr": how.lr, "weight_decay": how.weight_decay}
         length, epochs, self.clip = how.length or self.task.length, how.epochs or self.task.epochs, how.clip_norm
+        check_takes_text(loaded)
+        check_positions(loaded, self.task, length)
         train, val = (
             Split.of(read_examples(folder, self.task, split), loaded.tokenizer, length) for split in ("train", "val")
         )
+        check_runs(classifier(loaded.model, self.task, 0), (train.ids, train.mask), (val.ids, val.mask))
         self.train = tuple(t.to(device) for t in (train.ids, train.mask, train.labels))
         self.val, self.examples = (val.ids.to(device), val.mask.to(device)), val.examples
         self.size = min(how.batch_size, len(train.examples))

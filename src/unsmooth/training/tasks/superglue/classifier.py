@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from unsmooth.errors import DataError, UnknownModelError
+from unsmooth.errors import DataError, OptionError, UnknownModelError
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.training.engine.task import FastPath
 from unsmooth.training.fast.encoder import FastEncoder
 from unsmooth.training.tasks.superglue.examples import Example, SuperGlueTask
+
+if TYPE_CHECKING:
+    from unsmooth.sources import LoadedModel
 
 HEAD, DROPOUT = 1024, 0.1  # the crammed BERT's
 TOGETHER = 16  # tokens, as tensor cores like them
@@ -84,6 +87,26 @@ def find_encoder(model: nn.Module) -> nn.Module:
             f"{type(model).__name__} is no text encoder of Hugging Face: it cannot be fine-tuned here"
         )
     return encoder
+
+
+def check_takes_text(loaded: LoadedModel) -> None:
+    """UnknownModelError or DataError for what no text can be given to."""
+    if loaded.modality != "text":
+        raise UnknownModelError(
+            f"{loaded.reference} takes {loaded.modality}: expected a text encoder of Hugging Face's"
+        )
+    if loaded.tokenizer is None:
+        raise DataError(f"{loaded.reference} has no tokenizer beside its weights: put its files there")
+
+
+def check_positions(loaded: LoadedModel, task: SuperGlueTask, length: int) -> None:
+    """OptionError for a task of texts that are longer than what the model has positions for."""
+    limit = positions(loaded.model)
+    if limit is not None and length > limit:
+        raise OptionError(
+            f"{loaded.reference} has {limit} positions, and {task.name} takes {length} tokens: leave it out "
+            "(--tasks …), or in Python give FineTuning(length=…)"
+        )
 
 
 def check_runs(model: PairClassifier, *inputs: tuple[Tensor, Tensor]) -> None:

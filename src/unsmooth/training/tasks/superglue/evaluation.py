@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unsmooth.errors import CheckpointError, DataError, OptionError, UnknownModelError
+from unsmooth.errors import CheckpointError
 from unsmooth.sources.files import alone, cache_folder, read_json, validate_file, write_result
 from unsmooth.sources.provenance import default_device, provenance
 from unsmooth.training.engine.step import Speed
-from unsmooth.training.tasks.superglue.classifier import positions
+from unsmooth.training.tasks.superglue.classifier import check_positions, check_takes_text
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, files_hash, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuning, Split
 from unsmooth.training.tasks.superglue.plan import affordable
@@ -99,12 +99,7 @@ def evaluate_superglue(
     With `out` every finished run is kept there, and the same call goes on after the last one. `minutes` is the time for
     all of it: where it is short, fewer seeds are run, then fewer tasks, and `protocol` says so. Small tasks come first.
     """
-    if loaded.modality != "text":
-        raise UnknownModelError(
-            f"{loaded.reference} takes {loaded.modality}: expected a text encoder of Hugging Face's"
-        )
-    if loaded.tokenizer is None:
-        raise DataError(f"{loaded.reference} has no tokenizer beside its weights: put its files there")
+    check_takes_text(loaded)
     how = how or FineTuning()
     device = torch.device(device or default_device())
     with _claimed(out):
@@ -171,13 +166,9 @@ class _Work:
         self.tokens: dict[str, int] = {}  # that one seed learns from: what its time is in proportion to
         self.splits: dict[str, Future[tuple[Split, Split]]] = {}
         self._tuner: FineTuner | None = None
-        read, limit = {}, positions(loaded.model)
+        read = {}
         for name, task in self.tasks.items():
-            if limit is not None and self._length(task) > limit:
-                raise OptionError(
-                    f"{loaded.reference} has {limit} positions, and {name} takes {self._length(task)} tokens: leave "
-                    "it out (--tasks …), or in Python give FineTuning(length=…)"
-                )
+            check_positions(loaded, task, self._length(task))
             train, val = read[name] = [read_examples(folder, task, split) for split in ("train", "val")]
             result.majority[name], result.data[name] = constant_guess(task, val), files_hash(folder, task)
             self.tokens[name] = len(train) * task.choices * self._length(task) * (how.epochs or task.epochs)
