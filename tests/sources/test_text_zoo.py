@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 
 from unsmooth.analysis import explain, measure
 from unsmooth.cli.demo import shipped
-from unsmooth.errors import OptionError
+from unsmooth.errors import DataError, ForwardError, OptionError
 from unsmooth.models import view
 from unsmooth.sources import LoadedModel, load_model, open_data
 from unsmooth.sources.trained import file_hash
@@ -70,6 +72,27 @@ def test_it_is_measured_explained_and_evaluated_on_what_is_bundled(loaded: Loade
     assert 0.25 < found.accuracy < 0.75
     again = evaluate_masked(loaded, "bundled", samples=16, batch_size=8)
     assert again.loss == pytest.approx(found.loss, rel=1e-5)
+
+
+def test_a_masked_model_with_another_tokenizer_few_positions_or_no_separator() -> None:
+    loaded, transformers = load_model("zoo:text-plain"), pytest.importorskip("transformers")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+    def tiny(**more: int) -> LoadedModel:
+        model = transformers.BertForMaskedLM(transformers.BertConfig(**{"vocab_size": 4_096, **shape, **more}))
+        return replace(loaded, model=model.eval(), tokenizer=copy.deepcopy(loaded.tokenizer))
+
+    with pytest.raises(ForwardError, match="embeddings for the ids 0 to 99, .* the tokenizer this model's own"):
+        evaluate_masked(tiny(vocab_size=100), "bundled", samples=2)
+    with pytest.raises(ForwardError, match="this model has 64 positions"):
+        evaluate_masked(tiny(max_position_embeddings=64), "bundled", samples=2)
+    model = tiny()
+    expected = evaluate_masked(model, "bundled", samples=2).loss
+    model.tokenizer.eos_token, model.tokenizer.sep_token = "[SEP]", None
+    assert evaluate_masked(model, "bundled", samples=2).loss == expected
+    model.tokenizer.eos_token = None
+    with pytest.raises(DataError, match="neither a separator nor an end of text"):
+        evaluate_masked(model, "bundled", samples=2)
 
 
 def test_the_demo_shows_all_three() -> None:

@@ -171,12 +171,15 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
 
 
 def encoded(documents: Iterable[str], tokenizer: Any) -> Iterator[NDArray[np.int64]]:
-    """Ids of the documents, a separator behind each."""
+    """Ids of the documents, a separator behind each; where a tokenizer has none (EuroBERT's), the end of a text."""
     fast = whole(tokenizer)
+    ends = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    if ends is None:
+        raise DataError("the tokenizer has neither a separator nor an end of text, to stand between two documents")
     documents = iter(documents)
     while chunk := list(itertools.islice(documents, 64)):
         for encoded in fast.encode_batch_fast(chunk, add_special_tokens=False):
-            yield np.asarray([*encoded.ids, tokenizer.sep_token_id], np.int64)
+            yield np.asarray([*encoded.ids, ends], np.int64)
 
 
 def _first_characters(documents: Iterable[str]) -> Iterator[str]:

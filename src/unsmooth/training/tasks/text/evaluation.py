@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unsmooth.errors import DataError, OptionError
+from unsmooth.models.forward import call
 from unsmooth.sources.files import write_result
 from unsmooth.sources.passages import PASSAGES
 from unsmooth.sources.provenance import provenance
@@ -84,7 +85,7 @@ def evaluate_masked(
         rng = torch.Generator().manual_seed(1_000_003 * seed + number)
         hidden = draw_hidden(len(rows), LENGTH, MASKED, loaded.vocabulary, rng)
         inputs, targets = hide(rows, hidden, mask_id)
-        logits = model(input_ids=inputs.to(device)).logits.float().cpu()
+        logits = call(model, {"input_ids": inputs.to(device)}).logits.float().cpu()
         chosen = logits.gather(1, hidden.positions[..., None].expand(-1, -1, logits.shape[-1]))
         loss += float(F.cross_entropy(chosen.flatten(0, 1), targets.flatten(), reduction="sum"))
         right += int((chosen.argmax(-1) == targets).sum())
