@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -107,6 +110,7 @@ def test_a_question_counts_only_when_all_its_answers_are_judged_rightly() -> Non
         ),
         (b'{"premise": "a", "label": "entailment"}', "KeyError"),
         (b'{"premise": "\xff"}', "UnicodeDecodeError"),
+        (b'{"premise": null, "hypothesis": "b", "label": "entailment"}', "TypeError: premise is None, expected text"),
     ],
 )
 def test_a_broken_record_is_named_by_its_line(tmp_path: Path, line: bytes, why: str) -> None:
@@ -115,6 +119,28 @@ def test_a_broken_record_is_named_by_its_line(tmp_path: Path, line: bytes, why: 
     (tmp_path / "RTE" / "val.jsonl").write_bytes(good + b"\n" + line)
     with pytest.raises(DataError, match=rf"val\.jsonl, line 2: not a record of RTE \({why}"):
         read_examples(tmp_path, TASKS["RTE"], "val")
+
+
+@pytest.mark.parametrize("name", ["COPA", "WiC", "WSC", "MultiRC", "BoolQ"])
+@pytest.mark.shared
+def test_what_is_no_text_is_never_written_as_text(shared_data: Path, name: str) -> None:
+    """A null became the word None."""
+    with (shared_data / "superglue" / name / "val.jsonl").open() as file:
+        record = json.loads(next(file))
+
+    def without(value: Any) -> Iterator[Any]:
+        """Copies in which one text is null."""
+        for key, inner in enumerate(value) if isinstance(value, list) else value.items():
+            for other in [None] if isinstance(inner, str) else without(inner) if isinstance(inner, list | dict) else []:
+                changed = copy.deepcopy(value)
+                changed[key] = other
+                yield changed
+
+    broken = list(without(record))
+    assert len(broken) >= 2
+    for each in broken:
+        with pytest.raises((TypeError, KeyError, AttributeError)):
+            list(TASKS[name].read(each, TASKS[name]))
 
 
 def test_missing_and_empty_files_and_unknown_tasks_are_named(tmp_path: Path) -> None:

@@ -58,29 +58,36 @@ class SuperGlueTask:
         return self.labels.index(value)
 
 
+def _text(record: dict[str, Any], name: str) -> str:
+    """The text under this name."""
+    if not isinstance(found := record[name], str):
+        raise TypeError(f"{name} is {found!r}, expected text")
+    return found
+
+
 def _boolq(r: dict[str, Any], task: SuperGlueTask) -> Iterator[Example]:
-    yield Example(((r["question"], r["passage"]),), task.label(r["label"]))
+    yield Example(((_text(r, "question"), _text(r, "passage")),), task.label(r["label"]))
 
 
 def _entailment(r: dict[str, Any], task: SuperGlueTask) -> Iterator[Example]:
-    yield Example(((r["premise"], r["hypothesis"]),), task.label(r["label"]))
+    yield Example(((_text(r, "premise"), _text(r, "hypothesis")),), task.label(r["label"]))
 
 
 def _copa(r: dict[str, Any], task: SuperGlueTask) -> Iterator[Example]:
     asked = {"cause": "What was the cause?", "effect": "What happened as a result?"}[r["question"]]
-    first = f"{r['premise']} {asked}"
-    yield Example(((first, r["choice1"]), (first, r["choice2"])), task.label(r["label"]))
+    first = f"{_text(r, 'premise')} {asked}"
+    yield Example(((first, _text(r, "choice1")), (first, _text(r, "choice2"))), task.label(r["label"]))
 
 
 def _multirc(r: dict[str, Any], task: SuperGlueTask) -> Iterator[Example]:
     for question in r["passage"]["questions"]:
         for answer in question["answers"]:
-            pair = (f"{question['question']} {answer['text']}", r["passage"]["text"])
+            pair = (f"{_text(question, 'question')} {_text(answer, 'text')}", _text(r["passage"], "text"))
             yield Example((pair,), task.label(answer["label"]), (r["idx"], question["idx"]))
 
 
 def _wic(r: dict[str, Any], task: SuperGlueTask) -> Iterator[Example]:
-    pair = (f"{r['word']}: {r['sentence1']}", r["sentence2"])
+    pair = (f"{_text(r, 'word')}: {_text(r, 'sentence1')}", _text(r, "sentence2"))
     yield Example((pair,), task.label(r["label"]))
 
 
