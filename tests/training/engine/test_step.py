@@ -13,7 +13,7 @@ from unsmooth.control import Variant, control_of, parameter_groups, reparametriz
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.training import load_trained
 from unsmooth.training.engine.observe import observe, spectrum_shares
-from unsmooth.training.engine.step import Speed, Trainer, attention_backend
+from unsmooth.training.engine.step import Speed, Trainer, attention_backend, waits_for_host
 from unsmooth.training.tasks.images import ImageTask, load_images, save_model
 from unsmooth.training.tasks.images.augment import Colours, augment, draw_epoch, normalise
 from unsmooth.training.tasks.images.model import build_model
@@ -54,6 +54,32 @@ def test_training_learns_the_tiny_classes(tiny_data: Path, tiny_recipe: ImageRec
     trainer = make_trainer(build_model(recipe, 0), tiny_data, recipe)
     losses = run_epochs(trainer, 12)
     assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"), [(None, False), ("called a synchronizing CUDA operation", True), ("out of memory", None)]
+)
+def test_a_step_that_waits_for_the_host_is_told_from_one_that_fails(
+    monkeypatch: pytest.MonkeyPatch, error: str | None, waits: bool | None
+) -> None:
+    """Asked while libraries believe that it is recorded; what the user had set is put back. On a GPU: superglue."""
+    modes, recorded = list[int | str](), torch.cuda.is_current_stream_capturing
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def step() -> None:
+        assert torch.cuda.is_current_stream_capturing()
+        assert modes == ["error"]
+        if error:
+            raise RuntimeError(error)
+
+    if waits is None:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            waits_for_host(step)
+    else:
+        assert waits_for_host(step) is waits
+    assert modes == ["error", 1]
+    assert torch.cuda.is_current_stream_capturing is recorded
 
 
 def test_the_same_seed_builds_the_same_model(tiny_recipe: ImageRecipe) -> None:

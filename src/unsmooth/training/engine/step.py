@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -155,6 +156,9 @@ class Trainer:
         self.row.zero_()
         if self.graphed and self._graph is None:
             self._capture()
+            if not self.graphed:
+                self._load(rows, rates)
+                return
         if self._first is not None:
             self._first.replay()
 
@@ -218,7 +222,11 @@ class Trainer:
             group["lr"] = float(self.rates[self.row])
 
     def _capture(self) -> None:
-        """Warm up on a side stream (compiles, fills caches), put the state back, record one step."""
+        """Warm up on a side stream (compiles, fills caches), record one step, put the state back.
+
+        A model's own code may do what no graph can hold, such as a constant that it copies from the host in every
+        step (MPNet's mask): then the steps stay as they are.
+        """
         kept = [*self.parameters, *self.model.buffers()]
         before = [t.detach().clone() for t in kept]
         saved = {id(p): {k: v.clone() for k, v in s.items()} for p, s in self.optimizer.state.items()}
@@ -229,9 +237,28 @@ class Trainer:
             for _ in range(3):
                 self.row.zero_()
                 self._overlapped_step()
+            self.row.zero_()
+            foreign = self.speed.compile_mode is None and not self.fast.describe()
+            waits = foreign and waits_for_host(self._overlapped_step)
         torch.cuda.current_stream().wait_stream(stream)
         self.optimizer.zero_grad(set_to_none=not self.task.grows)
         self.row.zero_()
+        if waits:
+            torch.cuda.synchronize()
+            self.speed, self._batch, self.rows = replace(self.speed, graph=False), None, {}
+        else:
+            self._record()
+        with torch.no_grad():
+            for tensor, value in zip(kept, before, strict=True):
+                tensor.copy_(value)
+            for parameter in self.parameters:
+                for name, tensor in self.optimizer.state[parameter].items():
+                    old = saved.get(id(parameter), {}).get(name)
+                    tensor.zero_() if old is None else tensor.copy_(old)
+        self.row.zero_()
+
+    def _record(self) -> None:
+        """One step as a graph, one without update where steps share it, and the first batch of a chunk."""
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._overlapped_step()
@@ -243,14 +270,29 @@ class Trainer:
         self._first = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._first, pool=self._graph.pool()):
             self._fill(self._prepared(self.row))
-        with torch.no_grad():
-            for tensor, value in zip(kept, before, strict=True):
-                tensor.copy_(value)
-            for parameter in self.parameters:
-                for name, tensor in self.optimizer.state[parameter].items():
-                    old = saved.get(id(parameter), {}).get(name)
-                    tensor.zero_() if old is None else tensor.copy_(old)
-        self.row.zero_()
+
+
+def waits_for_host(step: Callable[[], None]) -> bool:
+    """Whether a step waits for the device or copies from the host, which no graph may hold.
+
+    Asked before the step is recorded, for a recording that breaks off leaves the device's random generator unusable.
+    Libraries leave out some checks while a stream is recorded, so they are told that it is.
+    """
+    mode, recorded = torch.cuda.get_sync_debug_mode(), torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode")  # a prototype, says PyTorch
+            torch.cuda.set_sync_debug_mode("error")
+        step()
+    except RuntimeError as error:
+        if "synchronizing" not in str(error):
+            raise
+        return True
+    finally:
+        torch.cuda.is_current_stream_capturing = recorded
+        torch.cuda.set_sync_debug_mode(mode)
+    return False
 
 
 def average_gradients(parameters: list[Tensor], world: int) -> None:
