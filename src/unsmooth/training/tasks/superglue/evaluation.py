@@ -188,15 +188,16 @@ class _Work:
         return {name: self.took.get(name, pace * tokens) for name, tokens in self.tokens.items()}
 
     def _seconds_per_token(self) -> float:
-        """Of the longest inputs that were timed, also before an interruption: short ones wait for the host."""
-        known = [t for t in self.wanted if t.name in self.milliseconds]
-        longest = max(map(self._length, known), default=0)
-        per_token = (
-            self.milliseconds[t.name] / (1e3 * self.how.batch_size * t.choices * longest)
-            for t in known
-            if self._length(t) == longest
-        )
-        return max(per_token, default=0.0)
+        """Of the longest inputs that were timed, also before an interruption, and of these the last, the largest task.
+
+        Steps of short inputs wait for the host, and a run of a hundred steps says little of one of thousands.
+        """
+        order = [*self.milliseconds]
+        known = [t for t in self.wanted if t.name in order]
+        if not known:
+            return 0.0
+        last = max(known, key=lambda t: (self._length(t), order.index(t.name)))
+        return self.milliseconds[last.name] / (1e3 * self.how.batch_size * last.choices * self._length(last))
 
     def next_run(self, runs: Mapping[str, int]) -> tuple[str, int] | None:
         """The smallest task that has a seed left; the one at hand first, for its step is captured."""
