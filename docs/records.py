@@ -104,6 +104,8 @@ def columns() -> str:
         lines += ["", f"{scores.label} (`unsmooth reproduce superglue`).", "", *markdown(scores.tables[0])]
         said = [note for note in scores.notes if note.startswith(("near chance", "not run"))]
         lines += ["", *(f"{note[0].upper()}{note[1:]}." for note in said)]
+        for known in scores.tables[1:]:
+            lines += ["", f"{known.title}:", "", *markdown(known)]
     return "\n".join(lines)
 
 

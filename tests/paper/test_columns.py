@@ -261,6 +261,24 @@ def test_superglue_shows_scores_beside_the_most_frequent_label(tmp_path: Path) -
     assert json.dumps(result.to_json())
 
 
+def test_superglue_of_a_pretrained_encoder_stands_beside_a_published_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path))
+    assert len(find_item("superglue").run(Context()).tables) == 1
+    folder = tmp_path / "results" / "superglue"
+    SuperGlue({"reference": "x"}, {}, {"CB": {0: {"score": 0.8}}}, {}).save(folder / "known.json")
+    (folder / "torn.json").write_text("{")
+    result = find_item("superglue").run(Context())
+    known = result.tables[1]
+    assert known.columns == ["task", "known, ours, validation", "BERT-large, published, test"]
+    rows = {str(row[0]): row[1:] for row in known.rows}
+    assert rows["CB"] == ["80.0 (n=1)", f"{(75.7 + 83.6) / 2:.1f}"]
+    assert rows["MultiRC"] == [None, f"{(70.0 + 24.1) / 2:.1f}"]
+    assert any("torn.json" in note for note in result.notes)
+    assert any(note.startswith("BERT-large: test scores") for note in result.notes)
+
+
 def test_figures_2_and_4_show_the_kept_models(tmp_path: Path, measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNSMOOTH_ZOO", str(tmp_path / "none"))
     runs = tmp_path / "runs"

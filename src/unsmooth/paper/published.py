@@ -1,4 +1,4 @@
-"""The numbers that the paper and the poster print, from one data file."""
+"""The numbers that the paper, the poster and a benchmark's authors print, from one data file."""
 
 from __future__ import annotations
 

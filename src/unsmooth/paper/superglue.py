@@ -1,4 +1,8 @@
-"""SuperGLUE after fine-tuning. The paper says that it fine-tunes its text models on it, and prints no scores."""
+"""SuperGLUE after fine-tuning. The paper says that it fine-tunes its text models on it, and prints no scores.
+
+Our models read little text, so scores near chance are expected of them. A pretrained encoder that was fine-tuned in the
+same way shows whether the fine-tuning is to blame: `zoo/results/superglue` holds its scores.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,14 @@ from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.student import student_95
 from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
 from unsmooth.paper.item import Context, Item, Result, Table, Value
+from unsmooth.paper.published import published
 from unsmooth.paper.records import provenance
+from unsmooth.sources.trained import zoo_folder
 from unsmooth.training.tasks.superglue.evaluation import NOTE, SuperGlue
 from unsmooth.training.tasks.superglue.examples import TASKS
 
 FILE = "superglue.json"
+KNOWN = "superglue"  # in zoo/results, and of the published scores: encoders whose strength is known
 
 
 def run(context: Context) -> Result:
@@ -31,12 +38,14 @@ def run(context: Context) -> Result:
     tried = [task for task in TASKS if any(len(_values(each, task)) > 1 for each in found.values())]
     chance = [task for task in tried if not any(_above(each, task) for each in found.values())]
     untried = [task for task in TASKS if found and task not in tried]
+    known = _known(notes)
     label = f"SuperGLUE, validation, in %: {len(found)} of our text models; the paper prints no scores"
     return Result(
         label=label,
-        tables=[Table("After fine-tuning", ["task", "metric", *names, "constant guess"], rows)],
+        tables=[Table("After fine-tuning", ["task", "metric", *names, "constant guess"], rows), *known],
         notes=[
             *notes,
+            *([f"BERT-large: {published(KNOWN)['about']}; {published(KNOWN)['source']}"] if known else []),
             *([f"near chance, no model clearly above the best constant guess: {', '.join(chance)}"] if chance else []),
             *([f"not run, or with one seed only: {', '.join(untried)}"] if untried else []),
             "± is the standard deviation over seeds of fine-tuning; clearly above: the 95 % interval of the mean over "
@@ -46,6 +55,24 @@ def run(context: Context) -> Result:
         ],
         about=provenance(kept.record for group in found for kept in group.models),
     )
+
+
+def _known(notes: list[str]) -> list[Table]:
+    """Pretrained encoders by the same protocol, beside what is published of one."""
+    found: dict[str, list[SuperGlue]] = {}
+    for path in sorted((zoo_folder() / "results" / KNOWN).glob("*.json")):
+        try:
+            found[path.stem] = [SuperGlue.load(path)]
+        except UnsmoothError as error:
+            notes.append(f"left out: {error}")
+    if not found:
+        return []
+    rows = [
+        [task, *(_cell(each, task) for each in found.values()), f"{published(KNOWN)['BERT-large'][task]:.1f}"]
+        for task in TASKS
+    ]
+    columns = ["task", *(f"{name}, ours, validation" for name in found), "BERT-large, published, test"]
+    return [Table("Pretrained encoders by the same protocol", columns, rows)]
 
 
 def _scores(group: ColumnModels, notes: list[str]) -> list[SuperGlue]:
