@@ -13,7 +13,7 @@ import pytest
 import torch
 from processes import train_in_two
 from safetensors.torch import load_file
-from training.toy import ToyRecipe, write_shards
+from training.toy import ToyRecipe, ToyTask, write_shards
 from typer.testing import CliRunner
 
 import unsmooth.training.engine
@@ -159,6 +159,36 @@ def test_minutes_become_steps_once_and_the_record_can_be_repeated(
     repeated = train(Run(ToyRecipe("toy"), budget=str(steps)), shards, tmp_path / "again", **QUIET)
     assert repeated.rows[-1]["step"] == steps
     assert repeated.rows[-1]["lr"] == record.rows[-1]["lr"]
+
+
+@pytest.mark.parametrize(("before", "least", "most"), [(170, 11, 15), (0, 170, 185)])
+def test_the_first_chunk_does_not_end_a_run_that_has_time_nor_make_it_endless(
+    before: int, least: int, most: int, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time may be that of the texts, which says little of a step; or so short that a clock's digits lose it."""
+    clock, seen, longest = [0.0], list[torch.Tensor](), [0]
+    run_chunk, rates_of = Trainer.run_chunk, ToyTask.rates
+
+    def timed(trainer: Trainer, rows: Any, rates: torch.Tensor, seed: int) -> torch.Tensor:
+        clock[0] += len(rates) if trainer.done else before + 0.02
+        seen.append(rows["x"][: len(rates)])
+        return run_chunk(trainer, rows, rates, seed)
+
+    def rates(task: ToyTask, total: int) -> torch.Tensor:
+        longest[0] = max(longest[0], total)
+        return rates_of(task, min(total, 1_000_000))
+
+    monkeypatch.setattr(Trainer, "run_chunk", timed)
+    monkeypatch.setattr(ToyTask, "rates", rates)
+    monkeypatch.setattr("unsmooth.training.engine.loop.time.monotonic", lambda: clock[0])
+    run = Run(ToyRecipe("toy"), budget="3m")
+    record = train(run, shards, tmp_path, **QUIET)
+    assert least <= record.rows[-1]["step"] <= most
+    assert longest[0] <= 100_000
+    stream = ToyRecipe("toy").open(run, shards, torch.device("cpu")).stream(0)
+    whole = torch.cat([next(stream)["x"] for _ in range(40)])
+    got = torch.cat(seen)
+    assert torch.equal(got, whole[: len(got)])  # no sample is left out where a guess ended inside a chunk
 
 
 @pytest.mark.parametrize("text", ["", "m", "-3", "0", "0m", "infm", "3 weeks", "1.5"])

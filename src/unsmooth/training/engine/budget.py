@@ -63,8 +63,10 @@ class Pace:
             return self.total
         if self.first is None:
             self.first = (step, elapsed)
-            return max(step, int(step * self.minutes / max(elapsed, 1e-9)))
-        pace = (step - self.first[0]) / max(elapsed - self.first[1], 1e-9)
+            # most of the time so far may be no step's: one more says what a step takes
+            least = step + 1 if elapsed < self.minutes else step
+            return max(least, int(step * self.minutes / max(elapsed, 1e-6)))
+        pace = (step - self.first[0]) / max(elapsed - self.first[1], 1e-6)
         total = step + max(0, int(SPARE * (self.minutes - elapsed) * pace))
         if elapsed >= SETTLED * self.minutes:
             self.total = total
@@ -77,9 +79,13 @@ class Clock:
     def __init__(self, started: float, before: float) -> None:
         self.started, self.before = started, before
 
-    def minutes(self) -> float:
+    def elapsed(self) -> float:
         """Until now."""
-        return round(self.before + (time.monotonic() - self.started) / 60, 3)
+        return self.before + (time.monotonic() - self.started) / 60
+
+    def minutes(self) -> float:
+        """The same, for people."""
+        return round(self.elapsed(), 3)
 
 
 class Length:
@@ -97,7 +103,7 @@ class Length:
 
     def revise(self, done: int) -> None:
         """After a chunk of a run that is given minutes."""
-        if self.pace is not None and (total := self.pace.estimate(done, self.clock.minutes())) != self.total:
+        if self.pace is not None and (total := self.pace.estimate(done, self.clock.elapsed())) != self.total:
             self._set(total)
 
     @property

@@ -146,6 +146,9 @@ def _chunks(run: Run, trainer: Trainer, length: Length, rank: int) -> Iterator[d
         row = {task.unit: -(-trainer.done // task.per_unit), "train_loss": float(loss)}
         row["milliseconds_per_step"] = round(1e3 * (time.monotonic() - begun) / len(rates), 3)
         length.revise(trainer.done)
+        if trainer.done % task.chunk and trainer.done < length.total:  # a guess of the length ended inside the chunk
+            stream = task.stream(trainer.done)
+            rows = next(stream)
         yield row
 
 
