@@ -74,7 +74,8 @@ KeepEvery = Annotated[
     typer.Option(
         min=1,
         metavar="NUMBER",
-        help="Keep the model every so many epochs (for text: steps) in the run's folder, for `unsmooth track`.",
+        help="Keep the model every so many epochs (for text: steps), at the next evaluation, in the run's folder, for "
+        "`unsmooth track`.",
     ),
 ]
 Changes = Annotated[

@@ -18,7 +18,7 @@ from training.tasks.text.conftest import document
 from unsmooth.errors import CheckpointError, DataError, OutputError
 from unsmooth.training.tasks.text import corpus as module
 from unsmooth.training.tasks.text.corpus import Texts, _is_validation, encoded, open_corpus
-from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash
+from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash, train_tokenizer
 
 
 def corpus(folder: Path, **options: object) -> object:
@@ -146,6 +146,13 @@ def test_a_tokenizer_that_cuts_and_pads_does_neither_to_documents(folder: Path, 
     (short,) = encoded(["a few words"], asks)
     assert short.tolist()[-1] == asks.sep_token_id
     assert asks.pad_token_id not in short
+
+
+def test_a_tokenizer_that_does_not_know_the_text_is_refused(folder: Path, tmp_path: Path) -> None:
+    """One of another language or of molecules: a model that guesses "unknown" is right in 96 %."""
+    train_tokenizer(["один два три четыре пять " * 50], 40).save_pretrained(tmp_path / "other")
+    with pytest.raises(DataError, match=r"at .*other, \d+ % of the text is unknown \(\[UNK\]\)"):
+        corpus(folder, tokenizer=tmp_path / "other")
 
 
 def test_texts_that_are_all_held_out_are_named(folder: Path) -> None:

@@ -119,6 +119,8 @@ def open_corpus(
     with alone(cache / f"{text_key}.lock"):  # runs side by side that start with the same texts
         words = open_tokenizer(tokenizer) if tokenizer else _own_tokenizer(found, cache, text_key, vocabulary)
         key = f"{text_key}-{tokenizer_hash(words)}-{length}"
+        if tokenizer and not (cache / key).exists():
+            _check_knows(words, found, tokenizer)
         splits = [_split(found, split, cache / key, words, length, key) for split in SPLITS]
         if not (cache / key / "tokenizer.json").exists():
             words.save_pretrained(cache / key)
@@ -148,6 +150,17 @@ def _own_tokenizer(found: Texts, cache: Path, text_key: str, vocabulary: int) ->
         tokenizer.save_pretrained(draft)
         draft.rename(folder)
     return open_tokenizer(folder)
+
+
+def _check_knows(tokenizer: Any, found: Texts, name: str | Path) -> None:
+    """DataError where most of the text's beginning is unknown: a model learns nothing from it, with a low loss."""
+    (ids,) = encoded([next(found.read("train"), "")[:PASSAGE]], tokenizer)
+    unknown = float((ids == tokenizer.unk_token_id).mean())
+    if unknown > 0.5:
+        raise DataError(
+            f"to the tokenizer at {name}, {100 * unknown:.0f} % of the text is unknown ({tokenizer.unk_token}): "
+            "expected one made for text of this kind"
+        )
 
 
 def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, key: str) -> TokenShards:
