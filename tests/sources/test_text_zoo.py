@@ -93,6 +93,10 @@ def test_a_masked_model_with_another_tokenizer_few_positions_or_no_separator() -
     model.tokenizer.eos_token = None
     with pytest.raises(DataError, match="neither a separator nor an end of text"):
         evaluate_masked(model, "bundled", samples=2)
+    model = tiny()
+    next(model.model.parameters()).data.fill_(float("nan"))
+    with pytest.raises(ForwardError, match="the loss of zoo:text-plain is nan"):
+        evaluate_masked(model, "bundled", samples=2)
 
 
 def test_the_demo_shows_all_three() -> None:

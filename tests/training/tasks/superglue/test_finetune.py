@@ -327,6 +327,15 @@ def test_a_tokenizer_of_another_model_is_named(loaded: LoadedModel, folder: Path
         evaluate_superglue(small, folder, [TASKS["RTE"]], how=HOW, seeds=1, device="cpu")
 
 
+def test_a_model_that_gives_no_numbers_has_no_score(loaded: LoadedModel, folder: Path) -> None:
+    """The first label was guessed everywhere, which looked like any other score."""
+    broken = copy.deepcopy(loaded.model)
+    next(p for name, p in broken.named_parameters() if "output.dense.weight" in name).data[0, 0] = float("nan")
+    given = LoadedModel(broken, "tiny", "text", tokenizer=loaded.tokenizer)
+    with pytest.raises(ForwardError, match="gives NaN or infinity"):
+        evaluate_superglue(given, folder, [TASKS["RTE"]], how=HOW, seeds=1, device="cpu")
+
+
 def test_scores_of_other_files_are_not_mixed_with_these(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
     options: dict[str, Any] = {"how": replace(HOW, epochs=1), "out": tmp_path / "scores.json", "device": "cpu"}
     evaluate_superglue(loaded, folder, [TASKS["RTE"], TASKS["COPA"]], seeds=1, **options)

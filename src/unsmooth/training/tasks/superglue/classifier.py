@@ -96,7 +96,9 @@ def check_takes_text(loaded: LoadedModel) -> None:
             f"{loaded.reference} takes {loaded.modality}: expected a text encoder of Hugging Face's"
         )
     if loaded.tokenizer is None:
-        raise DataError(f"{loaded.reference} has no tokenizer beside its weights: put its files there")
+        raise DataError(
+            f"{loaded.reference} has no tokenizer beside its weights that can be used for English: put its files there"
+        )
 
 
 def check_positions(loaded: LoadedModel, task: SuperGlueTask, length: int) -> None:

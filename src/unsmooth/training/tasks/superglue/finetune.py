@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unsmooth.errors import ForwardError
 from unsmooth.sources.trained import file_hash
 from unsmooth.training.engine.schedule import warmup_cosine
 from unsmooth.training.engine.step import Speed, Trainer, autocast
@@ -70,10 +71,16 @@ class Split:
 def predict(
     model: nn.Module, ids: Int64[Tensor, "row choice token"], mask: Bool[Tensor, "row choice token"]
 ) -> Float[Tensor, "row label"]:
-    """Logits of all examples, on the host."""
+    """Logits of all examples, on the host; ForwardError where they are no numbers: a label would still be guessed."""
     device = next(model.parameters()).device
     batches = zip(ids.split(EVALUATED), mask.split(EVALUATED), strict=True)
-    return torch.cat([model(*(t.to(device) for t in batch)).float() for batch in batches]).cpu()
+    logits = torch.cat([model(*(t.to(device) for t in batch)).float() for batch in batches]).cpu()
+    if not logits.isfinite().all():
+        raise ForwardError(
+            "the fine-tuned model gives NaN or infinity: expected finite numbers; check its weights before "
+            "fine-tuning, or take a lower lr or float32 (--precision float32)"
+        )
+    return logits
 
 
 class FineTuneTask(Task):

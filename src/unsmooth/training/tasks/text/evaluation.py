@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from unsmooth.errors import DataError, OptionError
+from unsmooth.errors import DataError, ForwardError, OptionError
 from unsmooth.models.forward import call
 from unsmooth.sources.files import write_result
 from unsmooth.sources.passages import PASSAGES
@@ -92,6 +93,8 @@ def evaluate_masked(
         tokens, count = tokens + targets.numel(), count + len(rows)
     if not count:
         raise DataError(f"{data} gives no sequence of {LENGTH} tokens: expected more text")
+    if not math.isfinite(loss):
+        raise ForwardError(f"the loss of {loaded.reference} is {loss}: expected a finite number; check its weights")
     return MaskedEvaluation(
         loaded.reference, loaded.weights_hash, data if data == "bundled" else Path(data).name, loss / tokens,
         right / tokens, count, LENGTH, MASKED, provenance(device).to_json(),
