@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,6 +14,8 @@ import torch
 from results import about_explained
 
 from unsmooth.analysis import Explanation, load_explanation
+from unsmooth.analysis.explaining.rows import COLUMNS
+from unsmooth.errors import CheckpointError
 
 LAYER_VALUES = torch.tensor([0.5 - 2j, 1234.56789 + 0j], dtype=torch.complex128)
 HEAD_VALUES = torch.tensor([[1 + 3j], [2e-9 - 4j]], dtype=torch.complex128)
@@ -25,8 +29,11 @@ def made() -> Explanation:
         {"layer": 0, "input": 3, "exponent": -math.inf, "small_step": -1.0, "measured_ratio": 1.0, "measured_hfc": 1.0},
         {"layer": 1, "input": 3, "exponent": 1.0, "small_step": 1.0, "measured_ratio": 0.0, "measured_hfc": 0.0},
     ]
+    layers = [{**dict.fromkeys(COLUMNS["layer_rows"][1], 0.0), **row} for row in layers]
     heads = [{"layer": 0, "head": head, "input": 0, "kind": "inf-like", "gap": math.nan} for head in (0, 1)]
+    heads = [{**dict.fromkeys(COLUMNS["head_rows"][1], 0.0), **row} for row in heads]
     weights = [{"layer": 0, "head": head, "folded": True, "condition": math.inf} for head in (-1, 0, 1)]
+    weights = [{**dict.fromkeys(COLUMNS["weight_rows"][1], 0.0), **row} for row in weights]
     spectra = [{"layer": 0, "folded": True, "layer_values": LAYER_VALUES, "head_values": HEAD_VALUES}]
     return Explanation(layers, heads, weights, spectra, about_explained(), partial=True, notes=["one"])
 
@@ -45,6 +52,37 @@ def test_a_file_gives_back_every_row_note_and_eigenvalue(made: Explanation, tmp_
         (again.spectrum_frame(), made.spectrum_frame()),
     ):
         pd.testing.assert_frame_equal(ours, theirs, rtol=1e-6, atol=0)  # seven digits of an eigenvalue are kept
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "message"),
+    [
+        ("layer_rows", lambda rows: rows.clear(), r"layer_rows must be a list of rows, got \[\]"),
+        ("spectra", lambda rows: rows.clear(), r"spectra must be a list of rows, got \[\]"),
+        ("weight_rows", lambda rows: rows.append(rows[0]), "there twice: layer 0, head -1, folded True"),
+        ("layer_rows", lambda rows: rows.append(rows[1]), "there twice: layer 0, input 3"),
+        ("layer_rows", lambda rows: rows[1].pop("step"), r"layer_rows\[1\] lacks 'step'"),
+        ("layer_rows", lambda rows: rows[0].update(exponent=[1]), r"layer_rows\[0\].exponent must be a number, got \["),
+        ("layer_rows", lambda rows: rows[0].update(policy=3), r"layer_rows\[0\].policy must be text, got 3"),
+        (
+            "layer_rows",
+            lambda rows: rows[0].update(layer="0"),
+            r"layer_rows\[0\].layer must be a whole number, got '0'",
+        ),
+        ("weight_rows", lambda rows: rows[0].update(folded=1), r"weight_rows\[0\].folded must be true or false, got 1"),
+        ("head_rows", lambda rows: rows[1].update(gap="%s"), r"head_rows\[1\].gap must be a number, got '%s'"),
+        ("spectra", lambda rows: rows[0].update(layer_values=1), r"layer_values must be a list of eigenvalues, got 1"),
+    ],
+)
+def test_a_row_that_was_changed_is_named(
+    made: Explanation, tmp_path: Path, table: str, change: Callable[[list[dict[str, Any]]], object], message: str
+) -> None:
+    """Any of them ended in an error of pandas' or Python's, in whatever used it first."""
+    content = made.to_json()
+    change(content[table])
+    (tmp_path / "e.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=message):
+        load_explanation(tmp_path / "e.json")
 
 
 def test_frames_have_one_row_for_each_thing(made: Explanation) -> None:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from unsmooth.analysis.about import About
-from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.analysis.explaining.rows import COLUMNS, check_rows
+from unsmooth.errors import OptionError
 from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:
@@ -191,18 +192,15 @@ class Explanation:
         definitions = found["definitions"]
         if found["schema"] == "unsmooth.explanation/1":  # of version 0.1: the definitions of the columns, ungrouped
             definitions = {"columns": {k: v for k, v in definitions.items() if k != "tokens"}}
+        layers, heads, weights = (
+            [_restored(row) for row in found[f"{name}_rows"]] for name in ("layer", "head", "weight")
+        )
+        for table, rows in zip(COLUMNS, (layers, heads, weights, found["spectra"]), strict=True):
+            check_rows(table, rows)
         spectra = [
             {**row, "layer_values": _complex(row["layer_values"]), "head_values": _complex(row["head_values"])}
             for row in found["spectra"]
         ]
-        layers, heads, weights = (
-            [_restored(row) for row in found[f"{name}_rows"]] for name in ("layer", "head", "weight")
-        )
-        missing = [
-            name for row in layers for name in ("layer", "input", "exponent", "measured_ratio") if name not in row
-        ]
-        if missing:
-            raise CheckpointError(f"layer_rows lack {missing[0]!r}")
         return cls(
             layers,
             heads,
