@@ -93,13 +93,17 @@ def first_line(error: BaseException) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Text from a file as a terminal may show it: escape codes and other control characters spelled out.
+    r"""Text from a file as a terminal may show it: control characters and halves of a character spelled out.
 
     >>> visible("\x1b[2Jgone")
     '\\x1b[2Jgone'
     """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda found: _spelled(ord(found[0])), text)
 
 
-#: But tabs and new lines.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+def _spelled(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+#: But tabs and new lines, and not the halves that stand for bytes of a file's name (U+DC80 to U+DCFF).
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udc7f\udd00-\udfff]")

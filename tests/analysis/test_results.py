@@ -41,6 +41,15 @@ def test_a_measurement_of_version_0_1_is_read_with_every_number() -> None:
     assert found.merge(found).samples == 6
 
 
+def test_a_placement_that_no_model_has_is_refused(tmp_path: Path) -> None:
+    """The table of a measurement that was changed ended in a KeyError."""
+    content = json.loads(OLD_MEASUREMENT.read_text())
+    content["model"]["placement"] = "hfc_lfc"
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="model.placement must be one of 'pre', 'post', .*, got 'hfc_lfc'"):
+        load_measurement(tmp_path / "m.json")
+
+
 def test_an_explanation_of_version_0_1_is_read_and_saved_as_one_of_today(tmp_path: Path) -> None:
     found, plain = load(OLD_EXPLANATION), json.loads(OLD_EXPLANATION.read_text())
     assert isinstance(found, Explanation)

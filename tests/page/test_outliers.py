@@ -115,6 +115,8 @@ LONG, PLAIN, SHORT = math.log(20.0), math.log(1.1), math.log(0.01)
      "outlier: the MLP of layer 1 brings its norm to up to 20 times"),
     ([LONG] * 4 + [SHORT] * 4, [0] + [1] * 7, "one token of some samples is an "
      "outlier: the MLP of layer 1 shrinks its norm down to 0.01 times"),
+    ([720.0] * 8, [1] * 8, "brings its norm to ∞ times the median, which is 0"),  # as `log_ratios` has it
+    ([-1400.0] * 8, [1] * 8, "shrinks its norm to "),
     ([LONG] * 8, [4] * 8, "several tokens of each sample are outliers: the MLP of layer 1 brings the norm of the "
      "farthest to 20 times"),
 ])  # fmt: skip

@@ -165,6 +165,12 @@ def test_text_with_bytes_of_a_name_that_is_not_utf_8_is_written(tmp_path: Path) 
     assert read_json(written, "x/1")["name"] == name
 
 
+def test_half_a_character_is_spelled_out_when_read(tmp_path: Path) -> None:
+    """Neither pandas nor a terminal takes it; halves that stand for bytes of a file's name are above."""
+    (tmp_path / "a.json").write_text('{"schema": "x/1", "name": "a\\ud800b"}')
+    assert read_json(tmp_path / "a.json", "x/1")["name"] == "a\\ud800b"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [("[" * 100_000, "nested too deeply"), ('{"a": ' * 100_000, "nested too deeply"), ("9" * 5000, "not JSON")],

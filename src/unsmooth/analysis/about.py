@@ -11,7 +11,7 @@ from torch import nn
 
 from unsmooth.errors import WeightsError
 from unsmooth.models import ModelView
-from unsmooth.models.family import written
+from unsmooth.models.family import Placement, written
 from unsmooth.models.forward import home
 from unsmooth.models.registry import is_own
 from unsmooth.models.wrappers import compiled_part, unwrapped
@@ -61,7 +61,7 @@ class ModelFacts:
 
     class_name: str = field(metadata={"key": "class"})
     family: str
-    placement: str  # of the normalisation
+    placement: Placement  # of the normalisation
     layers: int
     width: int
     dtype: str

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 Seeds = Annotated[int, typer.Option(min=1, help="Number of random layers.")]
 Layers = Annotated[int, typer.Option(min=1, help="Number of iterations of the layer.")]
-Tokens = Annotated[int, typer.Option(min=2, help="Number of tokens of the random features.")]
-Dim = Annotated[int, typer.Option(min=1, help="Width of the random features.")]
+MOST = 16_384  # an H of this width is 2 GiB
+Tokens = Annotated[int, typer.Option(min=2, max=MOST, help="Number of tokens of the random features.")]
+Dim = Annotated[int, typer.Option(min=1, max=MOST, help="Width of the random features.")]
 Picture = Annotated[
     Path | None, typer.Option("--image", help="Start from the 8×8 patches of this image instead of random features.")
 ]

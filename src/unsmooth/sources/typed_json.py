@@ -6,7 +6,7 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from unsmooth.errors import CheckpointError
 
@@ -62,6 +62,10 @@ def _value(kind: Any, found: Any, place: str) -> Any:
         return {str(key): _value(inside[1], part, f"{place}.{key}") for key, part in found.items()}
     if dataclasses.is_dataclass(kind):
         return from_plain(kind, found, place)  # type: ignore[arg-type]
+    if origin is Literal:
+        if found in inside:
+            return found
+        raise _wrong(place, f"one of {', '.join(map(repr, inside))}", found)
     if origin is None and (type(found) is kind or (kind is float and type(found) is int)):
         return found
     raise _wrong(place, getattr(kind, "__name__", str(kind)) if origin is None else f"{origin.__name__}", found)

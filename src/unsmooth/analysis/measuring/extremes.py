@@ -23,6 +23,7 @@ from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
 from unsmooth.metrics.moments import Moments, MomentsTable, rendezvous
 from unsmooth.models import split_point
 
+LONGEST = 708.0  # e to this power is a number; the logarithm of a quotient by a median norm of 0 may be larger
 SEVERAL = 1.5  # outliers of a sample, on average: more than one token is meant
 STREAM = ("embed", "pre", "attn_sum", "mid", "mlp_sum", "post")
 
@@ -177,7 +178,7 @@ def find_outliers(extremes: Mapping[str, Extreme], placement: str, at: str | Non
     inside = layer is not None and name != "pre"
     maker = next((kind for _, end, kind in BLOCK_STEPS["residual", placement] if end == name), "")
     return Outliers(
-        math.exp(sizes[made]),
+        math.exp(max(-LONGEST, min(sizes[made], LONGEST))),
         places[made],
         position if common else None,
         count == positions.total() and alike,

@@ -8,6 +8,8 @@ from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, SINK, Acc
 from unsmooth.analysis.measuring.extremes import Outliers
 from unsmooth.figures.text import counted, number_text, percent_text, signed_text
 
+BY_NOTHING = 1e200  # no quotient of two norms is as large, unless one is 0
+
 
 def sinks_found(carriers: Carriers | None) -> str:
     """From which layer on heads attend to the tokens that an MLP writes, and what is left of it where it does not."""
@@ -37,13 +39,18 @@ def account_found(carriers: Carriers) -> str:
         return f"{many}{', and no token is an outlier after any layer' if none else ''}."
     said = {name: signed_text(curve[-1]) for name, curve in account.curves.items()}
     brings, to = ("brings", "up to") if account.ratio > 1 else ("shrinks", "down to")
-    times = f"{'to' if account.in_all else to} {number_text(account.ratio, 2)} times the median norm"
+    times = f"{'to' if account.in_all else to} {times_median(account.ratio, 'the median norm')}"
     return (
         f"The MLP of layer {account.layer} {brings} {_token(account)} {times}{made_where(account)}. "
         f"ln HFC/LFC of all tokens ends at {said[AS_IT_IS]}, without such "
         f"tokens at {said[f'{AS_IT_IS}, others']}; where that MLP does not write to them, at {said[LEFT_OUT]} and "
         f"{said[f'{LEFT_OUT}, others']}. {many}. Means over {counted(account.inputs, 'input')} with such tokens."
     )
+
+
+def times_median(ratio: float, median: str = "the median") -> str:
+    """A norm against the median one, which may be 0: the logarithms know of no number below 1e-308."""
+    return f"{number_text(ratio, 2)} times {median}" if ratio < BY_NOTHING else f"∞ times {median}, which is 0"
 
 
 def made_where(found: Account | Outliers) -> str:

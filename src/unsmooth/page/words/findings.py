@@ -24,7 +24,7 @@ from unsmooth.metrics.registry import METRICS
 from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
 from unsmooth.page.data import headed, shared_policies
 from unsmooth.page.words.attribution import who_found
-from unsmooth.page.words.carriers import made_where
+from unsmooth.page.words.carriers import made_where, times_median
 from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
 from unsmooth.page.words.paragraph import Finding, Link, Part
 from unsmooth.page.words.phrases import listed, named, number_text, samples_said
@@ -136,7 +136,7 @@ def _outlier_text(found: Outliers | None) -> str:
         token = f"one token {whose}{', not always at the same position,' if found.in_all else ''} is an outlier"
     its = "its norm" if found.position is not None or not found.several else "the norm of the farthest"
     most = "" if found.in_all else "up to " if found.ratio > 1 else "down to "
-    size = f"{most}{number_text(found.ratio, 2)} times the median"
+    size = f"{most}{times_median(found.ratio)}"
     if found.layer is None:
         return f"{token}: before the first layer already {its} is {size}"
     brings = "brings" if found.ratio > 1 else "shrinks"

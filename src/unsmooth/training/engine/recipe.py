@@ -54,6 +54,8 @@ class Recipe(ABC):
         del run, world
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise OptionError(f"name={self.name!r} is not of the right type: expected str, as in cifar100")
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             if item.default is not dataclasses.MISSING and not _fits(value, item.default):

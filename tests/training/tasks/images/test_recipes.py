@@ -85,6 +85,12 @@ def test_a_recipe_made_in_python_is_as_strict(values: dict[str, object], message
         ImageRecipe.from_dict({**find_recipe("cifar100").as_dict(), **values})
 
 
+def test_a_name_is_text() -> None:
+    """A configuration that was edited ended in a TypeError."""
+    with pytest.raises(OptionError, match=r"name=\{'a': 1\} is not of the right type: expected str"):
+        ImageRecipe.from_dict({**find_recipe("cifar100").as_dict(), "name": {"a": 1}})
+
+
 def test_whole_numbers_are_numbers_and_of_two_changes_the_later_counts() -> None:
     assert ImageRecipe("mine", lr=1, mean=(0, 1, 0)).lr == 1
     assert find_recipe("cifar100").override(["lr=1e-3", "lr=2e-3"]).lr == 2e-3
