@@ -12,8 +12,9 @@ from reference import plain_training
 from unsmooth.control import Variant, control_of, parameter_groups, reparametrize
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.training import load_trained
+from unsmooth.training.engine.capture import waits_for_host
 from unsmooth.training.engine.observe import observe, spectrum_shares
-from unsmooth.training.engine.step import Speed, Trainer, attention_backend, waits_for_host
+from unsmooth.training.engine.step import Speed, Trainer, attention_backend
 from unsmooth.training.tasks.images import ImageTask, load_images, save_model
 from unsmooth.training.tasks.images.augment import Colours, augment, draw_epoch, normalise
 from unsmooth.training.tasks.images.model import build_model

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from unsmooth.control import parameter_groups
+from unsmooth.training.engine.capture import waits_for_host
 from unsmooth.training.engine.sharding import ShardedModel
 
 if TYPE_CHECKING:
@@ -270,29 +270,6 @@ class Trainer:
         self._first = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._first, pool=self._graph.pool()):
             self._fill(self._prepared(self.row))
-
-
-def waits_for_host(step: Callable[[], None]) -> bool:
-    """Whether a step waits for the device or copies from the host, which no graph may hold.
-
-    Asked before the step is recorded, for a recording that breaks off leaves the device's random generator unusable.
-    Libraries leave out some checks while a stream is recorded, so they are told that it is.
-    """
-    mode, recorded = torch.cuda.get_sync_debug_mode(), torch.cuda.is_current_stream_capturing
-    torch.cuda.is_current_stream_capturing = lambda: True
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Synchronization debug mode")  # a prototype, says PyTorch
-            torch.cuda.set_sync_debug_mode("error")
-        step()
-    except RuntimeError as error:
-        if "synchronizing" not in str(error):
-            raise
-        return True
-    finally:
-        torch.cuda.is_current_stream_capturing = recorded
-        torch.cuda.set_sync_debug_mode(mode)
-    return False
 
 
 def average_gradients(parameters: list[Tensor], world: int) -> None:

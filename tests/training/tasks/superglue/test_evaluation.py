@@ -1,0 +1,88 @@
+"""Scores are kept run by run, and only those of one model, one setting and the same files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unsmooth.errors import CheckpointError, OutputError
+from unsmooth.sources import LoadedModel
+from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
+from unsmooth.training.tasks.superglue.examples import TASKS
+from unsmooth.training.tasks.superglue.finetune import FineTuning
+
+HOW = FineTuning(lr=3e-3, batch_size=8, epochs=8, length=16, precision="float32")
+
+
+def test_interrupted_work_goes_on_and_scores_stay_the_same(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    out, tasks = tmp_path / "scores.json", [TASKS["RTE"], TASKS["COPA"]]
+    how = FineTuning(epochs=1, length=16, precision="float32")
+
+    def stop(task: str, seed: int, scores: dict[str, Any]) -> None:
+        if task == "COPA":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_superglue(loaded, folder, tasks, how=how, seeds=2, out=out, device="cpu", progress=stop)
+    assert SuperGlue.load(out).scores.keys() == {"RTE", "COPA"}
+    done: list[tuple[str, int]] = []
+    options: dict[str, Any] = {"how": how, "seeds": 2, "device": "cpu"}
+    again = evaluate_superglue(loaded, folder, tasks, out=out, progress=lambda t, s, _: done.append((t, s)), **options)
+    assert done == [("COPA", 1)]
+    assert again.scores == evaluate_superglue(loaded, folder, tasks, **options).scores
+    with pytest.raises(CheckpointError, match="another model or other settings"):
+        evaluate_superglue(loaded, folder, tasks, how=HOW, seeds=2, out=out, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("known", "minutes", "run"),
+    [
+        ({"RTE": 100.0}, 0.05, []),  # 64 steps of 0.1 s do not fit into what is left, on another task
+        ({"RTE": 100.0}, 1.0, ["COPA"]),
+        ({"RTE": 9_000.0, "MultiRC": 100.0}, 1.0, ["COPA"]),  # longer texts say more about a GPU
+        ({"CB": 9_000.0, "RTE": 100.0}, 1.0, ["COPA"]),  # the last one, not the slowest: a few steps beside other work
+        ({"CB": 100.0, "RTE": 9_000.0}, 1.0, []),
+    ],
+)
+def test_interrupted_work_knows_what_a_step_took(
+    folder: Path, loaded: LoadedModel, tmp_path: Path, known: dict[str, float], minutes: float, run: list[str]
+) -> None:
+    """What does not fit into the time that is left used to be started where nothing had been in this process."""
+    out, how = tmp_path / "scores.json", FineTuning(epochs=1, batch_size=2)
+    tasks = [TASKS["COPA"], *(TASKS[name] for name in known)]
+    begun = evaluate_superglue(loaded, folder, [], how=how, out=out, device="cpu")
+    one = {0: {"score": 0.5}}
+    begun.scores, begun.protocol["milliseconds_per_step"] = dict.fromkeys(known, one), known
+    begun.save(out)
+    found = evaluate_superglue(loaded, folder, tasks, how=how, seeds=1, minutes=minutes, out=out, device="cpu")
+    assert [name for name in found.scores if name not in known] == run
+
+
+def test_a_second_process_is_refused_the_same_file(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    """Both kept their own scores in memory, and the last to write lost the other's."""
+    options: dict[str, Any] = {"how": replace(HOW, epochs=1), "seeds": 1, "device": "cpu"}
+    refused: list[str] = []
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(OutputError, match="another process is writing its scores to .*--out") as error:
+            evaluate_superglue(loaded, folder, [TASKS["COPA"]], out=tmp_path / "scores.json", **options)
+        refused.append(str(error.value))
+        evaluate_superglue(loaded, folder, [TASKS["COPA"]], out=tmp_path / "others.json", **options)
+
+    evaluate_superglue(loaded, folder, [TASKS["RTE"]], out=tmp_path / "scores.json", progress=meanwhile, **options)
+    assert len(refused) == 1
+    both = evaluate_superglue(loaded, folder, [TASKS["COPA"]], out=tmp_path / "scores.json", **options)
+    assert both.scores.keys() == {"RTE", "COPA"}
+
+
+def test_scores_of_other_files_are_not_mixed_with_these(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"how": replace(HOW, epochs=1), "out": tmp_path / "scores.json", "device": "cpu"}
+    evaluate_superglue(loaded, folder, [TASKS["RTE"], TASKS["COPA"]], seeds=1, **options)
+    path = folder / "RTE" / "val.jsonl"
+    path.write_text("\n".join(path.read_text().splitlines()[:4]))
+    with pytest.raises(CheckpointError, match=r"scores\.json holds scores of other files of RTE: choose another --out"):
+        evaluate_superglue(loaded, folder, [TASKS["RTE"]], seeds=1, **options)
+    assert evaluate_superglue(loaded, folder, [TASKS["COPA"]], seeds=2, **options).mean("COPA")[2] == 2
