@@ -50,6 +50,15 @@ def test_a_placement_that_no_model_has_is_refused(tmp_path: Path) -> None:
         load_measurement(tmp_path / "m.json")
 
 
+def test_outliers_without_positions_are_refused(tmp_path: Path) -> None:
+    """The sentence about outliers ended in an IndexError."""
+    content = unsmooth.measure(vit(), images(1)).to_json()
+    content["extremes"]["blocks.0.post"]["positions"] = {}
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="2 samples have a farthest token, at 0 positions"):
+        load_measurement(tmp_path / "m.json")
+
+
 def test_an_explanation_of_version_0_1_is_read_and_saved_as_one_of_today(tmp_path: Path) -> None:
     found, plain = load(OLD_EXPLANATION), json.loads(OLD_EXPLANATION.read_text())
     assert isinstance(found, Explanation)

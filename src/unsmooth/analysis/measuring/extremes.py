@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
+from unsmooth.errors import CheckpointError
 from unsmooth.metrics.moments import Moments, MomentsTable, rendezvous
 from unsmooth.models import split_point
 
@@ -67,7 +68,10 @@ class Extreme:
     def from_json(cls, found: Mapping[str, Any]) -> Extreme:
         """The inverse of to_json."""
         positions = Counter({int(position): int(count) for position, count in found["positions"].items()})
-        return cls(Moments.from_dict(found["log_ratio"]), Moments.from_dict(found["outliers"]), positions)
+        ratio, outliers = Moments.from_dict(found["log_ratio"]), Moments.from_dict(found["outliers"])
+        if positions.total() != outliers.count:
+            raise CheckpointError(f"{outliers.count} samples have a farthest token, at {positions.total()} positions")
+        return cls(ratio, outliers, positions)
 
 
 class Extremes:
