@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+import unsmooth
 from unsmooth.callbacks import Bound, to_tensorboard
 from unsmooth.errors import MissingExtraError
 
@@ -57,6 +58,41 @@ def test_hugging_face_trainer_logs_and_trains_bit_equal(tmp_path: Path) -> None:
     assert [row["step"] for row in rows] == [0, 2, 4]
     for name, value in plain.model.state_dict().items():
         assert torch.equal(value, watched.model.state_dict()[name]), name
+
+
+def test_the_autocast_of_hugging_face_does_not_reach_the_reading(tmp_path: Path) -> None:
+    from unsmooth.callbacks.hugging_face import SmoothingCallback
+
+    callback = SmoothingCallback(ids(), every=2)
+    plain = hugging_face_training(tmp_path, None, 2, bf16=True)
+    watched = hugging_face_training(tmp_path, callback, 2, bf16=True)
+    weights = watched.model.state_dict()
+    for name, value in plain.model.state_dict().items():
+        assert torch.equal(value, weights[name]), name
+    with torch.no_grad():  # the training itself still runs under its autocast
+        assert torch.equal(plain.model(**ids()).logits, watched.model(**ids()).logits)
+    assert callback.watcher is not None
+    assert callback.watcher.history[-1].measurement.cells == measured_alone(weights)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_model_of_lightning_fabric_is_read_in_the_dtype_of_its_weights(precision: str) -> None:
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    fabric = lightning.Fabric(accelerator="cpu", precision=precision)
+    plain = language_model()
+    model, optimizer = fabric.setup(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    with unsmooth.watch(model, ids(), every=1) as watcher:
+        fabric.backward(model(**ids(), labels=ids()["input_ids"]).loss)
+        optimizer.step()
+    assert [reading.step for reading in watcher.history] == [0, 1]
+    assert watcher.history[-1].measurement.cells == measured_alone(plain.state_dict())
+
+
+def measured_alone(weights: dict[str, torch.Tensor]) -> Any:
+    """The numbers of a model that nothing was wrapped around."""
+    fresh = language_model()
+    fresh.load_state_dict(weights)
+    return unsmooth.measure(fresh, [ids()], points="blocks.*.post").cells
 
 
 @pytest.mark.filterwarnings("default:the training stops")

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from unsmooth.models.wrappers import own_forward
+
 
 @contextmanager
 def preserve_rng(model: nn.Module) -> Iterator[None]:
     """Random states, autocast and shards as before on leaving; modes and hooks are the measurer's.
 
-    Inside, autocast is off: features are measured in the dtype of the weights.
+    Inside, autocast is off, also accelerate's: features are measured in the dtype of the weights.
     """
     devices = sorted({p.device for p in model.parameters() if p.device.type == "cuda"}, key=str)
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the state that others use)
@@ -24,6 +26,7 @@ def preserve_rng(model: nn.Module) -> Iterator[None]:
             stack.enter_context(torch.random.fork_rng(devices))
             for kind in {"cpu", *(device.type for device in devices)}:
                 stack.enter_context(torch.autocast(kind, enabled=False))
+            stack.enter_context(own_forward(model))
             yield
     finally:
         for module in model.modules():

@@ -1,4 +1,4 @@
-"""Models inside what `torch.compile` and `DistributedDataParallel` made of them, where hooks can see.
+"""Models inside what `torch.compile`, `DistributedDataParallel` and trainers made of them, where hooks can see.
 
 Compiled code was made without our hooks, so they never fire in it. While somebody listens, torch runs the original
 code instead; what was compiled stays, and no guard of it fails afterwards.
@@ -34,8 +34,27 @@ def unwrapped(model: Any) -> Any:
             model = model.module
         elif type(model).__name__ == "OptimizedModule":
             model = model._orig_mod
+        elif type(model).__name__ == "_FabricModule":  # Lightning Fabric's: autocast, and what its strategy wraps
+            model = model.module
         else:
             return model
+
+
+@contextmanager
+def own_forward(model: nn.Module) -> Iterator[None]:
+    """Inside, `model` runs by its own forward, without the autocast that accelerate puts around a prepared model's.
+
+    That one is an attribute of the instance, so it wins over an autocast that is turned off outside.
+    """
+    prepared = [part for part in model.modules() if {"forward", "_original_forward"} <= vars(part).keys()]
+    wrapped = [part.forward for part in prepared]
+    try:
+        for part in prepared:
+            part.forward = vars(part)["_original_forward"]
+        yield
+    finally:
+        for part, forward in zip(prepared, wrapped, strict=True):
+            part.forward = forward
 
 
 def compiled_part(model: nn.Module) -> tuple[str, nn.Module] | None:
