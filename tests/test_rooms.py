@@ -57,6 +57,8 @@ SURFACE = RESULTS | {
 DOORS = {
     ("analysis/attributing/attribution.py", "unsmooth.figures.Drawing"): "what a.plot() returns",
     ("analysis/attributing/attribution.py", "unsmooth.figures.parts"): "a.plot()",
+    ("analysis/explaining/explanation.py", "unsmooth.figures.Drawing"): "what e.plot() returns",
+    ("analysis/explaining/explanation.py", "unsmooth.figures.agreement"): "e.plot()",
     ("analysis/measuring/measurement.py", "unsmooth.figures.Drawing"): "what m.plot() returns",
     ("analysis/measuring/measurement.py", "unsmooth.figures.depth"): "m.plot(): a result draws itself in a notebook",
     ("analysis/sweep.py", "unsmooth.figures.Drawing"): "what s.plot() returns",

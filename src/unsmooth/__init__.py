@@ -6,7 +6,7 @@ Features smooth when the tokens of an input become more similar from layer to la
     import unsmooth
 
     m = unsmooth.measure(model, batches)               # at every point of every layer; print(m), m.frame(), m.plot()
-    e = unsmooth.explain(model, batches)               # why attention smooths or sharpens; e.by_layer()
+    e = unsmooth.explain(model, batches)               # why attention smooths or sharpens; e.by_layer(), e.plot()
     a = unsmooth.attribute(model, batches)             # which heads, MLPs and norms changed HFC/LFC; a.strongest()
     unsmooth.report(model, batches, out="report.html") # all of this on one page that opens without a network
     m.save("run.json"); unsmooth.load("run.json")      # a result says what it is and where it comes from

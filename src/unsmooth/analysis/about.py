@@ -37,6 +37,15 @@ def is_compiled(model: nn.Module | LoadedModel) -> bool:
 THROUGH_THE_ORIGINAL = "the model is compiled: here it ran as the original module, which hooks can see into"
 
 
+def counted(number: int, what: str) -> str:
+    """A number with its noun, as results print themselves.
+
+    >>> counted(1, "note"), counted(2048, "sample")
+    ('1 note', '2,048 samples')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a model and its data come from, as far as this is known, and the command; it is saved with a result."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.analysis.about import About
+from unsmooth.analysis.about import About, counted
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.sources.files import write_result
 from unsmooth.sources.typed_json import from_plain, to_plain
@@ -139,8 +139,8 @@ class Sweep:
 
     def __repr__(self) -> str:
         task, policy = self.task, self.policy()
-        lines = [f"Sweep of {self.about.model.name}: {task.name} ({task.unit}, {task.better} is better), "
-                 f"{task.samples} samples"]  # fmt: skip
+        scored = f"{task.name} ({task.unit}, {task.better} is better), {counted(task.samples, 'sample')}"
+        lines = [f"Sweep of {self.about.model.name}: {scored}"]
         for swept in self.edits:
             start, end = swept.points[0], swept.points[-1]
             lines.append(

@@ -196,10 +196,11 @@ def test_outliers_are_left_out_in_every_layer() -> None:
 
 
 def test_it_saves_and_loads(tmp_path: Path) -> None:
-    found = unsmooth.attribute(random_vit(), [images(1)[0].double()], ("all", "patches"), spectrum=True)
+    found = unsmooth.attribute(random_vit(), [images(1)[0][:1].double()], ("all", "patches"), spectrum=True)
     again = unsmooth.load(found.save(tmp_path / "a.json"))
     assert isinstance(again, unsmooth.Attribution)
     assert repr(again) == repr(found)
+    assert repr(again).splitlines()[0].endswith(" layers, 1 input")
     assert again.frame("patches", full=True).equals(found.frame("patches", full=True))
     assert (again.positions["all"] == found.positions["all"]).all()
     assert again.about == found.about

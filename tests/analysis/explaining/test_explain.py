@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from results import about_explained
 from torch import nn
 
 from unsmooth.analysis import Explainer, Explanation, explain, load_explanation
+from unsmooth.analysis.about import counted
 from unsmooth.errors import CheckpointError, FeatureError, OptionError, WeightsError
+from unsmooth.figures import agreement
 from unsmooth.models import capture_attention, view
 from unsmooth.theory import dominance
 
@@ -85,6 +88,16 @@ def test_saving_and_loading_gives_the_same_explanation(found: Explanation, tmp_p
     (tmp_path / "e.json").write_text('{"schema": "unsmooth.explanation/1", "spectra": []}')
     with pytest.raises(CheckpointError, match="was cut or changed after it was written .*definitions"):
         load_explanation(tmp_path / "e.json")
+
+
+def test_it_says_what_it_is_and_draws_itself_also_from_a_file(found: Explanation, tmp_path: Path) -> None:
+    one = replace(found, layers=found.layers[:1], notes=["said"])
+    assert repr(one).splitlines()[0].endswith(f"{counted(len(found.about.settings.layers), 'layer')}, 1 input")
+    assert "  1 note: .notes" in repr(one).splitlines()
+    again = load_explanation(found.save(tmp_path / "e.json"))
+    assert again.plot().svg() == found.plot().svg() == agreement(found).svg()
+    with pytest.raises(OptionError, match="unknown token policy 'patches': expected one of 'all'"):
+        found.plot("patches")
 
 
 def test_splitting_the_batches_changes_nothing(vit: nn.Module, found: Explanation) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsmooth.analysis.about import About
+from unsmooth.analysis.about import About, counted
 from unsmooth.analysis.attributing.carriers import Carriers
 from unsmooth.analysis.attributing.shares import KINDS, NAMES, Shares
 from unsmooth.analysis.token_view import pack, unpack
@@ -187,13 +187,14 @@ class Attribution:
         about, shares = self.about, self.under()
         lines = [
             f"Attribution of {about.model.name} on {about.data.reference or 'data in memory'}: "
-            f"{about.model.layers} layers, {self.inputs} inputs" + (" (partial)" if self.partial else ""),
+            f"{counted(about.model.layers, 'layer')}, {counted(self.inputs, 'input')}"
+            + (" (partial)" if self.partial else ""),
             f"  ln HFC/LFC ({self.policies[0]}): {shares.start.mean:.3f} → {shares.end.mean:.3f}, "
-            f"{shares.change.mean:+.3f} in {len(shares.parts)} parts",
+            f"{shares.change.mean:+.3f} in {counted(len(shares.parts), 'part')}",
         ]
         said = (f"{r['part']} of layer {r['layer']} {r['mean']:+.3f}" for r in self.strongest(3).to_dict("records"))
         lines.append(f"  the largest: {', '.join(said)}")
-        lines += [f"  {len(self.notes)} notes: .notes"] if self.notes else []
+        lines += [f"  {counted(len(self.notes), 'note')}: .notes"] if self.notes else []
         return "\n".join(
             [*lines, "  .frame(), .strongest(), .by_layer(), .by_position(), .plot(), .save(path), .about"]
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unsmooth.analysis.about import About
+from unsmooth.analysis.about import About, counted
 from unsmooth.analysis.explaining.rows import COLUMNS, check_rows
 from unsmooth.errors import OptionError
 from unsmooth.sources.files import write_result
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from unsmooth.analysis.explaining.agreement import Agreement
+    from unsmooth.figures import Drawing
 
 SCHEMA = "unsmooth.explanation/2"
 
@@ -169,6 +170,14 @@ class Explanation:
 
         return prediction_table(self, tokens, full)
 
+    def plot(self, tokens: str | None = None) -> Drawing:
+        """Predicted against measured, a dot for each layer and input; `.save("x.pdf")` writes SVG, PNG or PDF."""
+        from unsmooth.figures import agreement
+
+        if tokens is not None and tokens not in self.policies:
+            raise OptionError.unknown("token policy", tokens, self.policies)
+        return agreement(self if tokens is None else self.under(tokens))
+
     def save(self, path: str | Path) -> Path:
         """Write one JSON file, atomically."""
         return write_result(path, json.dumps(self.to_json()) + "\n")
@@ -217,11 +226,14 @@ class Explanation:
         measured = sum(row["measured_ratio"] > 0 for row in self.layers)
         lines = [
             f"Explanation of {about.model.name} on {about.data.reference or 'data in memory'}: "
-            f"{len(about.settings.layers)} layers, {self.inputs} inputs" + (" (partial)" if self.partial else ""),
+            f"{counted(len(about.settings.layers), 'layer')}, {counted(self.inputs, 'input')}"
+            + (" (partial)" if self.partial else ""),
             f"  attention sharpens in {measured} of {len(self.layers)} layers × inputs; predicted (γ > 0): {predicted}",
         ]
-        lines += [f"  {len(self.notes)} notes: .notes"] if self.notes else []
-        return "\n".join([*lines, "  .by_layer(), .predictions(), .type_shares(), .frame(), .save(path), .about"])
+        lines += [f"  {counted(len(self.notes), 'note')}: .notes"] if self.notes else []
+        return "\n".join(
+            [*lines, "  .by_layer(), .predictions(), .type_shares(), .frame(), .plot(), .save(path), .about"]
+        )
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.analysis.about import About
+from unsmooth.analysis.about import About, counted
 from unsmooth.analysis.measuring.cells import KINDS_OF_POINTS, Cell, Change, kind_of, layer_of
 from unsmooth.analysis.measuring.changes import KINDS, READINGS, missing
 from unsmooth.analysis.measuring.extremes import Extreme
@@ -113,16 +113,18 @@ class Measurement:
         model = self.about.model
         lines = [
             f"Measurement of {model.name} on {self.about.data.reference or 'data in memory'}",
-            f"  {_count(self.samples, 'sample')}, {_count(model.layers, 'layer')} of width {model.width}"
+            f"  {counted(self.samples, 'sample')}, {counted(model.layers, 'layer')} of width {model.width}"
             + (", partial: it was interrupted" if self.partial else ""),
             *(f"  {_title(m)} ({tokens}): {_plus_minus(a)} → {_plus_minus(b)}" for m, tokens, a, b in self._ends()),
         ]
-        lines += [f"  {_count(len(self.notes), 'note')}: .notes"] if self.notes else []
+        lines += [f"  {counted(len(self.notes), 'note')}: .notes"] if self.notes else []
         return "\n".join([*lines, "  .frame(), .change_by_kind(), .plot(), .save(path), .about"])
 
     def _repr_html_(self) -> str:
         model, data = self.about.model, self.about.data
-        head = f"{escape(model.name)} on {escape(data.reference or 'data in memory')}, {_count(self.samples, 'sample')}"
+        head = (
+            f"{escape(model.name)} on {escape(data.reference or 'data in memory')}, {counted(self.samples, 'sample')}"
+        )
         rows = "".join(
             f"<tr><td>{escape(_title(m))}</td><td>{escape(tokens)}</td><td>{_plus_minus(a)}</td><td>{_plus_minus(b)}</td></tr>"
             for m, tokens, a, b in self._ends()
@@ -259,10 +261,6 @@ def _one_step_each(changes: dict[Change, Moments], placement: str) -> dict[Chang
 def _statistics(moments: Moments) -> dict[str, float]:
     low, high = moments.interval
     return {"mean": moments.mean, "std": moments.std, "count": moments.count, "low": low, "high": high}
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _title(metric: str) -> str:
