@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,3 +180,5 @@ def test_functions_pass_and_unknown_names_are_refused_before_the_training() -> N
     assert {to_tensorboard, to_wandb, to_mlflow, to_trackio} == set(TRACKERS.values())
     with pytest.raises(OptionError, match="unknown tracker 'tensorbord': expected one of 'tensorboard', 'wandb'"):
         unsmooth.watch(vit(), images(1)[0], log="tensorbord:runs")
+    with pytest.raises(OptionError, match=r"log must be a function.*got SimpleNamespace: .* goes through to_tensorbo"):
+        unsmooth.watch(vit(), images(1)[0], log=SimpleNamespace())  # type: ignore[arg-type]

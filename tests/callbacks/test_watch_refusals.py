@@ -45,7 +45,26 @@ def test_a_module_without_parameters_is_named() -> None:
 
 def test_nothing_read_yet_is_said() -> None:
     with pytest.raises(UnsmoothError, match="nothing was read yet"):
-        watch(vit(), probe()).frame()
+        watch(vit(), probe(), count="manual").frame()
+
+
+def test_a_watch_that_was_never_entered_is_said_and_one_that_was_says_what_it_read() -> None:
+    def plain_call() -> None:
+        watch(vit(), probe())
+
+    with pytest.warns(UserWarning, match="watch was never entered, so nothing was measured: write `with"):
+        plain_call()
+    watcher = watch(vit(), probe())
+    assert repr(watcher).startswith("Watcher of VisionTransformer: 0 readings\n")
+    watcher.read()
+    assert repr(watcher).startswith("Watcher of VisionTransformer: 1 reading, the last at step 0\n")
+
+
+def test_a_loader_is_no_probe() -> None:
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(probe()))
+    for several, name in ((loader, "DataLoader"), (iter([probe()]), "list_iterator")):
+        with pytest.raises(UnsmoothError, match=rf"got {name}: give one of its batches, next\(iter\(it\)\)"):
+            watch(vit(), several).__enter__()
 
 
 def test_flat_shards_are_refused() -> None:

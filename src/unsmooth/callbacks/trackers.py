@@ -85,8 +85,14 @@ TRACKERS: dict[str, Callable[..., Log]] = {
 
 def find_log(log: Log | str | None) -> Log | None:
     """A tracker by its name, `wandb`, or with its folder, project or run, `tensorboard:runs/1`; a function as it is."""
-    if not isinstance(log, str):
+    if log is None or callable(log):
         return log
+    if not isinstance(log, str):
+        raise OptionError(
+            "log must be a function, called as log(values, step), or the name of a tracker "
+            f"({', '.join(TRACKERS)}); got {type(log).__name__}: a writer or run of your own goes through "
+            "to_tensorboard, to_wandb, to_mlflow or to_trackio of unsmooth.callbacks"
+        )
     name, _, where = log.partition(":")
     if name not in TRACKERS:
         raise OptionError.unknown("tracker", name, TRACKERS)

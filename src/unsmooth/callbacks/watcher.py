@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from unsmooth.analysis import measure
+from unsmooth.analysis.about import counted
 from unsmooth.callbacks.alarm import Alarm, Reading, SmoothingAlarm, judge_of
 from unsmooth.callbacks.preserve import preserve_rng
 from unsmooth.callbacks.processes import Outcome, agree, first
@@ -54,7 +55,7 @@ def watch(
     Args:
         model: the model that trains. Inside `DistributedDataParallel` or `torch.compile` the wrapped model is measured;
             a sharded model (`fully_shard`, tensor parallel) is measured on all processes.
-        batch: the fixed probe, as `unsmooth.measure` takes it.
+        batch: the fixed probe: one batch of those that `unsmooth.measure` takes.
         every: steps between two readings, followed exactly. By default 500, or a multiple of it, so that all later
             readings together cost at most 2 % of the time.
         log: called as `log(values, step)` with a dict of means by name; or a tracker's name (`wandb`, `mlflow`,
@@ -81,6 +82,8 @@ def watch(
 
 class Watcher:
     """What `watch` returns; `history` holds the readings (on the process that measures)."""
+
+    _unused = False  # made to count optimiser steps, and neither entered nor read so far
 
     def __init__(
         self,
@@ -116,6 +119,20 @@ class Watcher:
         self._started = 0.0
         self._said: set[str] = set()
         self._hook: Any = None
+        self._unused = count == "optimizer"
+
+    def __repr__(self) -> str:
+        last = f", the last at step {self.history[-1].step}" if self.history else ""
+        named = f"Watcher of {type(self.model).__name__}: {counted(len(self.history), 'reading')}{last}"
+        return "\n".join([named, "  .history, .frame(), .cost, .read()"])
+
+    def __del__(self) -> None:
+        if self._unused:
+            warnings.warn(
+                "watch was never entered, so nothing was measured: write `with unsmooth.watch(model, batch): …` around "
+                "the training",
+                stacklevel=2,
+            )
 
     def __enter__(self) -> Self:
         self._read()
@@ -172,6 +189,7 @@ class Watcher:
             self.step()
 
     def _read(self, now: bool = False) -> None:
+        self._unused = False
         outcome, message, error = Outcome.FINE, "", None
         reading: Reading | None = None
         wanted = first() and (now or self._affordable())

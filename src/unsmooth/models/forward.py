@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from unsmooth.errors import DataError, FeatureError, ForwardError, UnsmoothError
 from unsmooth.metrics.dense import require_dense
@@ -215,6 +216,7 @@ def _moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
         return (_moved(batch[0], device, dtype),)
     hint = ": give torch.from_numpy(x)" if isinstance(batch, np.ndarray) else ""
     hint = ": give tokenizer(texts, return_tensors='pt', padding=True)" if isinstance(batch, str) else hint
+    hint = ": give one of its batches, next(iter(it))" if isinstance(batch, DataLoader | Iterator) else hint
     raise UnsmoothError(
         "a batch must be a tensor, a dict of keyword inputs, or a tuple that starts with the input; "
         f"got {type(batch).__name__}{hint}"
