@@ -197,10 +197,12 @@ def _check_rows_sum(layer: LayerView, a: Float[Tensor, "batch head query key"]) 
     away = float((sums - 1).abs().masked_fill(sums == 0, 0.0).amax())
     # softmax is often in float32, whatever the model's dtype
     if away > max(tolerance(dtype, a.shape[-1]) for dtype in (a.dtype, torch.float32)):
+        why = "if a part of the attention goes to no token, name what does that in the row (AttentionRow(sink=...)); "
+        if (fix := getattr(layer.attention, "fix", None)) is not None:
+            why = f"its fix {type(fix).__name__} makes them so, which the theory does not describe; "
         raise WeightsError(
             f"{layer.name} of {layer.family.name}: rows of its attention matrices sum to 1 ± {away:.2g}, expected 1: "
-            "if a part of the attention goes to no token, name what does that in the row (AttentionRow(sink=...)); "
-            "such a model can be measured, not explained"
+            f"{why}such a model can be measured, not explained"
         )
 
 

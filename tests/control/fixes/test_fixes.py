@@ -12,6 +12,7 @@ from control.cases import images, outputs, vit
 from model_cases import Case
 from torch import Tensor, nn
 
+import unsmooth
 from unsmooth.control import FIXES, apply_fix, bake, reparametrize
 from unsmooth.control.fixes.base import AttentionFix, LayerShape
 from unsmooth.control.fixes.contranorm import ContraNorm
@@ -172,6 +173,30 @@ def test_a_centred_model_with_equal_tokens_adds_nothing_but_the_bias_of_the_proj
     x = torch.randn(1, 1, 24).expand(2, 5, 24)
     attention = model.blocks[0].attn  # type: ignore[index, union-attr]
     torch.testing.assert_close(attention(x), attention.proj.bias.expand(2, 5, 24), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gfsa", "rows .* sum to 1 ± .* its fix GFSA makes them so"),
+        ("centered", "its fix Centered makes them so"),
+        ("featscale", "Its fix FeatScale does more than mix values"),
+        ("neutreno", "Its fix NeuTRENO does more than mix values"),
+    ],
+)
+def test_a_fix_that_the_theory_does_not_describe_is_named_where_it_is_explained(name: str, said: str) -> None:
+    model = apply_fix(vit(), name)
+    for parameter in (p for key, p in model.named_parameters() if ".fix." in key):
+        nn.init.normal_(parameter)
+    for verb in (unsmooth.explain, unsmooth.attribute):
+        with pytest.raises(WeightsError, match=said):
+            verb(model, [images()])
+
+
+def test_a_fix_before_the_norms_is_explained_with_a_note_that_predictions_leave_it_out() -> None:
+    (note,) = (n for n in unsmooth.explain(apply_fix(vit(), "contranorm"), [images()]).notes if "ContraNorm" in n)
+    assert note.endswith("γ and the other predictions leave it out")
+    assert not any("acts outside" in n for n in unsmooth.explain(apply_fix(vit(), "attnscale"), [images()]).notes)
 
 
 @pytest.mark.parametrize("name", FIXES)

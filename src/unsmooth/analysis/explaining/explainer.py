@@ -179,6 +179,7 @@ class Explainer(AttentionListener):
         ]
         notes = sorted({note for f in facts for note in f.folded.approximations}) if self.folded else []
         notes += [THROUGH_THE_ORIGINAL] if self._compiled else []
+        notes += self._fix_notes()
         notes += self.rounding_note()
         if any(f.mean is None for f in facts):
             notes.append(
@@ -202,6 +203,14 @@ class Explainer(AttentionListener):
         settings = ExplainSettings(self.folded, self.chosen, asked, self.max_products, ACCURACY, self.policies)
         about = self.about(settings, DEFINITIONS)
         return Explanation(self.layer_rows, self.head_rows, weights, spectra, about, partial, notes)
+
+    def _fix_notes(self) -> list[str]:
+        """One for a published fix that acts before the norms, where its effect is in neither A nor H."""
+        fixes = [getattr(self.view.layers[i].attention, "fix", None) for i in self.chosen]
+        named = sorted({type(fix).__name__ for fix in fixes if fix is not None and not hasattr(fix, "matrix")})
+        return [
+            f"{name} acts outside the attention matrices: γ and the other predictions leave it out" for name in named
+        ]
 
     def _on_point(self, point: str, x: Tensor) -> None:
         _, index, name = point.split(".")
