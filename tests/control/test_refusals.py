@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from control.cases import FORMS, outputs, vit
+from control.cases import FORMS, images, outputs, vit
 from control.test_passes import Around
 from torch import nn
 
+from unsmooth.callbacks import watch
 from unsmooth.control import (
     ControlMonitor,
+    adapt,
     apply_fix,
     bake,
     control_of,
+    edit,
     parameter_groups,
     reparametrize,
     spectral_penalty,
@@ -26,6 +31,7 @@ from unsmooth.errors import CheckpointError, CompiledModelError, OptionError, Un
 from unsmooth.models import register_family, view
 from unsmooth.models.registry import unregister_family
 from unsmooth.models.select import select_layers
+from unsmooth.sources import LoadedModel
 
 NAMES = ["blocks.0.attn", "blocks.1.attn"]
 
@@ -242,6 +248,23 @@ def test_a_value_bias_behind_a_sink_cannot_be_fitted() -> None:
     plain = outputs(model, SINK.inputs())
     reparametrize(model, "smoothing", form="symmetric", init="from_weights")
     torch.testing.assert_close(outputs(model, SINK.inputs()), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_that_came_with_its_reference_is_named_and_not_taken_for_a_module() -> None:
+    loaded: Any = LoadedModel(vit(), "timm:mine", "images")
+    assert repr(loaded) == "LoadedModel timm:mine: VisionTransformer, takes images\n  .model"
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: reparametrize(loaded),
+        lambda: bake(loaded),
+        lambda: adapt(loaded),
+        lambda: edit(loaded, high=0.0),
+        lambda: apply_fix(loaded, "attnscale"),
+        lambda: parameter_groups(loaded, 0.05),
+        lambda: watch(loaded, images()),
+    )
+    for use in uses:
+        with pytest.raises(UnknownModelError, match=r"expected a torch module, got LoadedModel; .* give its \.model"):
+            use()
 
 
 def test_a_model_of_several_controlled_parts_has_no_control_of_its_own() -> None:

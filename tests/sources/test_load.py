@@ -232,6 +232,11 @@ def test_an_unknown_reference_lists_the_schemes(reference: str, message: str) ->
         load_model(reference)
 
 
+def test_a_model_in_memory_needs_no_loading() -> None:
+    with pytest.raises(OptionError, match="got Identity: a model in memory needs no loading"):
+        load_model(torch.nn.Identity())  # type: ignore[arg-type]
+
+
 def test_a_hugging_face_folder_without_its_scheme_is_named(folder: Path) -> None:
     with pytest.raises(OptionError, match="is a Hugging Face folder, .* give it as hf:"):
         load_model(folder)

@@ -115,6 +115,12 @@ def test_a_task_may_give_one_number_and_bad_input_loses_nothing() -> None:
     with pytest.raises(DataError, match="gave no finite number"):
         unsmooth.sweep(model, INPUTS, failing, strengths=[1])
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    wrong: Any = ({"loss": 1.0}, "the task 'loss' returned dict"), (None, "the task 'loss' returned NoneType")
+    for returned, said in wrong:
+        with pytest.raises(DataError, match=f"{said}: expected a number, or a tensor with one for each sample"):
+            unsmooth.sweep(model, INPUTS, lambda m, found=returned: found)
+    with pytest.raises(OptionError, match="a task is a function of the model that returns a loss, or a Task"):
+        unsmooth.sweep(model, INPUTS, "knn")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="from 0 to 1"):
         unsmooth.sweep(model, INPUTS, loss, strengths=[2.0])
     with pytest.raises(OptionError, match="unknown option of an edit 'hihg'"):

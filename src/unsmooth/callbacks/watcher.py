@@ -23,7 +23,8 @@ from unsmooth.callbacks.processes import Outcome, agree, first
 from unsmooth.callbacks.trackers import Log, find_log
 from unsmooth.errors import FeatureError, OptionError, UnsmoothError
 from unsmooth.models.storage import is_sharded
-from unsmooth.models.wrappers import uncompiled, unwrapped
+from unsmooth.models.view import module_of
+from unsmooth.models.wrappers import uncompiled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +103,7 @@ class Watcher:
             raise OptionError.unknown("action of an alarm", action, ("stop", "warn"))
         if count not in ("optimizer", "manual"):
             raise OptionError.unknown("way to count steps", count, ("optimizer", "manual"))
-        self.model: nn.Module = unwrapped(model)
+        self.model: nn.Module = module_of(model)
         self._sharded = any(is_sharded(parameter) for parameter in self.model.parameters())
         if type(self.model).__name__ == "FullyShardedDataParallel":
             raise UnsmoothError(

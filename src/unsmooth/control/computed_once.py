@@ -23,7 +23,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from unsmooth.models.storage import whole
-from unsmooth.models.wrappers import unwrapped
+from unsmooth.models.view import module_of
 
 #: Attributes that say whether a module runs its blocks again in the backward pass: timm's, and Hugging Face's.
 CHECKPOINTING = ("grad_checkpointing", "gradient_checkpointing")
@@ -129,7 +129,7 @@ C = TypeVar("C", bound=ComputedOnce)
 
 def attached(model: nn.Module, attribute: str, kind: type[C]) -> list[tuple[nn.Module, C]]:
     """Every part of the model that one of this kind is attached to, with it."""
-    parts = ((part, getattr(part, attribute, None)) for part in unwrapped(model).modules())
+    parts = ((part, getattr(part, attribute, None)) for part in module_of(model).modules())
     return [(part, found) for part, found in parts if isinstance(found, kind)]
 
 

@@ -27,6 +27,7 @@ from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView
 from unsmooth.models.forward import each_batch
 from unsmooth.models.select import Layers, select_layers
+from unsmooth.models.view import module_of
 from unsmooth.models.weights import HeadWeights, write_projection
 from unsmooth.theory.folding import centre_and_scale
 from unsmooth.theory.schur import schur_basis
@@ -141,6 +142,7 @@ def edit(
     True
     >>> done.undo()
     """
+    module_of(model)  # an error where it is none
     given = None if data is None else list(each_batch(data))
     others = (scale, flip or None, shift, low, high, head_scale)
     if drop_sink is not None and any(each is not None for each in others):

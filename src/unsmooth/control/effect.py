@@ -25,8 +25,18 @@ def effect(
         if batches is not None:
             found |= _smoothness(model, batches)
         if loss is not None:
-            found["loss"] = float(torch.as_tensor(loss(model)).double().mean())
+            found["loss"] = float(numbers(loss(model), "the loss").mean())
     return found
+
+
+def numbers(given: Any, of: str) -> Float[Tensor, " sample"]:
+    """What somebody's function of a model returned, one number or one for each sample; DataError for anything else."""
+    try:
+        return torch.as_tensor(given).detach().double().cpu().reshape(-1)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(
+            f"{of} returned {type(given).__name__}: expected a number, or a tensor with one for each sample"
+        ) from None
 
 
 def _smoothness(model: nn.Module, batches: Iterable[Any]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from unsmooth.control.computed_once import ComputedOnce
+from unsmooth.models.view import module_of
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bool = False) -> list[dict[str, Any]]:
@@ -17,7 +18,7 @@ def parameter_groups(model: nn.Module, weight_decay: float, *, decay_vectors: bo
     free parameter, decays as the weights that it replaces did. Biases, norm weights and what the model lists in
     `no_weight_decay()` do not, unless `decay_vectors`. Works for plain models too.
     """
-    eigenvalues = {id(module.psi) for module in model.modules() if isinstance(module, ComputedOnce)}
+    eigenvalues = {id(module.psi) for module in module_of(model).modules() if isinstance(module, ComputedOnce)}
     names = set() if decay_vectors else set(_exempt(model))
     decay: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []

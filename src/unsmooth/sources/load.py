@@ -34,6 +34,11 @@ def load_model(
     `random_init` needs no weights at all. `dtype=None` keeps what is stored. `device_map` ("auto", or accelerate's map)
     spreads a Hugging Face model over devices, CPU memory and disk while it is read.
     """
+    if not isinstance(reference, str | os.PathLike):
+        raise OptionError(
+            f"expected a model by reference, such as 'timm:NAME' or a folder, got {type(reference).__name__}: a model "
+            "in memory needs no loading"
+        )
     if weights is not None and random_init:
         raise OptionError("expected either weights or random_init (--random-init), got both")
     if device_map is not None and (not str(reference).startswith("hf:") or weights is not None or random_init):

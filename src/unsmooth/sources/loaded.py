@@ -30,7 +30,7 @@ class ImageInput:
     squash: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadedModel:
     """A model in eval mode, the reference it came from, and its tokenizer or image preprocessing."""
 
@@ -39,6 +39,10 @@ class LoadedModel:
     modality: Modality
     tokenizer: Any = None
     image_input: ImageInput | None = None
+
+    def __repr__(self) -> str:
+        held = [f".{name}" for name in ("model", "tokenizer", "image_input") if getattr(self, name) is not None]
+        return f"LoadedModel {self.reference}: {type(self.model).__name__}, takes {self.modality}\n  {', '.join(held)}"
 
     @property
     def images(self) -> ImageInput:

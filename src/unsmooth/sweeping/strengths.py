@@ -9,7 +9,6 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from unsmooth.analysis import measure
@@ -17,6 +16,7 @@ from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, modul
 from unsmooth.analysis.policies import resolve_policies
 from unsmooth.analysis.sweep import DEFINITIONS, HEADLINE, Sweep, SweepPoint, SweepSettings, SweptEdit, TaskFacts
 from unsmooth.control import Edit, edit
+from unsmooth.control.effect import numbers
 from unsmooth.errors import DataError, OptionError
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.models import view
@@ -68,6 +68,10 @@ def sweep(
     """
     steps = _checked(strengths)
     _check_edits(edits)
+    if not isinstance(task, Task) and not callable(task):
+        raise OptionError(
+            f"a task is a function of the model that returns a loss, or a Task (unsmooth.sweeping); got {task!r}"
+        )
     plain, policies = module_of(model), resolve_policies(tokens)
     given = batches if isinstance(batches, Data) else list(each_batch(batches))
     origin = origin or Origin.of(model, given)
@@ -159,7 +163,7 @@ def _name(options: Mapping[str, Any]) -> str:
 
 def _values(task: Task, model: nn.Module) -> np.ndarray:
     """The task's score of each sample; of one number, that."""
-    found = torch.as_tensor(task.values(model)).detach().double().cpu().reshape(-1).numpy()
+    found = numbers(task.values(model), f"the task {task.name!r}").numpy()
     if not len(found) or not np.isfinite(found).all():
         raise DataError(f"the task {task.name!r} gave no finite number: expected a loss, or one for each sample")
     return found
