@@ -105,8 +105,14 @@ def test_the_stream_alone_tells_both_changes_of_the_stream() -> None:
 def test_a_change_needs_its_points() -> None:
     measurement = unsmooth.measure(vit(), images(), points="residual")
     with pytest.raises(
-        PointError, match=r"needs points that were not measured, such as blocks\.0\.norm1.*points='all'"
+        PointError,
+        match=r"needs points that were not measured, such as blocks\.0\.norm1, blocks\.0\.norm2, blocks\.1\.norm1: "
+        r"measure with points='all', or take change_by_kind\('residual'\), which these points tell$",
     ):
         measurement.change_by_kind("chain")
+    text = [{"input_ids": words(1)[0]["input_ids"]}]
+    post_norm = unsmooth.measure(bert(), text, points="residual")  # both readings need the sums
+    with pytest.raises(PointError, match=r"such as blocks\.0\.attn_sum, blocks\.0\.mlp_sum, .*points='all'$"):
+        post_norm.change_by_kind("residual")
     with pytest.raises(OptionError, match="unknown reading of change 'sum'"):
         measurement.change_by_kind("sum")

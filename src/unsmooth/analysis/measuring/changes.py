@@ -108,8 +108,13 @@ def _same_state(point: str) -> str:
 def missing(reading: str, placement: str, layers: int, points: Sequence[str]) -> PointError:
     """Why a change cannot be told from the points that were measured."""
     needed = {point for pairs in steps(reading, placement, layers).values() for pair in pairs for point in pair}
-    absent = sorted(needed - set(points))
+    absent = sorted(point for point in needed if point not in points and _same_state(point) not in points)
+    told = [
+        f", or take change_by_kind({other!r}), which these points tell"
+        for other in READINGS
+        if any(measured_pairs(pairs, points) for pairs in steps(other, placement, layers).values())
+    ]
     return PointError(
         f"the {reading!r} change needs points that were not measured, such as {', '.join(absent[:3])}: "
-        "measure with points='all'"
+        f"measure with points='all'{''.join(told)}"
     )
