@@ -162,6 +162,7 @@ def test_slips_with_wrappers_and_axes_are_said_with_what_to_give() -> None:
         (Trained(llama.model()), {"input_ids": ids}, r"no forward of its own.*\(model\.net\)"),
         (ByName(llama.model()), ids, "its forward takes tokens: name the inputs so, in a dict"),
         (vit.model(), picture, r"without a batch axis\? Give x\[None\]"),
+        (BY_NAME["bert-padded"].model(), {"input_ids": ids[0]}, "is this one text without a batch axis"),
         (llama.model(), {"input_ids": ids[0]}, r"got \(7, 32\): a batch of one sample needs a first axis"),
     ):
         with pytest.raises(UnsmoothError, match=said):

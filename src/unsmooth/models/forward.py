@@ -251,6 +251,11 @@ def _hint(model: nn.Module, batch: Any, inputs: Mapping[str, Any], error: Except
     pictures = [x for x in inputs.values() if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3]
     if any(x.shape[0] in (1, 3) and isinstance(error, ValueError) for x in pictures):
         return "is this one picture without a batch axis? Give x[None], or DataLoader(dataset, batch_size=8)"
+    text = inputs.get("input_ids")
+    if isinstance(text, Tensor) and text.dim() == 1:
+        return (
+            "is this one text without a batch axis? Give x[None] of its tensors, or DataLoader(dataset, batch_size=8)"
+        )
     positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     return (
         "check the size and channels of images, the length of texts (max_length, --max-length"
