@@ -60,6 +60,7 @@ def sweep(
         origin: where model and data come from; known already where both were loaded by reference.
         progress: called with a line of text before each step.
 
+    >>> import torch
     >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
     >>> x = torch.randn(3, 5, 8)
     >>> found = sweep(encoder, [x], lambda m: m(x).square().mean((1, 2)), edits=[{"scale": 0.0}], strengths=[1.0])
