@@ -15,7 +15,7 @@ from unsmooth.figures import (
     phase,
 )
 from unsmooth.figures.marks import Stroke
-from unsmooth.figures.palette import model_colour, model_dash
+from unsmooth.figures.palette import model_colour, model_dash, value
 from unsmooth.figures.trained import Run, runs_figure
 from unsmooth.theory.scenario import log10_curves
 
@@ -75,3 +75,17 @@ def test_differences_are_blue_where_the_second_is_smoother() -> None:
 
 def test_no_two_of_36_lines_look_alike() -> None:
     assert len({(model_colour(index), model_dash(index)) for index in range(36)}) == 36
+
+
+def _luminance(colour: str) -> float:
+    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("text", ["ink", "soft", "link", "smooth", "sharp"])
+def test_words_in_a_colour_can_be_read(text: str, dark: bool) -> None:
+    for paper in ("paper", "card"):
+        low, high = sorted(_luminance(value(colour, dark)) for colour in (text, paper))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, f"{text} on {paper}"  # WCAG 2, level AA

@@ -23,7 +23,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "soft": ("#5c6066", "#a3a6ab"),
     "link": ("#1f5f99", "#8cbcf0"),
     "smooth": ("#1f63a8", "#6fb0f2"),
-    "sharp": ("#c4540f", "#f49a55"),
+    "sharp": ("#bb4e0c", "#f49a55"),
     "zero": ("#b9b4a9", "#6a6e75"),
     "model-0": ("#1c1d20", "#e9e6df"),
     "model-1": ("#c2267f", "#f477b9"),
