@@ -108,12 +108,14 @@ def depth_panel(
     return plot.drawing
 
 
-def sparkline(curves: Sequence[Sequence[Stop]], layers: Sequence[int]) -> Drawing:
-    """Curves laid over each other without axes: the first look at all models."""
+def sparkline(curves: Sequence[Sequence[Stop]], layers: Sequence[int], least: float = 0.0) -> Drawing:
+    """Curves laid over each other without axes: the first look at all models; their height is `least` or more."""
     wide, tall = 230.0, 96.0
     drawing = Drawing(wide, tall)
     finite = [s.mean for curve in curves for s in curve if math.isfinite(s.mean)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    around = max(least - (high - low), 0.0) / 2
+    low, high = low - around, high + around
     drawing.line([(4, tall - 1), (wide - 8, tall - 1)], "line")
     for index, (curve, count) in enumerate(zip(curves, layers, strict=True)):
         deepest = count if len(set(layers)) > 1 else max(layers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -9,8 +10,8 @@ from unsmooth.analysis import Measurement
 from unsmooth.analysis.measuring.outliers import WITHOUT, is_padded
 from unsmooth.analysis.subject import Subject
 from unsmooth.figures.by_depth import depth_of, line_key, sparkline, stream
-from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import course, leading_metrics, ways
+from unsmooth.metrics.registry import DIRECTION, METRICS
+from unsmooth.page.course import SLIGHT_DIFFERENCE, SLIGHT_FACTOR, course, is_slight, leading_metrics, rounding, ways
 from unsmooth.page.data import shared_policies
 from unsmooth.page.words.glossary import linked
 from unsmooth.page.words.phrases import DOES, does, number_text
@@ -76,7 +77,18 @@ def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, verb
 
 def _overlay(subjects: Sequence[Subject], metric: str, policy: str) -> str:
     curves = [stream(subject.measurement, metric, policy) for subject in subjects]
-    return sparkline(curves, [depth_of(subject.measurement) for subject in subjects]).html("overlay")
+    least = _least(subjects, metric, [stop.mean for curve in curves for stop in curve if math.isfinite(stop.mean)])
+    return sparkline(curves, [depth_of(subject.measurement) for subject in subjects], least).html("overlay")
+
+
+def _least(subjects: Sequence[Subject], metric: str, values: Sequence[float]) -> float:
+    """The range of a picture without an axis: what the words call slight does not fill it, nor does rounding."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    noise = max(rounding(subject.measurement, metric, max(abs(low), abs(high))) for subject in subjects)
+    if high - low > noise and not is_slight(metric, low, high):
+        return 0.0
+    by_factor = METRICS[metric].panel != DIRECTION
+    return max(2 * ((SLIGHT_FACTOR - 1) * high if by_factor else SLIGHT_DIFFERENCE), 10 * noise)
 
 
 def _sample(index: int) -> str:
