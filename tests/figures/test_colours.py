@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import pytest
 from figures.marks import dots, flat, words
@@ -15,7 +16,16 @@ from unsmooth.figures import (
     phase,
 )
 from unsmooth.figures.marks import Stroke
-from unsmooth.figures.palette import model_colour, model_dash, value
+from unsmooth.figures.palette import (
+    DIVERGING,
+    RGB,
+    SEQUENTIAL,
+    colour_at,
+    model_colour,
+    model_dash,
+    readable,
+    value,
+)
 from unsmooth.figures.trained import Run, runs_figure
 from unsmooth.theory.scenario import log10_curves
 
@@ -77,15 +87,28 @@ def test_no_two_of_36_lines_look_alike() -> None:
     assert len({(model_colour(index), model_dash(index)) for index in range(36)}) == 36
 
 
-def _luminance(colour: str) -> float:
-    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+def _luminance(rgb: Sequence[int]) -> float:
+    channels = (value / 255 for value in rgb)
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: Sequence[int], second: Sequence[int]) -> float:
+    """As WCAG 2 defines it; its level AA asks for 4.5 of small words."""
+    low, high = sorted(map(_luminance, (first, second)))
+    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("text", ["ink", "soft", "link", "smooth", "sharp"])
 def test_words_in_a_colour_can_be_read(text: str, dark: bool) -> None:
     for paper in ("paper", "card"):
-        low, high = sorted(_luminance(value(colour, dark)) for colour in (text, paper))
-        assert (high + 0.05) / (low + 0.05) >= 4.5, f"{text} on {paper}"  # WCAG 2, level AA
+        found = contrast(*(bytes.fromhex(value(colour, dark)[1:]) for colour in (text, paper)))
+        assert found >= 4.5, f"{text} on {paper}"
+
+
+@pytest.mark.parametrize("stops", [SEQUENTIAL, DIVERGING], ids=["sequential", "diverging"])
+def test_words_on_a_colour_can_be_read(stops: Sequence[RGB]) -> None:
+    for share in range(101):
+        colour = colour_at(stops, share / 100)
+        assert contrast(colour, {"#000": (0, 0, 0), "#fff": (255, 255, 255)}[readable(colour)]) >= 4.5, colour

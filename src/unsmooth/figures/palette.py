@@ -125,9 +125,12 @@ def ramp(stops: Sequence[RGB], shares: NDArray[np.floating]) -> NDArray[np.uint8
 
 
 def readable(rgb: RGB) -> str:
-    """Black or white, whichever can be read on that colour.
+    """Black or white, whichever has more contrast with that colour (WCAG's: at least 4.5 to 1 for one of them).
 
-    >>> readable((254, 232, 56)), readable((0, 34, 78))
-    ('#111', '#fff')
+    >>> readable((254, 232, 56)), readable((0, 34, 78)), readable((131, 127, 119))
+    ('#000', '#fff', '#000')
     """
-    return "#111" if 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2] > 140 else "#fff"
+    shares = np.array(rgb) / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    light = float(linear @ (0.2126, 0.7152, 0.0722)) + 0.05
+    return "#000" if light / 0.05 > 1.05 / light else "#fff"
