@@ -76,7 +76,7 @@ def test_the_part_that_writes_an_outlier_is_named_with_its_token_and_that_nothin
     found = unsmooth.attribute(model, data, ("all", "no-outliers"))
     subject = Subject("mine", unsmooth.measure(model, data, "hfc_lfc", ("all", "no-outliers")), attribution=found)
     first, second = who_found(subject, "no-outliers")
-    assert first.startswith("Split exactly into parts, HFC/LFC of <b>mine</b> is ")
+    assert first.startswith("Split exactly into the single parts of every layer, HFC/LFC of <b>mine</b> is ")
     assert second == (
         "Counting every token, it is raised most by the MLP of layer 1, nearly all of it by what this writes to the "
         "first token; nothing else of note happens in that layer"

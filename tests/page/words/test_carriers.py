@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, Account, Carriers
-from unsmooth.page.words.carriers import account_found
+from unsmooth.page.words.carriers import account_found, sinks_found
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,13 @@ def test_the_caption_says_where_a_token_is_far_out(point: str, ratio: float, in_
     curves = {name: [1.0, 0.5] for run in (AS_IT_IS, LEFT_OUT) for name in (run, f"{run}, others")}
     account = Account(1, point, ratio, 0, True, 4, curves, {AS_IT_IS: [0.1], LEFT_OUT: [0.1]}, in_all=in_all)
     assert words in account_found(Carriers([{"outliers": 1.0}], [[[0.1, 0.2]]], account))
+
+
+@pytest.mark.parametrize(("without", "end"), [(0.131, ", whether that MLP writes to it or not"),
+                                              (0.05, ", and 5 % where that MLP writes nothing to it")])  # fmt: skip
+def test_attention_that_does_not_follow_the_outlier_is_said_once(without: float, end: str) -> None:
+    attention = {AS_IT_IS: [0.5, 0.13, 0.13], LEFT_OUT: [0.5, without, without]}
+    account = Account(0, "blocks.0.post", 400.0, 0, True, 4, {}, attention)
+    heads = [[[share, share]] for share in attention[AS_IT_IS]]
+    said = sinks_found(Carriers([], heads, account)).replace("\xa0", " ")
+    assert said.endswith(f"makes extreme 13 % of their attention on average{end}")

@@ -56,7 +56,7 @@ def _note(attribution: Attribution, policy: str) -> str:
 
 
 def _token_table(attribution: Attribution, policy: str) -> str:
-    """The positions, and of text the tokens, that the most is written to."""
+    """The positions, and of text the tokens, that receive the largest writes."""
     rows = [
         (f"position {row['position']}", row["sum"], f"{row['kind']} of layer {row['layer']}", row["there"])
         for row in attribution.by_position(policy, MOST_TOKENS).to_dict("records")
@@ -65,9 +65,9 @@ def _token_table(attribution: Attribution, policy: str) -> str:
         said = f"id {row['token']}" if row["text"] is None else f"“{row['text'].strip() or repr(row['text'])}”"
         rows.append((said, row["share"], f"{NAMES[row['kind']]} of layer {row['layer']}", row["there"]))
     return _table(
-        "Tokens that the most is written to: shares in all layers together, and the largest of one layer’s kind of "
-        "part; means over inputs.",
-        {"token": "name", "in all": "number", "most by": "name", "there": "number"},
+        "The tokens that receive the largest writes: their share over all layers, the layer and kind of part that "
+        "writes most to them, and its share. Means over inputs.",
+        {"token": "name", "all layers": "number", "most by": "name", "its share": "number"},
         [(token, _share(total), where, _share(there)) for token, total, where, there in rows],
     )
 

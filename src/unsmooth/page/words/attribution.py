@@ -51,7 +51,8 @@ def who_found(subject: Subject, policy: str) -> tuple[str, str]:
     if attribution is None or policy not in attribution.policies:
         return "", ""
     said = strongest_found(attribution, policy)
-    first = f"Split exactly into parts, HFC/LFC of {named(subject.name)} is {said}" if said else ""
+    split = "Split exactly into the single parts of every layer"
+    first = f"{split}, HFC/LFC of {named(subject.name)} is {said}" if said else ""
     base = next((p for p in attribution.policies if p != WITHOUT), WITHOUT)
     if policy != WITHOUT or base == WITHOUT or is_padded(subject.measurement):  # padding may be why it heads the page
         return first, ""

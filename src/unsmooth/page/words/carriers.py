@@ -24,6 +24,8 @@ def sinks_found(carriers: Carriers | None) -> str:
     it, them = ("the token", "it") if account.position is not None and not account.several else ("the tokens", "them")
     first = later[0] if begin is None else begin
     said = f"From layer {first} on heads give {it} that the MLP of layer {account.layer} makes extreme {usual} of their"
+    if usual == without:
+        return f"{said} attention on average, whether that MLP writes to {them} or not"
     return f"{said} attention on average, and {without} where that MLP writes nothing to {them}"
 
 
