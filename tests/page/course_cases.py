@@ -80,7 +80,7 @@ CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
     "no samples kept, far apart": (Known("m", sharp(PEAK), kept=False, offset=4.0), [(0, 5)], "does not clearly"),
     "a cosine alone": (Known("m", only([0.1, 0.3, 0.6, 0.8], "cosine_similarity")), [(1, 2)], "cosine similarity 0.1"),
     "negative cosines": (Known("m", only([0.2, -0.1, -0.3], "cosine_similarity")), [(-1, 1)], "→ −0.3"),
-    "huge": (Known("m", only([4e150, 3e150, 1e150])), [(1, 1)], "in every layer"),
+    "huge": (Known("m", only([4e150, 3e150, 1e150], "effective_rank")), [(1, 1)], "in every layer"),
     "tiny": (Known("m", only([4e-300, 3e-300, 1e-300], "effective_rank")), [(1, 1)], "in every layer"),
     "tokens that are alike up to rounding": (
         Known("m", only([1e-8, 1.6e-7, 2.1e-7]), offset=0.0), [(0, 1)], "does not clearly change"),

@@ -8,6 +8,11 @@ from collections.abc import Callable, Collection
 import pytest
 from page.course_cases import said
 from page.courses import Known
+from small_models import images, vit
+
+import unsmooth
+from unsmooth.analysis import Subject
+from unsmooth.page.words.attribution import who_found
 
 FALL = [1.0, 0.8, 0.6, 0.5, 0.3]
 EVERYWHERE = range(5)
@@ -50,3 +55,38 @@ def test_a_hill_of_rounding_is_not_named(shape: Callable[[float], list[float]]) 
     text = said([Known("m", {"all": {"hfc_lfc": shape(6e-9)}}).subject()])["model"][0]
     assert text.count("→") == 1
     assert "up to rounding all tokens of an input are alike" in text
+
+
+def test_a_mean_of_rounding_is_no_start_of_a_course() -> None:
+    """HFC/LFC of 5e7 in float32: what it was divided by is 0 but for rounding, and so is the fall from there."""
+    text = words(5.2e7, [0])
+    shown = "(HFC/LFC 0.8 → 0.3; the mean token is 0 up to rounding at 1 of 5 depths, left out here)"
+    assert text.startswith(f"m smooths its features from its first layer to its last {shown}")
+    text = words(5.2e7, EVERYWHERE)
+    assert text.startswith("m has no course that can be told (HFC/LFC ")
+    assert "the mean token is 0 up to rounding at 5 of 5 depths" in text
+    assert "up to rounding" not in words(5.2e7, [0], "effective_rank")
+
+
+def test_no_part_is_credited_with_a_mean_of_rounding() -> None:
+    model = vit(class_token=False, global_pool="avg").eval()
+    model.pos_embed.data.zero_()
+    model.patch_embed.register_forward_hook(lambda module, args, x: x - x.mean(1, keepdim=True))
+    found = unsmooth.attribute(model, images(1, 3))
+    subject = Subject("mine", unsmooth.measure(model, images(1, 3), "hfc_lfc"), attribution=found)
+    assert found.under().start.mean > math.log(1e6)
+    assert who_found(subject, "all")[0]
+    assert "who" not in said([subject])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 5.2e7])
+def test_models_without_a_value_after_the_last_layer_have_no_place_in_the_order(value: float) -> None:
+    models = [
+        Known(name, {"all": {"hfc_lfc": [end * 4, end * 2, end]}}, offset=0.0)
+        for name, end in (("a", 1.0), ("b", 2.0), ("c", 3.0))
+    ]
+    for cell, values in models[1].values.items():
+        if cell.point == "blocks.1.post":
+            values[:] = value
+    (text,) = said([known.subject() for known in models])["comparison"]
+    assert text.startswith("After the last layer tokens are farthest apart in c (HFC/LFC 3) and closest together in a")

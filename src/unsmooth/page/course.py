@@ -105,9 +105,11 @@ class Curve:
         if len(known) < 2:  # what was measured stands for the ends
             known = {-1: Cell(points[0], metric, policy), layers[-1]: Cell(points[-1], metric, policy)}
         finite = {layer: cell for layer, cell in known.items() if math.isfinite(measurement.cells[cell].mean)}
-        self.depths, self.undefined = len(known), len(known) - len(finite)  # of these depths so many are left out
-        self.has_course = len(finite) > 1
-        finite = finite if self.has_course else known
+        told = {layer: c for layer, c in finite.items() if not meanless(measurement, metric, measurement.cells[c].mean)}
+        self.depths, self.undefined, self.meanless = len(known), len(known) - len(finite), len(finite) - len(told)
+        self.has_course = len(told) > 1  # the other depths are left out
+        self.to_the_end = max(known) in told
+        finite = told if self.has_course else known
         self.layers, self.cells = list(finite), list(finite.values())
         self.means = [measurement.cells[cell].mean for cell in self.cells]
 
@@ -177,6 +179,17 @@ def rounding(measurement: Measurement, metric: str, size: float) -> float:
     row, dtype = METRICS[metric], measurement.about.model.dtype
     least = 1.0 if row.panel == DISTANCE and not row.unit else 0.0  # what it is where HFC is as large as LFC
     return ROUNDING * float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps) * max(size, least)
+
+
+def meanless(measurement: Measurement, metric: str, value: float) -> bool:
+    """Whether a value is that of tokens whose mean is 0 up to rounding: HFC/LFC divides by it.
+
+    Infinite values are told apart, as no number.
+    """
+    row = METRICS[metric]
+    return (
+        row.panel == DISTANCE and not row.unit and math.isfinite(value) and value * rounding(measurement, metric, 0) > 1
+    )
 
 
 def contributions(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> dict[str, tuple[float, int]]:

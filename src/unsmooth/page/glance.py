@@ -11,7 +11,16 @@ from unsmooth.analysis.measuring.outliers import WITHOUT, is_padded
 from unsmooth.analysis.subject import Subject
 from unsmooth.figures.by_depth import depth_of, line_key, sparkline, stream
 from unsmooth.metrics.registry import DIRECTION, METRICS
-from unsmooth.page.course import SLIGHT_DIFFERENCE, SLIGHT_FACTOR, course, is_slight, leading_metrics, rounding, ways
+from unsmooth.page.course import (
+    SLIGHT_DIFFERENCE,
+    SLIGHT_FACTOR,
+    course,
+    is_slight,
+    leading_metrics,
+    meanless,
+    rounding,
+    ways,
+)
 from unsmooth.page.data import shared_policies
 from unsmooth.page.words.glossary import linked
 from unsmooth.page.words.phrases import DOES, does, number_text
@@ -76,7 +85,10 @@ def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, verb
 
 
 def _overlay(subjects: Sequence[Subject], metric: str, policy: str) -> str:
-    curves = [stream(subject.measurement, metric, policy) for subject in subjects]
+    curves = [
+        [stop for stop in stream(measurement, metric, policy) if not meanless(measurement, metric, stop.mean)]
+        for measurement in (subject.measurement for subject in subjects)
+    ]
     least = _least(subjects, metric, [stop.mean for curve in curves for stop in curve if math.isfinite(stop.mean)])
     return sparkline(curves, [depth_of(subject.measurement) for subject in subjects], least).html("overlay")
 

@@ -129,8 +129,10 @@ def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, l
 
 
 def _caveats(curve: Curve) -> str:
-    """How many samples a metric is of, where these are fewer than were measured; at how many depths it is no number."""
+    """How many samples a metric is of, if fewer than were measured; at how many depths nothing can be told by it."""
     said = [f"not finite at {curve.undefined} of {curve.depths} depths"] if curve.undefined else []
+    if curve.meanless:
+        said.append(f"the mean token is 0 up to rounding at {curve.meanless} of {curve.depths} depths, left out here")
     if curve.untested:
         said.insert(0, "one sample, not tested")
     elif curve.samples < curve.measurement.samples:

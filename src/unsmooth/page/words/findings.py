@@ -21,7 +21,7 @@ from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
+from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics, meanless
 from unsmooth.page.data import headed, shared_policies
 from unsmooth.page.words.attribution import who_found
 from unsmooth.page.words.carriers import made_where, times_median
@@ -81,6 +81,11 @@ def refused(subject: Subject) -> list[str]:
 
 def _who(subject: Subject, policy: str) -> tuple[Part, ...]:
     """Which parts did the most, for the tokens that head the page; and with outliers, where they are left out."""
+    found = subject.attribution
+    shares = found.under(policy) if found is not None and policy in found.policies else None
+    ends_at = () if shares is None else (shares.start.mean, shares.end.mean)  # of ln HFC/LFC
+    if any(meanless(subject.measurement, "hfc_lfc", math.exp(end)) for end in ends_at):
+        return ()  # what stands in it would be the shares of rounding
     first, second = who_found(subject, policy)
     link = Link("who", {"tokens": policy})
     parts: list[Part] = [first, link, "."] if first else []
@@ -146,24 +151,26 @@ def _outlier_text(found: Outliers | None) -> str:
 
 def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...]:
     """Models by how far apart their tokens are after the last layer; one model has no order."""
-    known = [(subject, ends(subject.measurement, metric, policy)[1].mean) for subject in subjects]
-    ranked = sorted((f for f in known if math.isfinite(f[1])), key=lambda f: f[1] * METRICS[metric].sign)
+    told = [subject for subject in subjects if Curve(subject.measurement, metric, policy).to_the_end]
+    known = [(subject, ends(subject.measurement, metric, policy)[1].mean) for subject in told]
+    ranked = sorted(known, key=lambda f: f[1] * METRICS[metric].sign)
     if len(ranked) < 2:
         return ()
     (first, far), *between, (last, near) = ranked
-    said = f"After the last layer tokens are farthest apart in {named(first.name)} "
-    said += f"({METRICS[metric].title} {number_text(far)})"
-    said += "".join(f", then in {named(subject.name)}" for subject, _ in between)
-    said += f" and closest together in {named(last.name)} ({number_text(near)})"
     half = margin(first, last, metric, policy)
-    if not math.isnan(half):
-        clear = abs(far - near) > half
-        said += f"; the gap between {'first and last' if between else 'these two'} is "
-        said += (
-            "clear (its 95 % interval over samples leaves out zero)"
-            if clear
-            else ("not clear (its 95 % interval over samples includes zero)")
-        )
+    title = METRICS[metric].title
+    if abs(far - near) <= half:
+        said = "After the last layer it is not clear in which model tokens are farther apart: "
+        low, high = (f"{number_text(value)} in {named(name)}" for value, name in ((far, first.name), (near, last.name)))
+        said += f"{title} is {f'from {low} to {high}' if between else f'{low} and {high}'} (the 95 % interval of this "
+        said += "gap over samples includes zero)"
+    else:
+        said = f"After the last layer tokens are farthest apart in {named(first.name)} ({title} {number_text(far)})"
+        said += "".join(f", then in {named(subject.name)}" for subject, _ in between)
+        said += f" and closest together in {named(last.name)} ({number_text(near)})"
+    if abs(far - near) > half:
+        said += f"; the gap between {'first and last' if between else 'these two'} is clear (its 95 % interval over "
+        said += "samples leaves out zero)"
     return (said, Link("depth", {"tokens": policy, "metric": metric}), ".")
 
 
