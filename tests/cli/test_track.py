@@ -41,6 +41,8 @@ def test_a_folder_is_measured_once_and_goes_on_where_it_stopped(
     assert said[0]["ends"][0]["last"] == pytest.approx(alone.cells[ends[-1]].mean, rel=1e-9)
     page = Path("track.html").read_text()
     assert page.count('data-step="1"') == 3
+    assert page.count('class="chart wide"') == page.count('class="chart narrow"')  # its words can be read on a phone
+    assert "How far the tokens of a sample are from their mean" in page
     assert "Eigenvalues on the sharpening side" in page
     torch.manual_seed(3)
     transformers.GPT2Model(config).save_pretrained(tmp_path / "runs" / "checkpoint-3000")

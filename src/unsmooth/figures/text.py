@@ -20,13 +20,13 @@ def number_text(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
-def signed_text(value: float) -> str:
+def signed_text(value: float, digits: int = 3) -> str:
     """A change for prose.
 
     >>> signed_text(0.5), signed_text(-0.5)
     ('+0.5', '−0.5')
     """
-    return ("+" if value > 0 else "") + number_text(value)
+    return ("+" if value > 0 else "") + number_text(value, digits)
 
 
 def percent_text(share: float) -> str:
@@ -70,13 +70,13 @@ def counted_between(counts: Iterable[int], what: str) -> str:
 def tick_text(value: float) -> str:
     """A number on an axis, short at any size.
 
-    >>> tick_text(-2.5), tick_text(1e-7), tick_text(200000.0)
-    ('−2.5', '1e−7', '2e5')
+    >>> tick_text(-2.5), tick_text(1e-7), tick_text(12000.0), tick_text(200000.0)
+    ('−2.5', '1e−7', '12000', '2e5')
     """
     if value and not 1e-4 <= abs(value) < 1e5:
         mantissa, _, power = f"{value:.3e}".partition("e")
         return f"{float(mantissa):g}e{int(power)}".replace("-", "−")
-    return f"{value:.4g}".replace("-", "−")
+    return f"{value:.{5 if abs(value) >= 1e4 else 4}g}".replace("-", "−")
 
 
 def power_text(power: float) -> str:

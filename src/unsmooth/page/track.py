@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from unsmooth.analysis.track import Checkpoint
 from unsmooth.figures.axes import line_sample, panel, span
@@ -15,11 +16,12 @@ from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import model_colour, model_dash
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import asset, page_head
+from unsmooth.page.words.glossary import explained
 from unsmooth.page.words.phrases import samples_said
 
 Item = TypeVar("Item")
 MOST_LAYERS = 5  # curves in a panel
-WIDE = 1072.0
+WIDE, NARROW = 1072.0, 346.0
 
 
 class _Section(NamedTuple):
@@ -36,7 +38,7 @@ def track_page(checkpoints: Sequence[Checkpoint], title: str, command: str | Non
     data = first.measurement.about.data.reference or "data in memory"
     about = (
         f"{len(checkpoints)} checkpoints, steps {first.step} to {last.step}, {samples_said(first.measurement)} of "
-        f"{data}. Smoothing is described here, not judged."
+        f"the data “{data}”. Smoothing is described here, not judged."
     )
     sections = [_over_training(checkpoints), _along_depth(checkpoints)]
     if all(checkpoint.negative for checkpoint in checkpoints):
@@ -61,7 +63,8 @@ def _over_training(checkpoints: Sequence[Checkpoint]) -> _Section:
         "tokens", [(policy, policy) for policy in settings.tokens]
     )
     curves = "".join(
-        f"<div {where}>{over_steps(_by_layer(checkpoints, metric, policy), metric).html()}</div>"
+        f"<div {where}>{_at_both_widths(over_steps, _by_layer(checkpoints, metric, policy), metric)}"
+        f"{_meaning(metric)}</div>"
         for metric, policy, where in _choices(checkpoints)
     )
     said = "Each curve is the output of one layer; the x-axis is the training step."
@@ -74,8 +77,8 @@ def _along_depth(checkpoints: Sequence[Checkpoint]) -> _Section:
     for metric, policy, where in _choices(checkpoints):
         for number, checkpoint in enumerate(checkpoints):
             curves = [stream(c.measurement, metric, policy) for c in (first, checkpoint)]
-            drawing = depth_panel(curves, [depth_of(first.measurement)] * 2, wide=WIDE, tall=300)
-            panels.append(f'<div {where} data-step="{number}">{drawing.html()}</div>')
+            drawn = _at_both_widths(depth_panel, curves, [depth_of(first.measurement)] * 2)
+            panels.append(f'<div {where} data-step="{number}">{drawn}</div>')
     steps = "|".join(str(checkpoint.step) for checkpoint in checkpoints)
     slider = (
         f'<div class="toolbar"><div class="field slider"><label for="step">Step</label><input id="step" type="range" '
@@ -83,7 +86,8 @@ def _along_depth(checkpoints: Sequence[Checkpoint]) -> _Section:
         f'<output for="step">{last.step}</output></div></div>'
     )
     said = (
-        f"The metric chosen above. Solid: the first checkpoint, step {first.step}. Dashed: the one of the slider. "
+        f"The metric chosen above. Solid: the first checkpoint, step {first.step}. Dashed: the checkpoint that the "
+        "slider chooses. "
         "Bands: ± 1 standard deviation over samples."
     )
     return _Section("Along the depth", said, slider + "".join(panels))
@@ -95,10 +99,10 @@ def _eigenvalues(checkpoints: Sequence[Checkpoint]) -> _Section:
         for layer in _chosen(list(checkpoints[0].negative))
     }
     said = (
-        "The share of a layer's head eigenvalues, normalisation folded in, whose real part lies in [−1, 0), over "
+        "The share of a layer’s head eigenvalues, normalisation folded in, whose real part lies in [−1, 0), over "
         "training steps."
     )
-    return _Section("Eigenvalues on the sharpening side", said, steps_panel(shares, "share").html())
+    return _Section("Eigenvalues on the sharpening side", said, _at_both_widths(steps_panel, shares, "share"))
 
 
 def _provenance(checkpoints: Sequence[Checkpoint], command: str | None) -> str:
@@ -124,26 +128,46 @@ def _choices(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str, str]]:
     ]
 
 
-def over_steps(curves: Mapping[str, Sequence[tuple[float, float]]], metric: str) -> Drawing:
+def _at_both_widths(draw: Callable[..., Drawing], *what: Any) -> str:
+    """As wide as the page, and a narrow one for small screens."""
+    return draw(*what, wide=WIDE, tall=300).html("wide") + draw(*what, wide=NARROW, tall=250).html("narrow")
+
+
+def _meaning(metric: str) -> str:
+    """What a metric is, in words."""
+    said = explained(metric_named(metric).title)
+    return f'<p class="caption">{said}</p>' if said else ""
+
+
+def over_steps(
+    curves: Mapping[str, Sequence[tuple[float, float]]], metric: str, *, wide: float = WIDE, tall: float = 300
+) -> Drawing:
     """One metric over training steps, a curve for each layer."""
-    return steps_panel(curves, metric_named(metric).title)
+    return steps_panel(curves, metric_named(metric).title, wide=wide, tall=tall)
 
 
-def steps_panel(curves: Mapping[str, Sequence[tuple[float, float]]], title: str) -> Drawing:
+def steps_panel(
+    curves: Mapping[str, Sequence[tuple[float, float]]], title: str, *, wide: float = WIDE, tall: float = 300
+) -> Drawing:
     """Curves over training steps with a key below them."""
     xs = [x for curve in curves.values() for x, _ in curve]
     low, high = min(xs), max(xs)
     across = (low, high if high > low else low + 1)
-    plot = panel(WIDE, 300, across, span([y for curve in curves.values() for _, y in curve]), title=title)
+    plot = panel(wide, tall, across, span([y for curve in curves.values() for _, y in curve]), title=title)
     plot.y_axis()
     plot.x_axis(whole=True)
     for index, curve in enumerate(curves.values()):
         line = plot.at(curve)
         plot.drawing.line(line, model_colour(index), 2, model_dash(index))
         plot.drawing.dots(line, model_colour(index), 5.5)
-    found = grid([plot.drawing], across=1, bottom=24)
+    each = 190 if wide > 2 * NARROW else 100
+    in_a_row = max(1, int((wide - 44) / each))
+    rows = math.ceil(len(curves) / in_a_row)
+    found = grid([plot.drawing], across=1, bottom=7 + 17 * rows)
     for index, name in enumerate(curves):
-        line_sample(found, 60 + 190 * index, found.height - 6, model_colour(index), model_dash(index), name)
+        row, place = divmod(index, in_a_row)
+        x, y = 44 + each * place, found.height - 6 - 17 * (rows - 1 - row)
+        line_sample(found, x, y, model_colour(index), model_dash(index), name)
     return found
 
 

@@ -70,6 +70,15 @@ def glossary() -> str:
     return f'<details class="glossary" open><summary>The words of this page</summary><dl>{rows}</dl></details>'
 
 
+def explained(title: str) -> str:
+    """The sentence on a term by its heading, as HTML; nothing on another.
+
+    >>> explained("cosine similarity")[:37], explained("stable rank")
+    ('How far two tokens point the same way', '')
+    """
+    return next((text for name, text, _ in TERMS.values() if name == title), "")
+
+
 def linked(html: str, but: str = "") -> str:
     """Every term in a piece of our own HTML as a link to its sentence, `but` the one it belongs to.
 
