@@ -198,7 +198,7 @@ def test_finding_counts_and_names_the_largest() -> None:
         columns=["point", "difference", "low", "high", "differs", "smoother"],
     )
     assert finding(rows, ("A", "B")) == (
-        "B differs from A at 2 of 3 points (smoother at 1, sharper at 1), most at q: -3 [-4, -2]."
+        "B differs from A at 2 of 3 points (smoother at 1, sharper at 1), most at q: −3 [−4, −2]."
     )
 
 

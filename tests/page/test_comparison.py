@@ -26,8 +26,8 @@ def test_the_tables_hold_both_values_their_difference_and_its_interval() -> None
     frame = unsmooth.compare(a, b)
     page = comparison_page(a, b, ("a", "b"))
     assert cells(page) == [
-        [row["point"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.4g}",
-         f"{row['low']:+.4g} … {row['high']:+.4g}"]
+        [row["point"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.4g}".replace("-", "−"),
+         f"{row['low']:+.4g} … {row['high']:+.4g}".replace("-", "−")]
         for row in frame.sort_values("metric", key=lambda m: m.map(list(dict.fromkeys(m)).index), kind="stable")
         .to_dict("records")
     ]  # fmt: skip
@@ -61,6 +61,7 @@ def test_it_looks_like_the_report_and_runs_no_script() -> None:
     assert "script-src 'none'" in page
     assert page.count('class="chart wide"') == page.count('class="chart narrow"') == 3
     assert "b is smoother" in page
+    assert page.count("How far the tokens of a sample are from their mean") == 1  # a metric is said in words
     assert "<title>blocks.1.post: " in page  # said when it is pointed at
 
 

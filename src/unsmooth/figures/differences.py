@@ -35,8 +35,8 @@ def difference(rows: pd.DataFrame, metric: str, *, wide: float = 1072) -> Drawin
     plot.level(0)
     for i, row in enumerate(drawn):
         low, high = _ends(row)
-        interval = f"{low:+.4g} … {high:+.4g}" if math.isfinite(row["high"]) else "no interval"
-        mine = plot.drawing.group(title=f"{row['point']}: {row['difference']:+.4g} ({interval})")
+        interval = f"{signed_text(low)} … {signed_text(high)}" if math.isfinite(row["high"]) else "no interval"
+        mine = plot.drawing.group(title=f"{row['point']}: {signed_text(row['difference'])} ({interval})")
         mine.line(plot.at([(i + 0.5, low), (i + 0.5, high)]), "soft", 1.5)
         at, colour = plot.at([(i + 0.5, row["difference"])]), direction(row["difference"], found.sign)
         mine.dots(at, colour, 8.5)

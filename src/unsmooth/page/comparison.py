@@ -13,7 +13,8 @@ from unsmooth.analysis.measuring.pairing import Pairing, pair
 from unsmooth.figures import difference
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import page_head
-from unsmooth.page.words.phrases import counted, samples_said
+from unsmooth.page.words.glossary import explained
+from unsmooth.page.words.phrases import counted, number_text, samples_said, signed_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,8 @@ def comparison_page(a: Measurement, b: Measurement, names: tuple[str, str], poin
     sections = [
         f"<section><h2>{escape(metric_named(str(metric)).title)}, {escape(str(tokens))} tokens</h2>"
         f'<p class="lede">{escape(finding(rows, names))}</p>{_figure(rows, str(metric))}{_table(rows, names)}'
-        f'<p class="reading">{escape(rows["definition"].iloc[0])}</p></section>'
+        f'<p class="reading">{explained(metric_named(str(metric)).title)} {escape(rows["definition"].iloc[0])}</p>'
+        "</section>"
         for (metric, tokens), rows in frame.groupby(["metric", "tokens"], sort=False)
     ]
     return "".join([page_head(f"{names[1]} against {names[0]}"), head, "<main>", *sections, "</main></body></html>\n"])
@@ -71,7 +73,7 @@ def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
     return (
         f"{names[1]} differs from {names[0]} at {len(differing)} of {counted(len(rows), 'point')} "
         f"(smoother at {smoother}, sharper at {len(differing) - smoother}), most at "
-        f"{most['point']}: {most['difference']:+.4g} [{most['low']:+.4g}, {most['high']:+.4g}]."
+        f"{most['point']}: {signed_text(most['difference'])} [{signed_text(most['low'])}, {signed_text(most['high'])}]."
     )
 
 
@@ -106,8 +108,9 @@ def _provenance(measurement: Measurement, name: str) -> str:
 def _table(rows: pd.DataFrame, names: tuple[str, str]) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in ("point", *names, "difference", "95 % interval"))
     lines = [
-        f'<tr class="{"differs" if row["differs"] else ""}"><td>{escape(row["point"])}</td><td>{row["a"]:.4g}</td>'
-        f"<td>{row['b']:.4g}</td><td>{row['difference']:+.4g}</td>"
+        f'<tr class="{"differs" if row["differs"] else ""}"><td>{escape(row["point"])}</td>'
+        f"<td>{number_text(row['a'], 4)}</td><td>{number_text(row['b'], 4)}</td>"
+        f"<td>{signed_text(row['difference'], 4)}</td>"
         f"<td>{_interval(row)}</td></tr>"
         for row in rows.to_dict("records")
     ]
@@ -118,7 +121,9 @@ def _table(rows: pd.DataFrame, names: tuple[str, str]) -> str:
 
 
 def _interval(row: dict[Any, Any]) -> str:
-    return f"{row['low']:+.4g} … {row['high']:+.4g}" if math.isfinite(row["high"]) else "no interval"
+    return (
+        f"{signed_text(row['low'], 4)} … {signed_text(row['high'], 4)}" if math.isfinite(row["high"]) else "no interval"
+    )
 
 
 def _figure(rows: pd.DataFrame, metric: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from page.courses import Known
 from results import _about
 from small_models import images, vit
 
@@ -136,3 +137,10 @@ def test_what_stands_under_the_figure_fits_a_phone() -> None:
     drawing = prices(sweep([(1.0, 3.0, -0.2, -0.25, -0.15)]), wide=360)
     (said,) = re.findall("HFC/LFC after the last block[^<]*", drawing.html())
     assert short(said, 360, 11) == said
+
+
+def test_shares_of_the_table_are_written_as_elsewhere_on_the_page() -> None:
+    swept = sweep([(0.5, 2.1, 0.0, -0.1, 0.1)])
+    page = could_section([replace(Known("x", {"all": {"hfc_lfc": [2.0, 1.0]}}).subject(), sweep=swept)])
+    assert "25\N{NO-BREAK SPACE}%" in page
+    assert "25%" not in page

@@ -10,7 +10,7 @@ from unsmooth.analysis import Sweep
 from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.analysis.sweep import HEADLINE, SweptEdit
 from unsmooth.figures.by_strength import prices
-from unsmooth.figures.text import number_text, signed_text
+from unsmooth.figures.text import number_text, percent_text, signed_text
 from unsmooth.page.charts.parts import Subjects, caption, drawn, in_row, model_panel
 
 LOADING = ("--weights", "--model-option", "--random-init")  # without these, a reference names another model
@@ -120,7 +120,7 @@ def _table(sweep: Sweep) -> str:
         for p in swept.points[1:]:
             within = "" if p.low is None or p.high is None else f" ({signed_text(p.low)} to {signed_text(p.high)})"
             cells = {
-                "strength": f"{p.strength:g}", "moved": f"{p.moved:.0%}",
+                "strength": f"{p.strength:g}", "moved": percent_text(p.moved),
                 "HFC/LFC": number_text(p.smoothness[policy][HEADLINE]), sweep.task.name: number_text(p.score),
                 "difference (95 %)": signed_text(p.difference) + within,
             }  # fmt: skip
