@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.marks import Group, Mark, Stroke, Words
 
@@ -25,3 +27,10 @@ def dots(drawing: Drawing, colour: str) -> int:
     return sum(
         len(m.lines) for m, _, _ in flat(drawing.marks) if isinstance(m, Stroke) and m.dots and m.stroke == colour
     )
+
+
+def luminance(colour: str) -> float:
+    """Relative, as contrast is computed (WCAG 2)."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot((0.2126, 0.7152, 0.0722), linear))

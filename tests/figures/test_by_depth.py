@@ -13,9 +13,9 @@ from unsmooth.figures import (
     spectra,
     steps,
 )
-from unsmooth.figures.by_depth import depth_panel, stream
+from unsmooth.figures.by_depth import Stop, depth_panel, stream
 from unsmooth.figures.by_step import arrow, measured_steps, steps_panel
-from unsmooth.figures.marks import Stroke
+from unsmooth.figures.marks import Stroke, Words
 from unsmooth.figures.palette import direction
 from unsmooth.metrics.registry import METRICS
 
@@ -108,3 +108,16 @@ def test_layers_have_the_numbers_of_their_points_everywhere(subjects: list[Subje
         "layer 2",
     ]
     assert {"0", "1", "2"} <= set(words(heads(subject.explanation)))
+
+
+def test_no_two_labels_of_an_axis_are_the_same() -> None:
+    """HFC/LFC may move by 1e-5 of itself, as with LayerScale at its start; 1e-8 is rounding of float32."""
+    for step, most in ((1e-4, 1.2), (1e-5, 1.2), (1e-8, 1e-6)):
+        curve = [Stop(f"blocks.{i}.post", float(i), 1.294 * (1 + step * i), 0.0) for i in range(4)]
+        drawing = depth_panel([curve], [3])
+        left, *_, low, high = map(float, str(drawing.data["frame"]).split())
+        labels = [
+            m.said for m, _, _ in flat(drawing.marks) if isinstance(m, Words) and m.anchor == "end" and m.x < left
+        ]
+        assert len(set(labels)) == len(labels) > 1
+        assert (curve[-1].mean - curve[0].mean) / (high - low) < most

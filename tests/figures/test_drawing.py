@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from figures.marks import luminance
 
 from unsmooth.errors import MissingExtraError, OptionError
 from unsmooth.figures.axes import log_ticks, panel, span, ticks
@@ -190,13 +191,6 @@ def test_ranges_and_ticks_of_degenerate_values() -> None:
         found = log_ticks(*ends)
         assert 2 <= len(found) <= 9
         assert all(ends[0] - 1e-9 <= tick <= ends[1] + 1e-9 for tick in found)
-
-
-def luminance(colour: str) -> float:
-    """Relative, as contrast is computed (WCAG 2)."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 
 
 def test_blue_smooths_orange_sharpens_and_both_can_be_seen_on_light_and_dark() -> None:

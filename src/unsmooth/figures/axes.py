@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.marks import Point
-from unsmooth.figures.text import short, tick_text
+from unsmooth.figures.text import short, tick_text, ticks_text
 
 Domain = tuple[float, float]
+_ROUNDING = 4e-6  # of a value, some tens of units of float32's rounding
 
 
 @dataclass
@@ -65,13 +66,14 @@ class Panel:
         upper, lower = (self.at(zip(map(float, at), map(float, edge), strict=True)) for edge in (high, low))
         self.drawing.areas([[*upper, *lower[::-1]]], colour, 0.12)
 
-    def y_axis(self, said: Callable[[float], str] = tick_text, at: Sequence[float] | None = None) -> None:
+    def y_axis(self, said: Callable[[float], str] | None = None, at: Sequence[float] | None = None) -> None:
         """Grid lines with their values."""
         found = at if at is not None else ticks(*self.y_domain, max(2, round(self.height / 45)))
         places = [(tick, self.y(tick)) for tick in found]
         self.drawing.lines([[(self.left, y), (self.right, y)] for _, y in places], "line")
-        for tick, y in places:
-            self.drawing.text(self.left - 6, y + 3.8, said(tick), anchor="end")
+        texts = ticks_text(found) if said is None else map(said, found)
+        for text, (_, y) in zip(texts, places, strict=True):
+            self.drawing.text(self.left - 6, y + 3.8, text, anchor="end")
 
     def x_axis(
         self, said: Callable[[float], str] = tick_text, at: Sequence[float] | None = None, whole: bool = False
@@ -143,7 +145,7 @@ def span(values: Iterable[float], room: float = 0.06) -> Domain:
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     # what differs by rounding alone is drawn flat, not magnified
-    spread = high - low if high - low > 1e-9 * max(abs(low), abs(high)) else 0.0
+    spread = high - low if high - low > _ROUNDING * max(abs(low), abs(high)) else 0.0
     pad = (spread or abs(high) or 1.0) * (room if spread else max(room, 0.06))
     return low - pad, high + pad
 

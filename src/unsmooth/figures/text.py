@@ -79,6 +79,20 @@ def tick_text(value: float) -> str:
     return f"{value:.{5 if abs(value) >= 1e4 else 4}g}".replace("-", "−")
 
 
+def ticks_text(values: Sequence[float]) -> list[str]:
+    """Numbers on one axis, with as many digits as tell them apart.
+
+    >>> ticks_text([1.0, 1.5]), ticks_text([1.29401, 1.29402])
+    (['1', '1.5'], ['1.29401', '1.29402'])
+    """
+    said = [tick_text(value) for value in values]
+    for digits in range(5, 13):
+        if len(set(said)) == len(set(values)):
+            break
+        said = [f"{value:.{digits}g}".replace("-", "−") for value in values]
+    return said
+
+
 def power_text(power: float) -> str:
     """A power of ten on a logarithmic axis.
 
