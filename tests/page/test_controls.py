@@ -124,11 +124,17 @@ def test_nothing_sticks_out_at_phone_width(browser: Person, page: Path) -> None:
     assert browser.problems() == []
 
 
-def test_printing_leaves_out_the_controls_and_is_light(person: Person) -> None:
+def test_printing_says_what_the_controls_are_set_to_and_is_light(person: Person) -> None:
     person.evaluate("document.documentElement.dataset.theme = 'dark'")
     person.send("Emulation.setEmulatedMedia", {"media": "print"})
     try:
-        assert person.evaluate("getComputedStyle(document.querySelector('.toolbar')).display") == "none"
+        shown = person.evaluate(
+            "[...document.querySelectorAll('.toolbar :is(label, button, input, legend, select, output)')]"
+            ".filter((e) => e.checkVisibility()).map((e) => [e.tagName, e.innerText.trim(), e.closest('section').id])"
+        )
+        assert not {"BUTTON", "INPUT"} & {tag for tag, _, _ in shown}
+        assert [text for _, text, section in shown if section == "depth"][:4] == ["Tokens", "all", "Scale", "linear"]
+        assert ["LABEL", "Model", "steps"] in shown  # without it nothing tells whose steps they are
         assert person.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         # Paper is narrow and nothing is drawn again: measured before any script hears of the new width.
         beyond = person.evaluate(
