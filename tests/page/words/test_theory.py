@@ -60,6 +60,23 @@ def test_the_side_of_zero_is_that_of_most_eigenvalues(values: list[complex], wor
     )
 
 
+@pytest.mark.parametrize(("negative", "words"), [
+    ([40, 40, 0, 0], "in about equal parts: in about half of the layers nearly all are negative and in about half of "
+                     "the layers nearly all are positive;"),
+    ([40, 20, 20, 1], "in about equal parts: in a minority of the layers nearly all are negative and in a minority of "
+                      "the layers nearly all are positive;"),
+    ([40, 40, 40, 0], "are negative, the sharpening side: in a minority of the layers nearly all are positive;"),
+    ([40, 40, 40, 4], "are negative, the sharpening side;"),
+    ([20, 20, 20, 20], "in about equal parts;"),
+])  # fmt: skip
+def test_layers_that_are_one_sided_are_told_where_all_together_are_not(negative: list[int], words: str) -> None:
+    subject = explained([(1.0, 1.0)] * 4, [0.1])
+    assert subject.explanation is not None
+    for row, count in zip(subject.explanation.spectra, negative, strict=True):
+        row["layer_values"] = torch.tensor([-0.1 + 0j] * count + [0.1 + 0j] * (40 - count))
+    assert words in said(subject)
+
+
 def test_a_step_of_a_post_norm_model_is_said_to_hold_the_norm() -> None:
     """Attention alone may raise HFC/LFC where the step, with the norm after it, lowers it."""
     for signs in ([(1.0, -1.0)] * 2, [(1.0, -1.0), (1.0, 1.0)]):

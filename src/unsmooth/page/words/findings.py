@@ -28,11 +28,10 @@ from unsmooth.page.words.carriers import made_where, times_median
 from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
 from unsmooth.page.words.paragraph import Finding, Link, Part
 from unsmooth.page.words.phrases import listed, named, number_text, samples_said
-from unsmooth.page.words.theory import eigenvalue_shares, theory_found
+from unsmooth.page.words.theory import HARDLY, eigenvalue_shares, theory_found
 
 FEW, HARDLY_TESTED = 30, 3  # samples; of so few, Student's t must be above 9.9 for the whole curve
 NOTABLE = 5.0  # times the median norm: what is worth a word where `no-outliers` was not measured
-HARDLY = 0.05  # of the eigenvalues that are not 0
 Subjects = Sequence["Subject"]
 
 

@@ -10,6 +10,7 @@ from unsmooth.metrics.tolerance import is_zero
 from unsmooth.page.words.course import alike
 from unsmooth.page.words.phrases import how_many
 
+HARDLY = 0.05  # of the eigenvalues that are not 0
 MANY_ZEROS = 0.05  # of H's eigenvalues: centring makes one of a layer 0, value heads that are shared make many
 Said = tuple[str, str, Mapping[str, str]]  # a clause, the section it is read from, and what to choose there
 
@@ -44,18 +45,41 @@ def _eigenvalues(explanation: Explanation) -> list[Said]:
         text += " (zeros, of which there are many, apart)"
     elif nothing and sharp in (0, 1):  # "all" must not count the one that centring makes 0
         text += " (zeros apart)"
+    text += _one_sided(explanation, sharp)
     return [(text, "histograms", {"folding": "folded" if folded else "raw", "of": "layer"})]
+
+
+def _one_sided(explanation: Explanation, sharp: float) -> str:
+    """Layers that are unlike all of them together: the words for all would be wrong on each of these."""
+    shares = [left / (left + right) for left, right, _ in _sides(explanation)[0] if left + right]
+    below, above = (sum(found) / len(shares) for found in (
+        [share >= 1 - HARDLY for share in shares], [share <= HARDLY for share in shares]))  # fmt: skip
+    said = [
+        f"in {how_many(part, 'layer')} nearly all are {side}"
+        for part, side, usual in ((below, "negative", sharp > 0.6), (above, "positive", sharp <= 0.4))
+        if part and not usual
+    ]
+    return f": {' and '.join(said)}" if said else ""
 
 
 def eigenvalue_shares(explanation: Explanation) -> tuple[float, float, float, bool]:
     """Shares of eigenvalues left of zero, right of it and at it, over layers; whether normalisation is folded in."""
+    layers, folded = _sides(explanation)
+    negative, positive, nothing = (sum(column) for column in zip(*layers, strict=True))
+    count = negative + positive + nothing or 1
+    return negative / count, positive / count, nothing / count, folded
+
+
+def _sides(explanation: Explanation) -> tuple[list[tuple[int, int, int]], bool]:
+    """By layer, how many eigenvalues lie left of zero, right of it and at it; whether normalisation is folded in."""
     folded = max(row["folded"] for row in explanation.spectra)
-    layers = [row["layer_values"] for row in explanation.spectra if row["folded"] == folded]
-    zeros = [is_zero(values) for values in layers]
-    count = sum(len(values) for values in layers) or 1
-    negative = sum(int(((v.real < 0) & ~zero).sum()) for v, zero in zip(layers, zeros, strict=True))
-    positive = sum(int(((v.real > 0) & ~zero).sum()) for v, zero in zip(layers, zeros, strict=True))
-    return negative / count, positive / count, (count - negative - positive) / count, bool(folded)
+    found = []
+    for row in explanation.spectra:
+        if row["folded"] == folded:
+            values, zero = row["layer_values"], is_zero(row["layer_values"])
+            left, right = (int((side & ~zero).sum()) for side in (values.real < 0, values.real > 0))
+            found.append((left, right, len(values) - left - right))
+    return found, bool(folded)
 
 
 def _types(explanation: Explanation) -> list[Said]:
