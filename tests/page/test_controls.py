@@ -134,6 +134,8 @@ def test_printing_says_what_the_controls_are_set_to_and_is_light(person: Person)
         )
         assert not {"BUTTON", "INPUT"} & {tag for tag, _, _ in shown}
         assert [text for _, text, section in shown if section == "depth"][:4] == ["Tokens", "all", "Scale", "linear"]
+        corners = "getComputedStyle(document.querySelector('.toolbar select')).borderRadius"
+        assert person.evaluate(corners) == "0px"  # round ones cut letters off
         assert ["LABEL", "Model", "steps"] in shown  # without it nothing tells whose steps they are
         assert person.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         # Paper is narrow and nothing is drawn again: measured before any script hears of the new width.
