@@ -12,6 +12,7 @@ from unsmooth.figures.by_head import colour_bar
 from unsmooth.figures.drawing import Drawing
 from unsmooth.figures.palette import DIVERGING, LEVELS, SEQUENTIAL, ramp
 
+_FEW = 4  # tokens, of which none is left out of the range of colours
 # A cosine is kept in a byte; 32 colours between blue (1, alike) and orange (−1) are more than an eye tells apart.
 _COLOURS = ramp(DIVERGING, 1 - (np.arange(256) // 8 * 8 + 4) / 255)
 
@@ -37,16 +38,22 @@ def ratio(view: TokenView, at: int) -> float:
 
 
 def distance_scale(views: list[TokenView]) -> float:
-    """The distance that gets the last colour, one for all layers and models."""
-    values = np.concatenate([view.distance[np.isfinite(view.distance)].ravel() for view in views])
+    """The distance that gets the last colour, one for all layers and models; the farthest token of each has it too."""
+    values = np.concatenate([_near(distances) for view in views for distances in view.distance])
     return (float(np.quantile(values, 0.98)) if values.size else 1.0) or 1.0
+
+
+def _near(distances: NDArray[np.floating]) -> NDArray[np.float64]:
+    """The finite ones in order without the largest: where a token is an outlier, the others have colours too."""
+    finite = np.sort(distances[np.isfinite(distances)].astype(np.float64))
+    return finite[:-1] if len(finite) > _FEW else finite
 
 
 def distance_shares(view: TokenView, at: int, most: float | None) -> NDArray[np.float64]:
     """Each token's distance from the mean token between 0 and 1; `most` None uses this layer's own range."""
     values = view.distance[at].astype(np.float64)
-    finite = values[np.isfinite(values)]
-    low, high = (0.0, most) if most is not None else (finite.min(initial=math.inf), finite.max(initial=-math.inf))
+    near = _near(values)
+    low, high = (0.0, most) if most is not None else (near.min(initial=math.inf), near.max(initial=-math.inf))
     if not high > low:
         low, high = 0.0, 1.0
     return np.clip(np.nan_to_num((values - low) / (high - low), posinf=1.0), 0.0, 1.0)
