@@ -205,6 +205,25 @@ def test_a_search_of_given_accuracy_ends_when_its_residual_is_that_share_of_gamm
     assert bool((rough.residual * size <= 0.02 * rough.exponent.abs() * (1 + 1e-9)).all())
 
 
+@pytest.mark.parametrize(("seed", "n", "dim", "key"), [(29, 7, 20, 10), (47, 6, 12, 6), (27, 17, 32, 8)])
+def test_a_search_of_given_accuracy_does_not_stop_at_an_eigenvalue_that_another_dominates(
+    seed: int, n: int, dim: int, key: int
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    heads = {32: 4}.get(dim, 2)
+    scores = torch.randn(40, heads, n, n, generator=g, dtype=torch.float64)
+    attention = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -math.inf).softmax(-1)
+    w_v = torch.randn(heads, dim, key, generator=g, dtype=torch.float64) / dim**0.5
+    w_proj = torch.randn(heads, key, dim, generator=g, dtype=torch.float64) / (heads * key) ** 0.5
+    found = layer_exponent(attention, (w_v, w_proj), scale=0.9, accuracy=0.01)
+    own = attention.diagonal(dim1=-2, dim2=-1)[..., 1:]
+    blocks = torch.einsum("bht,hde->btde", own, w_v @ w_proj)
+    high = (1 + 0.9 * torch.linalg.eigvals(blocks)).abs().amax((-1, -2))
+    assert bool(found.converged.all())
+    # the start has next to nothing of the eigenvector that wins in one of these inputs
+    assert float(((found.rho_hfc / high).log() / found.exponent).abs().max()) < 0.02
+
+
 def test_two_tokens_are_enough() -> None:
     attention, w_v, w_proj = random_layer(1, 2, 2, 4, 2)
     low, high = dense_layer_growth(attention[0], w_v @ w_proj)

@@ -61,7 +61,8 @@ def dominating(
     """For each map and goal an eigenvalue, all by one search; `apply(v, rows)` gets the maps still at work.
 
     An eigenvalue is converged when its error, the residual times its condition number in the space searched, is below
-    `tol` of the map's size, or below `goal.enough(value, rows)` where that is given.
+    `tol` of the map's size, or, where that is given, below `goal.enough(value, rows)` by which it has not moved since
+    the look before.
     `project` is the projection on the invariant space that the search must not leave, also not by rounding.
     """
     total, eps = start.shape[0], torch.finfo(start.dtype).eps
@@ -132,18 +133,28 @@ def _note(
     condition = lengths[each, best]
     condition = torch.where(condition < _NEARLY_NORMAL, 1, condition)
     error = condition * residual + condition.square() * eps * norm
-    allowed = tol * torch.maximum(norm, value.abs())
+    rounding = residual <= eps * norm
+    met = error <= tol * torch.maximum(norm, value.abs())
     if enough is not None:
-        allowed = torch.maximum(allowed, enough(value, active))
+        # a small residual says that an eigenvalue is near, not that none dominates it which the start has little of:
+        # the value must have stood still since the look before, while the search went on
+        allowed = enough(value, active)
+        still = (_upper(value) - _upper(found.value[active])).abs() <= allowed
+        met |= (error <= allowed) & (still | rounding)
     done = stopped[active]
     # a map that is done keeps its value while others of its batch go on to the end of the cycle
     found.value[active] = torch.where(done, found.value[active], value)
     found.residual[active] = torch.where(done, found.residual[active], residual)
     found.norm[active] = norm
     found.condition[active] = torch.where(done, found.condition[active], condition)
-    found.converged[active] = torch.where(done, found.converged[active], error <= allowed)
+    found.converged[active] = torch.where(done, found.converged[active], met)
     # a residual that is all rounding does not get smaller, whatever is left of the error
-    stopped[active] = done | (error <= allowed) | (residual <= eps * norm)
+    stopped[active] = done | met | rounding
+
+
+def _upper(value: Complex[Tensor, " batch"]) -> Complex[Tensor, " batch"]:
+    """Of a conjugate pair always the same one."""
+    return torch.complex(value.real, value.imag.abs())
 
 
 def _first(start: Tensor, subspace: int) -> tuple[Tensor, Tensor, Tensor]:
