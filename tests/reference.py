@@ -50,8 +50,10 @@ def iterated_verdict(h: Tensor, a: Tensor, x: Tensor, margin: float, residual: b
     return "sharpening" if perron < 1e-6 else "mixed"
 
 
-def dense_layer_growth(attention: Tensor, weights: Tensor, scale: float = 1.0) -> tuple[float, float]:
-    """(ρ_L, ρ_H) of `X + s Σ A_h X W_h`, from the (n−1)d × (n−1)d matrix on the space orthogonal to 1."""
+def dense_layer_growth(
+    attention: Tensor, weights: Tensor, scale: float = 1.0, after: Tensor | None = None
+) -> tuple[float, float]:
+    """(ρ_L, ρ_H) of `(X + s Σ A_h X W_h) M`, from the (n−1)d × (n−1)d matrix on the space orthogonal to 1."""
     n, dim = attention.shape[-1], weights.shape[-1]
     ones = torch.ones(n, 1, dtype=attention.dtype)
     basis = torch.linalg.qr(torch.cat([ones, torch.eye(n, dtype=attention.dtype)[:, 1:]], 1)).Q[:, 1:]
@@ -60,6 +62,9 @@ def dense_layer_growth(attention: Tensor, weights: Tensor, scale: float = 1.0) -
     for a, w in zip(attention, weights, strict=True):
         high = high + scale * torch.kron(w.T.contiguous(), basis.T @ a @ basis)
         low = low + scale * w
+    if after is not None:
+        high = torch.kron(after.T.contiguous(), torch.eye(n - 1, dtype=attention.dtype)) @ high
+        low = low @ after
     return float(torch.linalg.eigvals(low).abs().max()), float(torch.linalg.eigvals(high).abs().max())
 
 

@@ -224,6 +224,26 @@ def test_a_search_of_given_accuracy_does_not_stop_at_an_eigenvalue_that_another_
     assert float(((found.rho_hfc / high).log() / found.exponent).abs().max()) < 0.02
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_growth_with_a_norm_after_the_sum_equals_the_dense_reference(dtype: torch.dtype) -> None:
+    """Weights so small that the map is nearly that norm: a long search, in which a mean left by rounding would grow."""
+    g = torch.Generator().manual_seed(0)
+    for _ in range(10):
+        attention = (0.5 * torch.randn(4, 2, 8, 8, generator=g)).double().softmax(-1)
+        w_v, w_proj = (0.15 * torch.randn(2, *size, generator=g).double() for size in ((20, 10), (10, 20)))
+        scale = 1 + 0.15 * torch.randn(20, generator=g).double()
+        found = layer_exponent(
+            attention.to(dtype), (w_v.to(dtype), w_proj.to(dtype)), accuracy=0.01,
+            after=lambda rows, by=scale.to(dtype): (rows - rows.mean(-1, keepdim=True)) * by,
+        )  # fmt: skip
+        assert bool(found.converged.all())
+        after = (torch.eye(20, dtype=torch.float64) - 1 / 20) * scale
+        for i, a in enumerate(attention):
+            low, high = dense_layer_growth(a, w_v @ w_proj, after=after)
+            assert float(found.rho_lfc[i]) == pytest.approx(low, rel=1e-5)
+            assert float(found.rho_hfc[i]) == pytest.approx(high, rel=5e-3)
+
+
 def test_two_tokens_are_enough() -> None:
     attention, w_v, w_proj = random_layer(1, 2, 2, 4, 2)
     low, high = dense_layer_growth(attention[0], w_v @ w_proj)

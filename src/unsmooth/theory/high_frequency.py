@@ -90,7 +90,10 @@ def _hfc(
         state, some = vectors.view(-1, token, maps.width), work.inputs(rows)
         own = some.own
         found = maps.product(some.matrices, state, some.mask) if own is None else maps.own_product(own, state)
-        return (found if whole is None else whole(state, found, rows)).reshape(len(vectors), -1)
+        if whole is None:
+            return found.reshape(len(vectors), -1)
+        # the residual hands on what rounding left of a mean, and the search, which scales up what is new, lets it grow
+        return project(whole(state, found, rows).reshape(len(vectors), -1), rows)
 
     def project(vectors: Tensor, rows: Int[Tensor, " batch"] | None) -> Tensor:
         state, mask = vectors.view(-1, token, maps.width), work.inputs(rows).mask
