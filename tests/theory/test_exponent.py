@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from reference import dense_layer_growth
 from theory.matrices import A_KINDS, H_KINDS, make_a, make_h
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError
+from unsmooth.models.weights import Norm
 from unsmooth.theory import dominance, layer_exponent, simulate
 from unsmooth.theory.exponent import both_exponents
+from unsmooth.theory.folding import linear_part
 from unsmooth.theory.high_frequency import SeenLayer
 from unsmooth.theory.low_frequency import lfc_growths
 from unsmooth.theory.matrices import HeadMatrices
@@ -232,10 +235,10 @@ def test_growth_with_a_norm_after_the_sum_equals_the_dense_reference(dtype: torc
         attention = (0.5 * torch.randn(4, 2, 8, 8, generator=g)).double().softmax(-1)
         w_v, w_proj = (0.15 * torch.randn(2, *size, generator=g).double() for size in ((20, 10), (10, 20)))
         scale = 1 + 0.15 * torch.randn(20, generator=g).double()
+        norm = Norm("layer", scale.to(dtype), None, 0.0)
         found = layer_exponent(
-            attention.to(dtype), (w_v.to(dtype), w_proj.to(dtype)), accuracy=0.01,
-            after=lambda rows, by=scale.to(dtype): (rows - rows.mean(-1, keepdim=True)) * by,
-        )  # fmt: skip
+            attention.to(dtype), (w_v.to(dtype), w_proj.to(dtype)), accuracy=0.01, after=partial(linear_part, norm)
+        )
         assert bool(found.converged.all())
         after = (torch.eye(20, dtype=torch.float64) - 1 / 20) * scale
         for i, a in enumerate(attention):
