@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -70,3 +72,18 @@ def problems(draw: st.DrawFn, h_kinds: tuple[str, ...] = H_KINDS, a_kinds: tuple
     n, dim = draw(st.integers(2, 7)), draw(st.integers(1, 6))
     h, a = make_h(draw(st.sampled_from(h_kinds)), dim, g), make_a(draw(st.sampled_from(a_kinds)), n, g)
     return h, a, torch.randn(n, dim, generator=g, dtype=torch.float64)
+
+
+def random_layer(batch: int, heads: int, n: int, dim: int, key: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention, value and projection weights of all heads."""
+    attention = torch.softmax(2 * torch.randn(batch, heads, n, n, dtype=torch.float64), -1)
+    w_v = torch.randn(heads, dim, key, dtype=torch.float64) / dim**0.5
+    w_proj = torch.randn(heads, key, dim, dtype=torch.float64) / key**0.5
+    return attention, w_v, w_proj
+
+
+def causal_layer(batch: int, heads: int, n: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Attention to earlier tokens only, and the products of value and projection weights."""
+    scores = 2 * torch.randn(batch, heads, n, n, dtype=torch.float64)
+    attention = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -math.inf).softmax(-1)
+    return attention, torch.randn(heads, dim, dim, dtype=torch.float64) / dim**0.5
