@@ -29,7 +29,7 @@ def from_plain(kind: type[T], found: Any, where: str = "", **types: type[Any]) -
     What a later version wrote in addition is left out. `types` says what stands for a generic class's variables.
     """
     if not isinstance(found, Mapping):
-        raise _wrong(where or kind.__name__, "an object", found)
+        raise wrong_value(where or kind.__name__, "an object", found)
     hints, given = {**_hints(kind), **types}, {}  # type: ignore[arg-type]
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         place = f"{where}.{_key(field)}" if where else _key(field)
@@ -65,12 +65,13 @@ def _value(kind: Any, found: Any, place: str) -> Any:
     if origin is Literal:
         if found in inside:
             return found
-        raise _wrong(place, f"one of {', '.join(map(repr, inside))}", found)
+        raise wrong_value(place, f"one of {', '.join(map(repr, inside))}", found)
     if origin is None and (type(found) is kind or (kind is float and type(found) is int)):
         return found
-    raise _wrong(place, getattr(kind, "__name__", str(kind)) if origin is None else f"{origin.__name__}", found)
+    raise wrong_value(place, getattr(kind, "__name__", str(kind)) if origin is None else f"{origin.__name__}", found)
 
 
-def _wrong(place: str, expected: str, found: Any) -> CheckpointError:
+def wrong_value(place: str, expected: str, found: Any) -> CheckpointError:
+    """What stands at a place of a file, beside what should."""
     said = repr(found)
     return CheckpointError(f"{place} must be {expected}, got {said if len(said) < 60 else said[:57] + '…'}")

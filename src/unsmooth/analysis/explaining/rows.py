@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unsmooth.errors import CheckpointError
+from unsmooth.sources.typed_json import wrong_value
 
 TEXT = ("policy", "kind", "endpoint", "paper_kind", "paper_endpoint", "corollary3")
 WHOLE = ("layer", "head", "input", "tokens")
@@ -31,12 +32,12 @@ def check_rows(table: str, rows: Any) -> None:
     """CheckpointError where a table is empty, or a row lacks a column, has a value of another kind or comes twice."""
     keys, others = COLUMNS[table]
     if not isinstance(rows, list) or not rows:
-        raise CheckpointError(f"{table} must be a list of rows, got {_short(rows)}")
+        raise wrong_value(table, "a list of rows", rows)
     seen = set()
     for number, row in enumerate(rows):
         where = f"{table}[{number}]"
         if not isinstance(row, dict):
-            raise CheckpointError(f"{where} must be a row, got {_short(row)}")
+            raise wrong_value(where, "a row", row)
         for name in (*keys, *others):
             if name not in row and name != "policy":  # which older files have not
                 raise CheckpointError(f"{where} lacks {name!r}")
@@ -60,9 +61,4 @@ def _check_value(place: str, name: str, value: Any) -> None:
     else:
         fits, expected = isinstance(value, int | float), "a number"  # or true: whether a point attracts may be unknown
     if not fits:
-        raise CheckpointError(f"{place} must be {expected}, got {_short(value)}")
-
-
-def _short(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) < 60 else said[:57] + "…"
+        raise wrong_value(place, expected, value)
