@@ -34,17 +34,17 @@ from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.analysis.subject import Subject
 from unsmooth.metrics.differences import Difference, paired_difference
 from unsmooth.metrics.moments import Moments
-from unsmooth.metrics.registry import DIRECTION, DISTANCE, METRICS, by_panel
+from unsmooth.metrics.registry import DIRECTION, METRICS, by_panel
 from unsmooth.metrics.sign_flips import joint_p
 from unsmooth.metrics.student import student_p
 from unsmooth.page.data import shared_metrics
+from unsmooth.page.rounding import meanless, rounding
 
 LEAST_TURN = 0.2  # of the curve's range
 MOST_TURNS = 2
 STANDS_OUT = 1.25
 SLIGHT_FACTOR, SLIGHT_DIFFERENCE = 1.1, 0.05
 DOUBT, WHOLE = 0.05, 0.01  # of a curve's statements together, and of that on the whole curve
-ROUNDING = 64.0  # units of rounding
 
 
 @dataclass(frozen=True)
@@ -172,24 +172,6 @@ class Curve:
     def _rounding(self, before: float, after: float) -> bool:
         """Whether a change may be that of rounding: of tokens that are all alike, HFC/LFC is nothing else."""
         return abs(after - before) <= rounding(self.measurement, self.metric, max(abs(before), abs(after)))
-
-
-def rounding(measurement: Measurement, metric: str, size: float) -> float:
-    """How far rounding may move a metric of that size in all samples alike, which no test over samples sees."""
-    row, dtype = METRICS[metric], measurement.about.model.dtype
-    least = 1.0 if row.panel == DISTANCE and not row.unit else 0.0  # what it is where HFC is as large as LFC
-    return ROUNDING * float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps) * max(size, least)
-
-
-def meanless(measurement: Measurement, metric: str, value: float) -> bool:
-    """Whether a value is that of tokens whose mean is 0 up to rounding: HFC/LFC divides by it.
-
-    Infinite values are told apart, as no number.
-    """
-    row = METRICS[metric]
-    return (
-        row.panel == DISTANCE and not row.unit and math.isfinite(value) and value * rounding(measurement, metric, 0) > 1
-    )
 
 
 def contributions(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> dict[str, tuple[float, int]]:

@@ -17,11 +17,10 @@ from unsmooth.page.course import (
     course,
     is_slight,
     leading_metrics,
-    meanless,
-    rounding,
     ways,
 )
 from unsmooth.page.data import shared_policies
+from unsmooth.page.rounding import meanless, rounding
 from unsmooth.page.words.glossary import linked
 from unsmooth.page.words.phrases import DOES, does, number_text
 

@@ -26,8 +26,9 @@ from unsmooth.page.charts.parts import (
     policy_choices,
     swatch,
 )
-from unsmooth.page.course import Curve, rounding
+from unsmooth.page.course import Curve
 from unsmooth.page.data import shared_metrics
+from unsmooth.page.rounding import rounding
 
 
 def depth_section(subjects: Subjects) -> str:

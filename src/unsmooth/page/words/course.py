@@ -9,7 +9,8 @@ from itertools import pairwise
 from unsmooth.analysis.measuring.changes import TOGETHER
 from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.metrics.registry import DISTANCE, METRICS
-from unsmooth.page.course import Curve, Stretch, contributions, course, is_slight, rounding, ways
+from unsmooth.page.course import Curve, Stretch, contributions, course, is_slight, ways
+from unsmooth.page.rounding import rounding
 from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
 
 MOST_NUMBERS = 3  # in a paragraph

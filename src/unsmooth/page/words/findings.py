@@ -21,8 +21,9 @@ from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics, meanless
+from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
 from unsmooth.page.data import headed, shared_policies
+from unsmooth.page.rounding import meanless
 from unsmooth.page.words.attribution import who_found
 from unsmooth.page.words.carriers import made_where, times_median
 from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
