@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from unsmooth.errors import DataError
 from unsmooth.sources import LoadedModel
+from unsmooth.training.engine.step import precision_on
 from unsmooth.training.finetuning.job import Job
 from unsmooth.training.tasks.images.data import ImageSet, load_images
 from unsmooth.training.tasks.images.subset import keep_fraction
@@ -62,6 +63,7 @@ class ImageJob(Job):
         self, loaded: LoadedModel, data: str | Path, settings: ImageSettings, device: torch.device,
         splits: tuple[ImageSet, ImageSet] | None = None,
     ) -> None:  # fmt: skip
+        settings = replace(settings, precision=precision_on(device, settings.precision))
         self.loaded, self.device, self.precision = loaded, device, settings.precision
         self.batch_size = settings.batch_size
         self.settings = {name: str(v) for name, v in {**asdict(settings), "size": loaded.images.size}.items()}

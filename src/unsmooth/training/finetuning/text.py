@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unsmooth.sources import LoadedModel
+from unsmooth.training.engine.step import precision_on
 from unsmooth.training.finetuning.job import Job
 from unsmooth.training.tasks.superglue.classifier import (
     check_positions,
@@ -31,6 +32,7 @@ class TextJob(Job):
     def __init__(
         self, loaded: LoadedModel, folder: str | Path, task: str, how: FineTuning, device: torch.device
     ) -> None:
+        how = replace(how, precision=precision_on(device, how.precision))
         self.loaded, self.device, self.task, self.precision = loaded, device, find_task(task), how.precision
         self.rates = {"lr": how.lr, "head_lr": how.lr, "weight_decay": how.weight_decay}
         length, epochs, self.clip = how.length or self.task.length, how.epochs or self.task.epochs, how.clip_norm

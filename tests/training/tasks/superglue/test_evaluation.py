@@ -86,3 +86,41 @@ def test_scores_of_other_files_are_not_mixed_with_these(folder: Path, loaded: Lo
     with pytest.raises(CheckpointError, match=r"scores\.json holds scores of other files of RTE: choose another --out"):
         evaluate_superglue(loaded, folder, [TASKS["RTE"]], seeds=1, **options)
     assert evaluate_superglue(loaded, folder, [TASKS["COPA"]], seeds=2, **options).mean("COPA")[2] == 2
+
+
+def test_a_call_for_one_task_does_not_speak_for_the_others(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    """A file whose RTE was cut short said "every task with every seed" after a call for COPA alone."""
+    out, options = tmp_path / "scores.json", {"how": replace(HOW, epochs=1), "device": "cpu"}
+    begun = evaluate_superglue(loaded, folder, [TASKS["RTE"]], seeds=2, out=out, **options)
+    assert begun.protocol["kept"]
+    del begun.scores["RTE"][1]
+    begun.save(out)
+    then = evaluate_superglue(loaded, folder, [TASKS["COPA"]], seeds=1, out=out, **options)
+    assert then.protocol["seeds_wanted"] == {"RTE": 2, "COPA": 1}
+    assert then.protocol["seeds_run"] == {"RTE": 1, "COPA": 1}
+    assert not then.protocol["kept"]
+    assert "RTE 1 of 2" in then.protocol["said"]
+
+
+def test_runs_by_another_commit_say_so(
+    folder: Path, loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, options = tmp_path / "scores.json", {"how": replace(HOW, epochs=1), "device": "cpu"}
+    commits: list[list[str]] = []
+    for commit, seeds in (("aaaa", 1), ("bbbb", 1), ("bbbb", 2), ("cccc", 3), ("aaaa", 4)):
+        monkeypatch.setenv("UNSMOOTH_COMMIT", commit)
+        evaluate_superglue(loaded, folder, [TASKS["RTE"]], seeds=seeds, out=out, **options)
+        kept = SuperGlue.load(out)
+        commits.append([each["commit"] for each in (kept.about, *kept.continued)])
+    assert commits == [["aaaa"], ["aaaa"], ["aaaa", "bbbb"], ["aaaa", "bbbb", "cccc"], ["aaaa", "bbbb", "cccc"]]
+
+
+def test_settings_say_what_a_cpu_computes_in(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:
+    """The default is bfloat16, which no CPU is asked for: seeds of a GPU are not to be mixed with these."""
+    how, out = replace(HOW, epochs=1, precision="bf16"), tmp_path / "scores.json"
+    found = evaluate_superglue(loaded, folder, [TASKS["RTE"]], how=how, seeds=1, out=out, device="cpu")
+    assert found.settings["precision"] == "float32"
+    found.settings["precision"] = "bf16"
+    found.save(out)
+    with pytest.raises(CheckpointError, match="other settings"):
+        evaluate_superglue(loaded, folder, [TASKS["RTE"]], how=how, seeds=1, out=out, device="cpu")

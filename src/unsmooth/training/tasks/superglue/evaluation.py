@@ -19,7 +19,7 @@ import torch
 from unsmooth.errors import CheckpointError
 from unsmooth.sources.files import alone, cache_folder, read_json, validate_file, write_result
 from unsmooth.sources.provenance import default_device, provenance
-from unsmooth.training.engine.step import Speed
+from unsmooth.training.engine.step import Speed, precision_on
 from unsmooth.training.tasks.superglue.classifier import check_positions, check_takes_text
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, files_hash, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuning, Split
@@ -46,6 +46,7 @@ class SuperGlue:
     scores: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
     majority: dict[str, dict[str, float]] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    continued: list[dict[str, Any]] = field(default_factory=list)  # `about` of later runs by another commit or device
     protocol: dict[str, Any] = field(default_factory=dict)  # which seeds were wanted and run, and the time it took
     data: dict[str, str] = field(default_factory=dict)  # a hash of each task's files
 
@@ -78,7 +79,15 @@ class SuperGlue:
             }
             protocol = dict(found.get("protocol", {}))  # not in files of 0.1
             data = {str(task): str(each) for task, each in found.get("data", {}).items()}  # files of 0.1 have none
-            return cls(found["model"], found["settings"], scores, found["majority"], found["about"], protocol, data)
+            continued = [dict(each) for each in found.get("continued", [])]
+            return cls(
+                found["model"], found["settings"], scores, found["majority"], found["about"], continued, protocol, data
+            )
+
+    def made_by(self, about: dict[str, Any]) -> None:
+        """Note by which code and on what a run was made, where no run before it was made so."""
+        if about not in (self.about, *self.continued):
+            self.continued.append(about)
 
 
 def evaluate_superglue(
@@ -100,8 +109,8 @@ def evaluate_superglue(
     all of it: where it is short, fewer seeds are run, then fewer tasks, and `protocol` says so. Small tasks come first.
     """
     check_takes_text(loaded)
-    how = how or FineTuning()
-    device = torch.device(device or default_device())
+    device, how = torch.device(device or default_device()), how or FineTuning()
+    how = replace(how, precision=precision_on(device, how.precision))
     with _claimed(out):
         return _evaluate(loaded, folder, tasks, how, seeds, minutes, out, device, speed, progress)
 
@@ -122,7 +131,8 @@ def _evaluate(
     loaded: LoadedModel, folder: str | Path, tasks: Sequence[SuperGlueTask], how: FineTuning, seeds: int | None,
     minutes: float | None, out: str | Path | None, device: torch.device, speed: Speed | None, progress: Progress | None,
 ) -> SuperGlue:  # fmt: skip
-    result = _begin(loaded, how, out)
+    about = provenance(device).to_json()
+    result = _begin(loaded, how, about, out)
     for name in (task.name for task in tasks if task.name in result.data):
         if result.data[name] != files_hash(folder, TASKS[name]):
             raise CheckpointError(f"{out} holds scores of other files of {name}: choose another --out")
@@ -136,8 +146,10 @@ def _evaluate(
             done = {name: len(found) for name, found in result.scores.items()}
             run = work.next_run(affordable({t.name: n for t, n in wanted.items()}, done, work.seconds(), left))
             scores = None if run is None else work.run(*run)
+            if scores is not None:
+                result.made_by(about)
             spent = before + (time.monotonic() - started) / 60
-            result.protocol = _protocol(wanted, result.scores, minutes, spent, work.milliseconds)
+            result.protocol = _protocol(result, wanted, minutes, spent, work.milliseconds)
             if out is not None:
                 result.save(out)
             if run is None or scores is None:
@@ -222,12 +234,11 @@ class _Work:
 
 
 def _protocol(
-    tasks: Mapping[SuperGlueTask, int], scores: Mapping[str, Any], minutes: float | None, spent: float,
-    pace: dict[str, float],
-) -> dict[str, Any]:  # fmt: skip
-    """Which seeds were asked for and which were run, so far."""
-    wanted = {task.name: count for task, count in tasks.items()}
-    run = {name: len(scores.get(name, {})) for name in wanted}
+    so_far: SuperGlue, tasks: Mapping[SuperGlueTask, int], minutes: float | None, spent: float, pace: dict[str, float]
+) -> dict[str, Any]:
+    """Which seeds were asked for, by this call or an earlier one for other tasks, and which were run."""
+    wanted = {**so_far.protocol.get("seeds_wanted", {}), **{task.name: count for task, count in tasks.items()}}
+    run = {name: len(so_far.scores.get(name, {})) for name in wanted}
     kept = all(run[name] >= count for name, count in wanted.items())
     short = [f"{name} {run[name]} of {count}" for name, count in wanted.items() if run[name] < count]
     said = "every task with every seed" if kept else f"cut short by the time given: seeds of {', '.join(short)}"
@@ -238,9 +249,9 @@ def _protocol(
     }  # fmt: skip
 
 
-def _begin(loaded: LoadedModel, how: FineTuning, out: str | Path | None) -> SuperGlue:
+def _begin(loaded: LoadedModel, how: FineTuning, about: dict[str, Any], out: str | Path | None) -> SuperGlue:
     model = {"reference": loaded.reference, "weights": loaded.weights_hash}
-    new = SuperGlue(model, asdict(how), about=provenance().to_json())
+    new = SuperGlue(model, asdict(how), about=about)
     if out is None or not Path(out).exists():
         return new
     old = SuperGlue.load(out)
