@@ -60,7 +60,7 @@ def run(context: Context) -> Result:
 def _known(notes: list[str]) -> list[Table]:
     """Pretrained encoders by the same protocol, beside what is published of one."""
     found: dict[str, list[SuperGlue]] = {}
-    for path in sorted((zoo_folder() / "results" / KNOWN).glob("*.json")):
+    for path in sorted((zoo_folder() / "results" / KNOWN).glob("*.json"), key=lambda path: path.stem):
         try:
             found[path.stem] = [SuperGlue.load(path)]
         except UnsmoothError as error:

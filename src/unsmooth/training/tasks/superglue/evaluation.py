@@ -237,14 +237,15 @@ def _protocol(
     so_far: SuperGlue, tasks: Mapping[SuperGlueTask, int], minutes: float | None, spent: float, pace: dict[str, float]
 ) -> dict[str, Any]:
     """Which seeds were asked for, by this call or an earlier one for other tasks, and which were run."""
-    wanted = {**so_far.protocol.get("seeds_wanted", {}), **{task.name: count for task, count in tasks.items()}}
+    asked = {**so_far.protocol.get("seeds_wanted", {}), **{task.name: count for task, count in tasks.items()}}
+    wanted = {name: asked[name] for name in TASKS if name in asked}
     run = {name: len(so_far.scores.get(name, {})) for name in wanted}
     kept = all(run[name] >= count for name, count in wanted.items())
     short = [f"{name} {run[name]} of {count}" for name, count in wanted.items() if run[name] < count]
     said = "every task with every seed" if kept else f"cut short by the time given: seeds of {', '.join(short)}"
     limit = {} if minutes is None else {"minutes_given": minutes}
     return {
-        "kept": kept, "said": said, "seeds_wanted": dict(wanted), "seeds_run": run, **limit, "minutes": round(spent, 2),
+        "kept": kept, "said": said, "seeds_wanted": wanted, "seeds_run": run, **limit, "minutes": round(spent, 2),
         "milliseconds_per_step": pace,
     }  # fmt: skip
 
