@@ -22,10 +22,11 @@ PACKAGE = ROOT / "src" / "unsmooth"
 
 # Which rooms a room may import, itself aside. An import inside a function counts, and so does one for types alone:
 # whoever names another room's types depends on it.
-BOTTOM = {"errors", "metrics"}
+BOTTOM = {"errors", "prose", "metrics"}
 RESULTS = BOTTOM | {"theory", "sources", "analysis"}  # what reads results may use: their types, formats and definitions
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
+    "prose": set(),
     "metrics": {"errors"},
     "theory": BOTTOM,
     "models": BOTTOM,

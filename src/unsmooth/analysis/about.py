@@ -12,8 +12,8 @@ from torch import nn
 from unsmooth.errors import WeightsError
 from unsmooth.models import ModelView
 from unsmooth.models.family import Placement, written
-from unsmooth.models.forward import home
 from unsmooth.models.registry import is_own
+from unsmooth.models.storage import home
 from unsmooth.models.wrappers import compiled_part, unwrapped
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
@@ -35,15 +35,6 @@ def is_compiled(model: nn.Module | LoadedModel) -> bool:
 
 
 THROUGH_THE_ORIGINAL = "the model is compiled: here it ran as the original module, which hooks can see into"
-
-
-def counted(number: int, what: str) -> str:
-    """A number with its noun, as results print themselves.
-
-    >>> counted(1, "note"), counted(2048, "sample")
-    ('1 note', '2,048 samples')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True)

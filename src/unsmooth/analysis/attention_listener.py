@@ -53,7 +53,7 @@ class BatchTokens:
         return mask
 
 
-def counted(
+def counted_tokens(
     policy: str, masks: Iterable[Mask], x: Float[Tensor, "batch token dim"], index: int
 ) -> Bool[Tensor, "batch token"] | None:
     """The tokens that every mask keeps, two at least; None: all of them."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.analysis.about import About, counted
+from unsmooth.analysis.about import About
 from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.prose import counted
 from unsmooth.sources.files import write_result
 from unsmooth.sources.typed_json import from_plain, to_plain
 

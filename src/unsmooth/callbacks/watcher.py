@@ -16,7 +16,6 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from unsmooth.analysis import measure
-from unsmooth.analysis.about import counted
 from unsmooth.callbacks.alarm import Alarm, Reading, SmoothingAlarm, judge_of
 from unsmooth.callbacks.preserve import preserve_rng
 from unsmooth.callbacks.processes import Outcome, agree, first
@@ -25,6 +24,7 @@ from unsmooth.errors import FeatureError, OptionError, UnsmoothError
 from unsmooth.models.storage import is_sharded
 from unsmooth.models.view import module_of
 from unsmooth.models.wrappers import uncompiled
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     import pandas as pd

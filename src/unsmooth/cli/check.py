@@ -50,7 +50,7 @@ def command(
     except Exception:  # a fault of ours: 1 would say that a bound was crossed
         traceback.print_exc()
         raise typer.Exit(2) from None
-    from unsmooth.figures.text import counted
+    from unsmooth.prose import counted
 
     if as_json:
         print_json(_plain(crossed, bounds, samples))

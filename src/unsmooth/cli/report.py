@@ -17,6 +17,7 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import print_json
 from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Subject, Sweep
@@ -199,4 +200,4 @@ def _tell(out: Path, drawn: Sequence[Path], subjects: Sequence[Subject], as_json
     Console().print(in_words(found.text() for found in said))
     typer.echo(f"\n{out} ({size / 1e6:.1f} MB): open it in a browser")
     if drawn:
-        typer.echo(f"{len(drawn)} figures in {drawn[0].parent}")
+        typer.echo(f"{counted(len(drawn), 'figure')} in {drawn[0].parent}")

@@ -152,7 +152,7 @@ def _curve_table(found: dict[str, Any]) -> Table:
 
 def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: bool) -> Group:
     from unsmooth.cli.tables.layout import small_print
-    from unsmooth.figures.text import counted
+    from unsmooth.prose import counted
     from unsmooth.theory.norm_impact import COLUMNS
 
     lines = [

@@ -11,6 +11,7 @@ from rich.console import Console
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import OutputOptions
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -96,7 +97,8 @@ def table(found: Sweep) -> Table:
     policy = found.policy()
     made = narrow_table(
         f"{found.about.model.name}: {found.task.name} ({found.task.unit}, {found.task.better} is better), "
-        f"{found.task.samples} samples; HFC/LFC of {policy} tokens, {found.about.data.inputs} inputs",
+        f"{counted(found.task.samples, 'sample')}; HFC/LFC of {policy} tokens, "
+        f"{counted(found.about.data.inputs or 0, 'input')}",
         ("edit", "strength", "moved", "HFC/LFC", "score", "difference (95 %)", "price"), left=("edit",),
     )  # fmt: skip
     for swept in found.edits:

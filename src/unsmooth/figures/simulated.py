@@ -12,8 +12,9 @@ from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.by_head import colour_bar
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import DIVERGING, ramp
-from unsmooth.figures.text import counted, number_text, power_text
+from unsmooth.figures.text import number_text, power_text
 from unsmooth.figures.trained import over_seeds
+from unsmooth.prose import counted
 from unsmooth.theory.phase import phase_grid
 from unsmooth.theory.scenario import FORMS, NORMS, Scenario
 

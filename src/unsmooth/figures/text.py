@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from unsmooth.prose import counted
+
 
 def number_text(value: float, digits: int = 3) -> str:
     """A number for prose.
@@ -46,15 +48,6 @@ def listed(items: Sequence[object]) -> str:
     """
     words = [str(item) for item in items]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def counted(count: int, what: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "sample"), counted(8, "sample")
-    ('1 sample', '8 samples')
-    """
-    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def counted_between(counts: Iterable[int], what: str) -> str:

@@ -11,10 +11,10 @@ import torch
 from unsmooth.analysis import Measurement, load_measurement, measure
 from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import DataError, OptionError
-from unsmooth.figures.text import counted
 from unsmooth.metrics.registry import METRICS
 from unsmooth.paper.item import Context, Table, Value
 from unsmooth.paper.pretrained import load_published
+from unsmooth.prose import counted
 from unsmooth.sources import LoadedModel, load_model, open_data
 from unsmooth.sources.provenance import default_device
 from unsmooth.sources.trained import zoo_models

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 from unsmooth.analysis import load_explanation
 from unsmooth.control.variant import Variant
-from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import Comparison, compare_seeds
 from unsmooth.paper.explains import rows_of
 from unsmooth.paper.item import Context
@@ -26,6 +25,7 @@ from unsmooth.paper.records import (
     saved_result,
     with_start,
 )
+from unsmooth.prose import counted
 from unsmooth.training.engine.record import TrainingRecord
 from unsmooth.training.tasks import RECIPES, find_recipe
 

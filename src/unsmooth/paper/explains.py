@@ -20,6 +20,7 @@ from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import earlier_result, saved_result
 from unsmooth.paper.steps import Steps, steps_of
 from unsmooth.paper.steps import tables as step_tables
+from unsmooth.prose import counted
 from unsmooth.sources import load_model, open_data
 from unsmooth.sources.provenance import provenance
 
@@ -63,7 +64,7 @@ def run(context: Context) -> Result:
             found += rows_of(name, explanation)
             steps += steps_of(name, explanation)
         kind = "public models and those that ship with unsmooth"
-        kind += f", and on {len(kept)} larger one{'s' if len(kept) > 1 else ''} whose results are kept" if kept else ""
+        kind += f", and on {counted(len(kept), 'larger one')} whose results are kept" if kept else ""
     return Result(
         label=f"What explains the step of one attention layer, on {kind}",
         tables=[correlations(found), signs(found), *step_tables(steps)],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from unsmooth.figures import norm_impact
-from unsmooth.figures.text import counted
 from unsmooth.paper.item import Context, Item, Result, Table
+from unsmooth.prose import counted
 from unsmooth.sources.patches import image_patches
 from unsmooth.theory.scenario import log10_curves
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from unsmooth.errors import DataError
 from unsmooth.figures import Drawing, Run, runs_figure
 from unsmooth.figures.gains import gains
-from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import compare_seeds
 from unsmooth.paper.evidence import PAPERS, TEN, Evidence, last_ratio, points
 from unsmooth.paper.item import Context, Item, Result, Section, Table
 from unsmooth.paper.questions import QUESTIONS, SURE, Finding, found
 from unsmooth.paper.records import VARIANTS, provenance
+from unsmooth.prose import counted
 from unsmooth.training.engine.record import TrainingRecord
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from unsmooth.control.variant import STANDARD_DEVIATION, Variant
 from unsmooth.errors import CheckpointError, DataError, OptionError
-from unsmooth.figures.text import counted
 from unsmooth.metrics.differences import welch_interval
 from unsmooth.paper.item import Context, Value
+from unsmooth.prose import counted
 from unsmooth.sources.trained import zoo_folder
 from unsmooth.training import find_recipe
 from unsmooth.training.engine.record import FAILURE_SCHEMA, SCHEMA, TrainingRecord

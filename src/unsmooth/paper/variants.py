@@ -7,11 +7,12 @@ from statistics import fmean
 from typing import Any
 
 from unsmooth.errors import DataError
-from unsmooth.figures.text import counted, listed
+from unsmooth.figures.text import listed
 from unsmooth.metrics.differences import compare_seeds, p_text
 from unsmooth.paper.evidence import NAMES
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.records import Summary, accuracies, load_records, percent, provenance, with_start
+from unsmooth.prose import counted
 from unsmooth.training.engine.record import TrainingRecord
 
 COLUMNS = ["data", "variant", "accuracy in %", "minus plain (95 %)", "p, Holm", "HFC/LFC", "ψ without gradient",

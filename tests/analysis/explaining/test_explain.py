@@ -13,10 +13,10 @@ from results import about_explained
 from torch import nn
 
 from unsmooth.analysis import Explainer, Explanation, explain, load_explanation
-from unsmooth.analysis.about import counted
 from unsmooth.errors import CheckpointError, FeatureError, OptionError, WeightsError
 from unsmooth.figures import agreement
 from unsmooth.models import capture_attention, view
+from unsmooth.prose import counted
 from unsmooth.theory import dominance
 
 

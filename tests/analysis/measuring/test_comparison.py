@@ -122,6 +122,7 @@ def test_a_part_of_the_samples_is_compared_on_that_part_and_an_overlap_is_not() 
     assert frame["a"].to_numpy() == pytest.approx(part.frame()["mean"].to_numpy(), rel=1e-5)
     assert pair(whole, part).why == "on the 4 inputs that both hold, of 8 in A"
     assert pair(part, whole).why == "on the 4 inputs that both hold, of 8 in B"
+    assert pair(whole, unsmooth.measure(model, [data[0][:1]])).why == "on the 1 input that both hold, of 8 in A"
     overlap = pair(unsmooth.measure(model, data[:3]), unsmooth.measure(model, data[2:]))
     assert overlap.places is None
     assert overlap.why == "6 inputs in A and 4 in B, 2 of them the same"

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsmooth.analysis.about import About, counted
+from unsmooth.analysis.about import About
 from unsmooth.analysis.attributing.carriers import Carriers
 from unsmooth.analysis.attributing.shares import KINDS, NAMES, Shares
 from unsmooth.analysis.token_view import pack, unpack
 from unsmooth.errors import CheckpointError, OptionError
+from unsmooth.prose import counted
 from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.analysis.attention_listener import counted, head_matrices
+from unsmooth.analysis.attention_listener import counted_tokens, head_matrices
 from unsmooth.analysis.attributing.attribution import Attribution
 from unsmooth.analysis.attributing.attributor import Attributor
 from unsmooth.analysis.attributing.shares import KINDS, NEARLY_ALL, Part, parts_of
@@ -132,7 +132,7 @@ def _as_it_is(
         if point in starts:
             given[starts[point]]["pre"] = x.clone()
             return
-        kept = counted(policy, [tokens.kept(x, last), token_mask(policy, x, tokens.kinds)], x, last)
+        kept = counted_tokens(policy, [tokens.kept(x, last), token_mask(policy, x, tokens.kinds)], x, last)
         found.append(State.of(x, kept).ratio.cpu())
 
     def attended(layer: int, a: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.analysis.attention_listener import BatchTokens, counted
+from unsmooth.analysis.attention_listener import BatchTokens, counted_tokens
 from unsmooth.analysis.attributing.shares import KINDS, Part
 from unsmooth.analysis.policies import token_mask
 from unsmooth.analysis.walk import Seen
@@ -115,7 +115,7 @@ class SharePass:
         self.mask = self.tokens.kept(x, index)
         for policy in self.policies:
             chosen = self._ordinary if policy == "no-outliers" else token_mask(policy, x, self.tokens.kinds)
-            self.masks[policy] = counted(policy, [self.mask, chosen], x, index)
+            self.masks[policy] = counted_tokens(policy, [self.mask, chosen], x, index)
 
     def _share_out(self, index: int, stage: Stage) -> None:
         if "attention" in stage.adds:

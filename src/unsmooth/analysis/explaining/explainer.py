@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unsmooth.analysis.about import THROUGH_THE_ORIGINAL, Origin, is_compiled
-from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens, counted
+from unsmooth.analysis.attention_listener import AttentionListener, BatchTokens, counted_tokens
 from unsmooth.analysis.explaining.explanation import DEFINITIONS, ExplainSettings, Explanation
 from unsmooth.analysis.explaining.facts import DENSE_UP_TO, LayerFacts, layer_facts
 from unsmooth.analysis.explaining.heads import head_rows
@@ -249,7 +249,7 @@ class Explainer(AttentionListener):
         chosen: dict[str, Mask] = {}
         for policy in self.policies:  # a token that is an outlier before or after the sub-layer is one
             by_policy = (token_mask(policy, x, tokens.kinds) for x in (seen.x, seen.after))
-            chosen[policy] = counted(policy, [mask, *by_policy], pre, index)
+            chosen[policy] = counted_tokens(policy, [mask, *by_policy], pre, index)
         krylov = {"max_products": self.max_products, "accuracy": ACCURACY}
         rows, mixing, steps = layer_rows(facts, seen, chosen, self.folded, krylov)
         self._drafts[0].extend(rows)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unsmooth.analysis.about import About, counted
+from unsmooth.analysis.about import About
 from unsmooth.analysis.explaining.rows import COLUMNS, check_rows
 from unsmooth.errors import OptionError
+from unsmooth.prose import counted
 from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unsmooth.analysis.about import About, counted
+from unsmooth.analysis.about import About
 from unsmooth.analysis.measuring.cells import KINDS_OF_POINTS, Cell, Change, kind_of, layer_of
 from unsmooth.analysis.measuring.changes import KINDS, READINGS, missing
 from unsmooth.analysis.measuring.extremes import Extreme
@@ -20,6 +20,7 @@ from unsmooth.errors import CheckpointError
 from unsmooth.metrics.moments import Moments
 from unsmooth.metrics.registry import METRICS
 from unsmooth.metrics.second_moment import SecondMoment
+from unsmooth.prose import counted
 from unsmooth.sources.files import write_result
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unsmooth.analysis.measuring.per_sample import MOST_VALUES
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     from unsmooth.analysis.measuring.cells import Cell
@@ -56,17 +57,17 @@ def pair(a: Measurement, b: Measurement, names: tuple[str, str] = ("A", "B")) ->
     shared, fewest, most = len(first), min(len(here), len(there)), max(len(here), len(there))
     if shared < fewest or not shared:
         why = "" if shared else " (other data, or made into inputs in another way)"
-        both = f"{len(here)} inputs in {names[0]} and {len(there)} in {names[1]}"
+        both = f"{counted(len(here), 'input')} in {names[0]} and {len(there)} in {names[1]}"
         return Pairing(None, f"{both}, {shared or 'none'} of them the same{why}")
     if fewest == most:
-        return Pairing((first, second), f"the same {shared} input{'s' if shared > 1 else ''} in both")
+        return Pairing((first, second), f"the same {counted(shared, 'input')} in both")
     larger = names[0] if len(here) == most else names[1]
-    return Pairing((first, second), f"on the {shared} inputs that both hold, of {most} in {larger}")
+    return Pairing((first, second), f"on the {counted(shared, 'input')} that both hold, of {most} in {larger}")
 
 
 def _nothing_kept(measurement: Measurement, name: str) -> str:
     if measurement.samples * len(measurement.cells) > MOST_VALUES:
-        count = f"{measurement.samples} samples × {len(measurement.cells)} numbers"
+        count = f"{counted(measurement.samples, 'sample')} × {counted(len(measurement.cells), 'number')}"
         return f"{name} has {count}, too many to keep each (fewer points or samples can be paired)"
     return f"{name} holds means only, no values per sample"
 

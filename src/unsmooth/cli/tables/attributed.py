@@ -12,7 +12,8 @@ from unsmooth.analysis import Attribution
 from unsmooth.analysis.attributing.carriers import Carriers
 from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.cli.tables.layout import in_words, narrow_table, small_print, written
-from unsmooth.figures.text import counted, counted_between
+from unsmooth.figures.text import counted_between
+from unsmooth.prose import counted
 
 _NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LFC"), ("negative", "λ < 0"),
             ("positive", "others"))  # fmt: skip

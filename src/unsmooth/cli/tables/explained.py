@@ -11,7 +11,7 @@ from rich.text import Text
 
 from unsmooth.analysis import Explanation
 from unsmooth.cli.tables.layout import in_words, narrow_table, small_print, written
-from unsmooth.figures.text import counted
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     import pandas as pd

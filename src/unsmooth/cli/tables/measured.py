@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from unsmooth.cli.tables.layout import in_words, small_print, written
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     from unsmooth.analysis import Measurement
@@ -108,8 +109,8 @@ def definitions(measurement: Measurement) -> RenderableType:
     readings = {change.reading for change in measurement.changes}
     changes = {name: text for name, text in known.changes.items() if name in readings}
     lines = [f"{name}: {text}" for name, text in {**known.metrics, **known.tokens, **changes}.items()]
-    many = measurement.samples > 1
-    lines.append(f"{measurement.samples} samples; mean ± standard deviation over samples" if many else "1 sample")
+    spread = "; mean ± standard deviation over samples" if measurement.samples > 1 else ""
+    lines.append(f"{counted(measurement.samples, 'sample')}{spread}")
     return small_print(lines, measurement.notes, "measured" if measurement.partial else "")
 
 

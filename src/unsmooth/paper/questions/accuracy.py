@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from unsmooth.figures.text import counted, listed
+from unsmooth.figures.text import listed
 from unsmooth.metrics.differences import (
     LEVEL,
     Difference,
@@ -23,6 +23,7 @@ from unsmooth.paper.poster_table2 import draws_against_plain
 from unsmooth.paper.published import published
 from unsmooth.paper.questions import Answer, Status, question
 from unsmooth.paper.records import VARIANTS, percent
+from unsmooth.prose import counted
 from unsmooth.training.engine.record import TrainingRecord
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
-from unsmooth.figures.text import counted, listed
+from unsmooth.figures.text import listed
 from unsmooth.metrics.differences import Comparison, compare_seeds, paired_difference
 from unsmooth.paper.columns import ColumnModels, kept_groups
 from unsmooth.paper.evidence import TEN, Evidence, last_ratio
 from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import VARIANTS, percent, saved_result
+from unsmooth.prose import counted
 from unsmooth.training.engine.record import TrainingRecord
 
 
