@@ -21,6 +21,7 @@ from unsmooth.analysis.explaining.explanation import Explanation
 from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.errors import OptionError
 from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.processes import everybodys
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,11 @@ class Team:
 
     def anybody(self, said: bool) -> bool:
         """Whether any process says so, on every process: a signal comes to each at a time of its own."""
-        return said if self.size == 1 else any(self._all(said))
+        return any(self._all(said))
 
     def told(self, mine: Any) -> Any:
         """What the first process has, on every process: a file may be there for one and not yet for another."""
-        return mine if self.size == 1 else self._all(mine if self.first else None)[0]
+        return self._all(mine if self.first else None)[0]
 
     def measured(self, mine: Measurement) -> Measurement:
         """The measurement of all samples, on every process."""
@@ -92,8 +93,6 @@ class Team:
 
     def attributed(self, mine: Attributor) -> None:
         """Give the attributor of every process the sums over all inputs, in the order of processes."""
-        if self.size == 1:
-            return
         everyone = self._all((mine.sums, mine.inputs, mine.batches, mine.carriers))
         mine.sums, _, _, mine.carriers = everyone[0]
         for sums, _, _, carriers in everyone[1:]:
@@ -105,20 +104,16 @@ class Team:
 
     def merged(self, mine: list[Moments]) -> list[Moments]:
         """Each of these over the inputs of all processes."""
-        if self.size == 1:
-            return mine
-        everyone = self._all(mine)
-        for others in everyone[1:]:
-            for moments, other in zip(everyone[0], others, strict=True):
+        first: list[Moments]
+        first, *rest = self._all(mine)
+        for others in rest:
+            for moments, other in zip(first, others, strict=True):
                 moments.merge(other)
-        first: list[Moments] = everyone[0]
         return first
 
     def _all(self, mine: Any) -> list[Any]:
         """What every process has, on every process."""
-        everyone: list[Any] = [None] * self.size
-        dist.all_gather_object(everyone, mine)
-        return everyone
+        return [mine] if self.size == 1 else everybodys(mine)
 
 
 @contextmanager

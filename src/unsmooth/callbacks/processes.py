@@ -7,6 +7,8 @@ from enum import IntEnum
 import torch
 import torch.distributed as dist
 
+from unsmooth.metrics.processes import gathered, rendezvous
+
 
 class Outcome(IntEnum):
     """What came of a reading, the worst last."""
@@ -16,21 +18,12 @@ class Outcome(IntEnum):
     FAILED = 2
 
 
-def together() -> bool:
-    """Whether this training runs in several processes."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
 def first() -> bool:
     """Whether this process is the one that logs and judges."""
-    return not together() or dist.get_rank() == 0
+    return rendezvous() is None or dist.get_rank() == 0
 
 
 def agree(said: int) -> int:
     """The largest number that any process says, on every process (call it on all of them)."""
-    if not together():
-        return said
-    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
-    largest = torch.tensor([said], device=device)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return int(largest)
+    device = rendezvous()
+    return said if device is None else max(map(int, gathered(torch.tensor([said], device=device))))

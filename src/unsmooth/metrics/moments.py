@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,10 +9,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
+from unsmooth.metrics.processes import gathered, rendezvous
 from unsmooth.metrics.student import student_95
 
 Table = npt.NDArray[np.float64]
@@ -160,32 +159,11 @@ def all_reduce(moments: Sequence[Moments]) -> list[Moments]:
         return list(moments)
     rows = [(m.count, m.mean, m.square, m.min, m.max) for m in moments]
     mine = torch.tensor(rows, dtype=torch.float64, device=device)
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
     merged = [Moments() for _ in moments]
-    for table in everyone:
+    for table in gathered(mine):
         for total, (count, *rest) in zip(merged, table.tolist(), strict=True):
             total.merge(Moments(int(count), *rest))
     return merged
-
-
-def same_everywhere(text: str) -> bool:
-    """Whether every process of torch.distributed says the same text (call it on all of them)."""
-    device = rendezvous()
-    if device is None:
-        return True
-    digest = hashlib.sha256(text.encode()).digest()
-    mine = torch.tensor(list(digest), dtype=torch.int64, device=device)
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
-    return all(bool((other == mine).all()) for other in everyone)
-
-
-def rendezvous() -> str | None:
-    """The device on which the processes of torch.distributed exchange tensors; None when there is only one process."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-        return None
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def _least(a: float, b: float) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics.features import keep
-from unsmooth.metrics.moments import rendezvous
+from unsmooth.metrics.processes import rendezvous
 from unsmooth.metrics.spectrum import EigenProblem, symmetric_product
 from unsmooth.metrics.statistics import chunk
 from unsmooth.metrics.values import entropy

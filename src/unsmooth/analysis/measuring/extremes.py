@@ -14,14 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
 from unsmooth.errors import CheckpointError
-from unsmooth.metrics.moments import Moments, MomentsTable, rendezvous
+from unsmooth.metrics.moments import Moments, MomentsTable
+from unsmooth.metrics.processes import everybodys, rendezvous
 from unsmooth.models import split_point
 
 LONGEST = 708.0  # e to this power is a number; the logarithm of a quotient by a median norm of 0 may be larger
@@ -198,10 +198,8 @@ def all_gather(mine: Mapping[str, Extreme]) -> dict[str, Extreme]:
     """The samples of all processes, in the order of the ranks, on each."""
     if rendezvous() is None:
         return dict(mine)
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, {point: extreme.to_json() for point, extreme in mine.items()})
     merged: dict[str, Extreme] = {}
-    for table in everyone:
+    for table in everybodys({point: extreme.to_json() for point, extreme in mine.items()}):
         for point, found in table.items():
             merged[point] = merged.get(point, Extreme()).merge(Extreme.from_json(found))
     return merged

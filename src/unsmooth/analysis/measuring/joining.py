@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
-
-import torch.distributed as dist
 
 from unsmooth.analysis.about import About
 from unsmooth.analysis.measuring import extremes
@@ -16,7 +15,8 @@ from unsmooth.analysis.measuring.over_data import over_data
 from unsmooth.analysis.measuring.per_sample import all_gather
 from unsmooth.errors import UnsmoothError
 from unsmooth.metrics import moments
-from unsmooth.metrics.moments import Moments, rendezvous, same_everywhere
+from unsmooth.metrics.moments import Moments
+from unsmooth.metrics.processes import everybodys, same_everywhere
 from unsmooth.metrics.registry import METRICS
 from unsmooth.metrics.second_moment import all_sum
 
@@ -65,7 +65,7 @@ def all_reduce(mine: Measurement) -> Measurement:
         _reduced(mine.changes),
         _with_batches(mine, round(batches.mean * batches.count)),
         partial.mean > 0,
-        _everybodys(mine.notes),
+        list(dict.fromkeys(chain.from_iterable(everybodys(mine.notes)))),
         None if gathered is None else gathered.ordered(mine.cells),
         extremes.all_gather(mine.extremes),
     )
@@ -81,12 +81,3 @@ def _reduced(found: Mapping[Any, Moments]) -> dict[Any, Moments]:
     order = sorted(found)
     merged = dict(zip(order, moments.all_reduce([found[address] for address in order]), strict=True))
     return {address: merged[address] for address in found}
-
-
-def _everybodys(notes: list[str]) -> list[str]:
-    """The notes of all processes, each once."""
-    if rendezvous() is None:
-        return notes
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, notes)
-    return list(dict.fromkeys(note for each in everyone for note in each))

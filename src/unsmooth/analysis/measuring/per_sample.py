@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.distributed as dist
 from jaxtyping import Int64
 from torch import Tensor
 
 from unsmooth.errors import CheckpointError
-from unsmooth.metrics.moments import rendezvous
+from unsmooth.metrics.processes import gathered, rendezvous
 
 # Values that a measurement keeps, 16 MiB of them; 1,000 samples at all points of a ViT-B are a seventh of it. Beyond
 # that it keeps none, not the first ones: the beginning of sorted data is no fair sample.
@@ -116,7 +115,7 @@ def all_gather(mine: PerSample | None) -> PerSample | None:
     device = rendezvous()
     if device is None:
         return mine
-    counts = _exchange(torch.tensor([-1 if mine is None else len(mine)], device=device))
+    counts = gathered(torch.tensor([-1 if mine is None else len(mine)], device=device))
     sizes = [int(count) for count in counts]
     if mine is None or min(sizes) < 0:
         return None
@@ -124,14 +123,8 @@ def all_gather(mine: PerSample | None) -> PerSample | None:
     block[0, : len(mine)], block[1:, : len(mine)] = mine.keys, mine.table.view(np.int64)
     if block[1:].size / max(sizes) * sum(sizes) > MOST_VALUES:
         return None
-    blocks = [b[:, :n].cpu().numpy() for b, n in zip(_exchange(torch.from_numpy(block).to(device)), sizes, strict=True)]
+    blocks = [b[:, :n].cpu().numpy() for b, n in zip(gathered(torch.from_numpy(block).to(device)), sizes, strict=True)]
     return mine._of([b[0] for b in blocks], [np.ascontiguousarray(b[1:]).view(np.float64) for b in blocks])
-
-
-def _exchange(mine: Tensor) -> list[Tensor]:
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
-    return everyone
 
 
 def _pack(array: npt.NDArray[Any]) -> str:

@@ -17,6 +17,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from unsmooth.errors import DataError, OptionError
+from unsmooth.metrics.processes import everybodys
 from unsmooth.models import view
 from unsmooth.sources.loaded import ImageInput
 from unsmooth.training.engine.observe import observe
@@ -61,11 +62,9 @@ class Tally:
                 self.names.add(name)
                 warnings.warn(f"{name} is not a readable image ({why}): it is left out", stacklevel=4)
 
-    def share(self, world: int) -> None:
+    def share(self) -> None:
         """What other processes found counts too; each has named its own."""
-        found: list[set[str]] = [set() for _ in range(world)]
-        torch.distributed.all_gather_object(found, self.names)
-        self.names = set().union(*found)
+        self.names = set().union(*everybodys(self.names))
 
 
 class StreamTask(ImageTask):
@@ -136,8 +135,7 @@ class StreamTask(ImageTask):
         loader = loader_of(self.centres, range(self.rank, len(self.centres), self.world), self.workers)
         precision = "float32" if final else None
         scores = evaluate_stream(model, loader, self.recipe, self.tally, precision, self.world > 1)
-        if self.world > 1:
-            self.tally.share(self.world)
+        self.tally.share()
         return scores.as_dict()
 
     def state(self) -> dict[str, Any]:
