@@ -70,7 +70,7 @@ def test_bombs_take_no_more_memory_than_what_they_hold(tmp_path: Path) -> None:
         [sys.executable, "-c", CODE, good, bad, small, long], capture_output=True, text=True, check=True, timeout=600
     )
     (error, measured), ((shape, deviation), pictured) = json.loads(done.stdout)
-    assert "damaged (expected a whole stream of at most 16 MiB)" in error
+    assert "damaged (expected a whole stream of at most 16,777,216 bytes)" in error
     assert shape == [1, 3, 160, 160]
     assert deviation < 2  # one colour, normalised by channel
     assert measured < 500e6

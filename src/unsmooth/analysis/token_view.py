@@ -6,7 +6,6 @@ import base64
 import io
 import json
 import math
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from torch import Tensor, nn
 
 from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
 from unsmooth.analysis.walk import Hooked
-from unsmooth.errors import CheckpointError, FeatureError, OptionError
+from unsmooth.errors import FeatureError, OptionError
 from unsmooth.models import hook_points, view
 from unsmooth.models.forward import main_input, padding_of
 from unsmooth.sources.files import write_result
 from unsmooth.sources.loaded import LoadedModel
+from unsmooth.sources.packed import pack, unpack
 from unsmooth.sources.typed_json import from_plain, to_plain
 
 SCHEMA = "unsmooth.tokens/1"
@@ -78,8 +78,8 @@ class TokenView:
                     self.points,
                     self.size,
                     self.distance.shape[1],
-                    pack(self.cosine.tobytes()),
-                    pack(self.distance.astype("<f4").tobytes()),
+                    pack(self.cosine, "u1"),
+                    pack(self.distance, "<f4"),
                     self.prefix,
                     self.grid,
                     self.labels,
@@ -96,8 +96,8 @@ class TokenView:
         return cls(
             points=file.points,
             size=file.size,
-            cosine=np.frombuffer(unpack(file.cosine, points * pairs), np.uint8).reshape(points, pairs),
-            distance=np.frombuffer(unpack(file.distance, 4 * points * file.tokens), "<f4").reshape(points, -1),
+            cosine=unpack(file.cosine, "u1", points * pairs).reshape(points, pairs),
+            distance=unpack(file.distance, "<f4", points * file.tokens).reshape(points, file.tokens),
             about=About.from_json(found, TokenSettings),
             prefix=file.prefix,
             grid=file.grid,
@@ -259,21 +259,3 @@ def _picture(model: nn.Module | LoadedModel, one: Float[Tensor, "channel height 
     file = io.BytesIO()
     image.save(file, "JPEG", quality=82)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-
-
-def pack(data: bytes) -> str:
-    """Compressed, in base64."""
-    return base64.b64encode(zlib.compress(data)).decode()
-
-
-def unpack(text: str, size: int) -> bytes:
-    """At most the bytes that there should be: a small file can claim to hold gigabytes."""
-    try:
-        found = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
-    except (ValueError, zlib.error) as error:
-        raise CheckpointError(f"an array is damaged ({error})") from error
-    if len(found) != size:
-        raise CheckpointError(
-            f"an array holds {'more' if len(found) > size else 'fewer'} bytes than the {size} expected"
-        )
-    return found

@@ -95,7 +95,7 @@ def test_samples_without_keys_are_not_kept_even_if_later_ones_have_them() -> Non
 def test_values_that_unpack_to_more_than_a_measurement_keeps_are_not_unpacked() -> None:
     """A file of 8 MB took 13 GB: zeros pack a thousandfold."""
     bomb = base64.b64encode(zlib.compress(bytes(8 * MOST_VALUES + 8))).decode()
-    with pytest.raises(CheckpointError, match=r"damaged \(expected a whole stream of at most 16 MiB\)"):
+    with pytest.raises(CheckpointError, match=r"damaged \(expected a whole stream of at most 16,777,216 bytes\)"):
         PerSample.from_json({"keys": bomb, "values": bomb}, [("a",)])
 
 

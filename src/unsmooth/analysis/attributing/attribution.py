@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from unsmooth.analysis.about import About
 from unsmooth.analysis.attributing.carriers import Carriers
 from unsmooth.analysis.attributing.shares import KINDS, NAMES, Shares
-from unsmooth.analysis.token_view import pack, unpack
 from unsmooth.errors import CheckpointError, OptionError
 from unsmooth.prose import counted
 from unsmooth.sources.files import write_result
+from unsmooth.sources.packed import pack, unpack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,7 +161,7 @@ class Attribution:
             **self.about.heading(SCHEMA, self.partial, self.notes, inputs=self.inputs),
             "shares": {policy: shares.to_json() for policy, shares in self.shares.items()},
             "positions": {
-                policy: {"shape": list(array.shape), "values": pack(array.astype("<f4").tobytes())}
+                policy: {"shape": list(array.shape), "values": pack(array, "<f4")}
                 for policy, array in self.positions.items()
             },
             "tokens": self.tokens,
@@ -213,4 +213,4 @@ def _array(found: Mapping[str, Any]) -> NDArray[np.float32]:
     shape = found["shape"]
     if not (isinstance(shape, list) and len(shape) == 3 and all(type(n) is int and 0 <= n < 1 << 24 for n in shape)):
         raise CheckpointError(f"positions have the shape {shape!r}, expected three sizes")
-    return np.frombuffer(unpack(found["values"], 4 * math.prod(shape)), "<f4").reshape(shape)
+    return unpack(found["values"], "<f4", math.prod(shape)).reshape(shape)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +15,7 @@ from torch import Tensor
 
 from unsmooth.errors import CheckpointError
 from unsmooth.metrics.processes import gathered, rendezvous
+from unsmooth.sources.packed import pack, unpack
 
 # Values that a measurement keeps, 16 MiB of them; 1,000 samples at all points of a ViT-B are a seventh of it. Beyond
 # that it keeps none, not the first ones: the beginning of sorted data is no fair sample.
@@ -62,18 +61,18 @@ class PerSample:
         """Compressed, in base64."""
         return {
             "encoding": "base64 of zlib; keys: little-endian int64; values: little-endian float64, cell by cell",
-            "keys": _pack(self.keys.astype("<i8")),
-            "values": _pack(self.table.astype("<f8")),
+            "keys": pack(self.keys, "<i8"),
+            "values": pack(self.table, "<f8"),
         }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any], addresses: Sequence[Address]) -> PerSample:
         """The inverse of to_json."""
         try:
-            keys = np.frombuffer(_unpack(found["keys"]), "<i8").astype(np.int64)
-            values = np.frombuffer(_unpack(found["values"]), "<f8").astype(np.float64)
+            keys = unpack(found["keys"], "<i8", MOST_VALUES).astype(np.int64)
+            values = unpack(found["values"], "<f8", MOST_VALUES).astype(np.float64)
             return cls(tuple(addresses), keys, values.reshape(len(addresses), len(keys)))
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"the values per sample are damaged ({error}): measure again, or remove 'per_sample' from the file"
             ) from error
@@ -125,15 +124,3 @@ def all_gather(mine: PerSample | None) -> PerSample | None:
         return None
     blocks = [b[:, :n].cpu().numpy() for b, n in zip(gathered(torch.from_numpy(block).to(device)), sizes, strict=True)]
     return mine._of([b[0] for b in blocks], [np.ascontiguousarray(b[1:]).view(np.float64) for b in blocks])
-
-
-def _pack(array: npt.NDArray[Any]) -> str:
-    return base64.b64encode(zlib.compress(array.tobytes())).decode()
-
-
-def _unpack(text: str) -> bytes:
-    stream = zlib.decompressobj()
-    content = stream.decompress(base64.b64decode(text), 8 * MOST_VALUES)
-    if stream.unconsumed_tail or not stream.eof:
-        raise ValueError(f"expected a whole stream of at most {8 * MOST_VALUES >> 20} MiB")
-    return content
