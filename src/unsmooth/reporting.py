@@ -36,7 +36,7 @@ def report(
         settings: as for `unsmooth.analysis.analyse`: metrics, tokens, tokenizer, explain_inputs, example, …
     """
     from unsmooth.analysis import analyse
-    from unsmooth.models.forward import each_batch
+    from unsmooth.models.inputs import each_batch
     from unsmooth.page import build_report
     from unsmooth.sources import Data
     from unsmooth.sources.files import check_writable, write_result

@@ -1,4 +1,4 @@
-"""Calling a model: options reach it, padding is found, and its own failure becomes one clear message."""
+"""Calling a model: options reach it, and its own failure becomes one clear message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import unsmooth
 from unsmooth.errors import DataError, ForwardError, PointError, UnknownModelError, UnsmoothError, WeightsError
 from unsmooth.models import view
-from unsmooth.models.forward import call, padding_of, to_model
+from unsmooth.models.forward import call, to_model
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -38,35 +38,6 @@ def test_options_among_the_inputs_reach_the_model_but_texts_do_not() -> None:
     moved = to_model(batch, _encoder(True, True)())
     assert set(moved) == {"src", "is_causal"}
     assert moved["is_causal"] is True
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("attention_mask", [[1, 1, 0]]),
-        ("pixel_attention_mask", [[1, 1, 0]]),
-        ("patch_valid", [[True, True, False]]),
-        ("src_key_padding_mask", [[False, False, True]]),
-        ("src_key_padding_mask", [[0.0, 0.0, float("-inf")]]),
-    ],
-)
-def test_padding_is_found_under_every_name(name: str, values: list[list[float]]) -> None:
-    padding = padding_of({name: torch.tensor(values)})
-    assert padding is not None
-    assert padding.tolist() == [[False, False, True]]
-
-
-def test_a_mask_of_patches_leaves_room_for_the_tokens_before_them() -> None:
-    padding = padding_of(({"patch_valid": torch.tensor([[True, False]])}, "target"), prefix=2)
-    assert padding is not None
-    assert padding.tolist() == [[False, False, False, True]]
-
-
-def test_a_full_attention_matrix_says_that_there_is_no_padding() -> None:
-    padding = padding_of({"attention_mask": torch.ones(1, 1, 3, 3)})
-    assert padding is not None
-    assert not bool(padding.any())
-    assert padding_of({"attention_mask": torch.ones(1, 1, 3, 5)}) is None  # keys of a cache
 
 
 @pytest.mark.parametrize("family", ["timm", "GPT2"])

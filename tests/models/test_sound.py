@@ -14,7 +14,8 @@ from torch import Tensor
 from unsmooth.analysis import explain, measure
 from unsmooth.errors import FeatureError
 from unsmooth.models import capture_attention, hook_points, view
-from unsmooth.models.forward import call, padding_of
+from unsmooth.models.forward import call
+from unsmooth.models.inputs import padding_of
 
 PADDED = [case for case in SPEECH if "attention_mask" in case.batch()]
 

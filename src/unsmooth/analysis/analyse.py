@@ -30,7 +30,7 @@ from unsmooth.analysis.token_view import TokenViewer
 from unsmooth.analysis.walk import nothing, walk
 from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.metrics.registry import METRICS
-from unsmooth.models.forward import main_input
+from unsmooth.models.inputs import main_input, rows_of
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
 
@@ -263,10 +263,7 @@ def _parts(batch: Any, count: int, at_once: int = AT_ONCE) -> Iterable[Any]:
     batch = main_input(batch)
     for start in range(0, count, at_once):
         rows = slice(start, min(start + at_once, count))
-        if isinstance(batch, Mapping):
-            part = {name: x[rows] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
-            size = max((len(x) for x in part.values() if isinstance(x, Tensor) and x.dim()), default=0)
-        else:
-            part, size = batch[rows], len(batch[rows])
-        if size:
+        part = rows_of(batch, rows)
+        tensors = part.values() if isinstance(part, Mapping) else [part]
+        if any(isinstance(x, Tensor) and x.dim() and len(x) for x in tensors):
             yield part

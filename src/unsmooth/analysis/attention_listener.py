@@ -19,7 +19,8 @@ from unsmooth.analysis.special import SpecialTokens
 from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, WeightsError
 from unsmooth.models import HeadWeights, ModelView, capture_attention, check_attention, view
-from unsmooth.models.forward import lengthened, padding_of, pictures_follow, sequence_shape, to_model
+from unsmooth.models.forward import to_model
+from unsmooth.models.inputs import lengthened, padding_of, pictures_follow, rows_of, sequence_shape
 from unsmooth.models.reconstruction import check_around, check_norms
 from unsmooth.models.sdpa import SdpaMatrices
 from unsmooth.models.sums import is_proven
@@ -202,8 +203,4 @@ def _first_input(batch: Any, v: ModelView) -> Any:
     """The first input of a batch, as a batch; all of it for torch's encoder, whose first axis may be another."""
     if v.family.batch_first:
         return batch
-    if isinstance(batch, tuple):
-        return (_first_input(batch[0], v),)
-    if isinstance(batch, Mapping):
-        return {name: x[:1] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
-    return batch[:1] if batch.dim() else batch
+    return (_first_input(batch[0], v),) if isinstance(batch, tuple) else rows_of(batch, slice(1))

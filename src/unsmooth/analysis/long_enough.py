@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from unsmooth.analysis.policies import NO_TEXT, TokenKinds
 from unsmooth.analysis.special import SpecialTokens
 from unsmooth.errors import FeatureError
-from unsmooth.models.forward import main_input
+from unsmooth.models.inputs import main_input, rows_of
 
 LEFT_OUT = "left out: "
 
@@ -38,7 +38,7 @@ class LongEnough:
             if bool(enough.all()):
                 yield batch
             elif bool(enough.any()):
-                yield given[enough] if isinstance(given, Tensor) else _rows(given, enough)
+                yield rows_of(given, enough)
         if self._seen == self._short > 0:
             others = ", or count special tokens too (tokens='all', --tokens all)" if self._content else ""
             raise FeatureError(f"no sample has {self._what()}: give longer texts{others}")
@@ -64,7 +64,3 @@ class LongEnough:
         for mask in (kinds.padding, kinds.special if self._content else None):
             kept &= ~mask if mask is not None and mask.shape == kept.shape else kept
         return kept.sum(-1) > 1
-
-
-def _rows(inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-    return {name: x[chosen] if isinstance(x, Tensor) and x.dim() else x for name, x in inputs.items()}

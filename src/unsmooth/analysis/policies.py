@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from unsmooth.errors import FeatureError, OptionError
-from unsmooth.models.forward import lengthened, main_input, padding_of, pictures_follow
+from unsmooth.models.inputs import lengthened, main_input, padding_of, pictures_follow
 from unsmooth.models.sound import SOUND
 
 POLICIES = {

@@ -22,7 +22,7 @@ from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, modul
 from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.models import hook_points, view
-from unsmooth.models.forward import main_input, padding_of
+from unsmooth.models.inputs import main_input, padding_of
 from unsmooth.sources.files import write_result
 from unsmooth.sources.loaded import LoadedModel
 from unsmooth.sources.packed import pack, unpack

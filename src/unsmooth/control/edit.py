@@ -25,7 +25,7 @@ from unsmooth.control.layers import attention_layers
 from unsmooth.control.sink import drop_sink as drop
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView
-from unsmooth.models.forward import each_batch
+from unsmooth.models.inputs import each_batch
 from unsmooth.models.select import Layers, select_layers
 from unsmooth.models.view import module_of
 from unsmooth.models.weights import HeadWeights, write_projection

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from unsmooth.errors import DataError
 from unsmooth.metrics.definitions import PAPER
 from unsmooth.models import view
-from unsmooth.models.forward import call, each_batch, evaluating, kept_tokens, to_model
+from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.hooks import hook_points
+from unsmooth.models.inputs import each_batch, kept_tokens
 
 
 def effect(

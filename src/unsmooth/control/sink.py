@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from unsmooth.errors import DataError, WeightsError
 from unsmooth.models import ModelView, view
-from unsmooth.models.forward import call, each_batch, evaluating, kept_tokens, to_model
+from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.models.hooks import hook_points
+from unsmooth.models.inputs import each_batch, kept_tokens
 from unsmooth.models.storage import refuse_sharded
 
 EXACT = 1e-3  # of the longest vector that the MLP writes: so near must it come to what the edit says

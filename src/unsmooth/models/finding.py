@@ -16,7 +16,8 @@ from unsmooth.models.family import Family, Placement
 from unsmooth.models.finding_attention import Branch, find_attention, scales
 from unsmooth.models.finding_blocks import Block, Stack, repeated, stacks
 from unsmooth.models.finding_proofs import Interventions, misplaced, told_apart
-from unsmooth.models.forward import main_input, to_model
+from unsmooth.models.forward import to_model
+from unsmooth.models.inputs import main_input
 from unsmooth.models.sums import check_sums
 from unsmooth.models.taps import Tap, Taps
 from unsmooth.models.trace import Call, same, trace, within

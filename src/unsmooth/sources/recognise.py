@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from unsmooth.errors import NoRowError, UnknownModelError
 from unsmooth.models.family import Family
 from unsmooth.models.finding import find_family
-from unsmooth.models.forward import main_input
+from unsmooth.models.inputs import main_input, rows_of
 from unsmooth.models.registry import families, keep_for, kept_for, match, register_family
 from unsmooth.models.view import module_of
 
@@ -36,7 +36,7 @@ def recognise(model: nn.Module, batches: Iterable[Any]) -> Family | None:
     if first is None:  # whoever measures says what to do about no data
         return None
     try:
-        row = find_family(model, _few(first), f"{FOUND}{type(model).__name__}")
+        row = find_family(model, rows_of(main_input(first), slice(SAMPLES)), f"{FOUND}{type(model).__name__}")
     except UnknownModelError as reason:
         raise UnknownModelError(f"{fact}{reason}") from reason
     known = row in families()
@@ -60,10 +60,3 @@ _PLACES = {
     "parallel": "parallel blocks",
     "parallel-shared": "parallel blocks behind one norm",
 }
-
-
-def _few(batch: Any) -> Any:
-    batch = main_input(batch)
-    if isinstance(batch, Mapping):
-        return {name: x[:SAMPLES] if isinstance(x, Tensor) and x.dim() else x for name, x in batch.items()}
-    return batch[:SAMPLES] if isinstance(batch, Tensor) else batch

@@ -20,7 +20,8 @@ from unsmooth.control.effect import numbers
 from unsmooth.errors import DataError, OptionError
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.models import view
-from unsmooth.models.forward import each_batch, evaluating
+from unsmooth.models.forward import evaluating
+from unsmooth.models.inputs import each_batch
 from unsmooth.models.select import Layers
 from unsmooth.sources import Data, LoadedModel
 from unsmooth.sweeping.tasks import Task

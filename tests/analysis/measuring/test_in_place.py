@@ -13,7 +13,7 @@ from torch import nn
 import unsmooth
 from unsmooth.analysis.measuring.cells import Cell
 from unsmooth.errors import FeatureError, ForwardError
-from unsmooth.models.forward import padding_of
+from unsmooth.models.inputs import padding_of
 
 
 def block_in_place(block: nn.Module, x: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ from unsmooth.analysis.layer_weights import cast_weights, fold_weights
 from unsmooth.analysis.policies import TokenKinds, token_mask
 from unsmooth.analysis.walk import nothing, walk
 from unsmooth.models import hook_points, split_point
-from unsmooth.models.forward import each_batch
+from unsmooth.models.inputs import each_batch
 from unsmooth.models.storage import home
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel

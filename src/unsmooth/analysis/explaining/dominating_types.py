@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from unsmooth.models import capture_attention, view
-from unsmooth.models.forward import call, each_batch, evaluating, to_model
+from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.inputs import each_batch
 from unsmooth.theory.heads import head_verdicts
 from unsmooth.theory.spectrum import spectrum_of_attention, spectrum_of_h
 

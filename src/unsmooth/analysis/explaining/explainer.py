@@ -20,7 +20,7 @@ from unsmooth.analysis.walk import nothing
 from unsmooth.errors import FeatureError
 from unsmooth.metrics.workers import small_problems, spread
 from unsmooth.models import hook_points
-from unsmooth.models.forward import each_batch
+from unsmooth.models.inputs import each_batch
 from unsmooth.models.select import Layers, attention_names, select_layers
 from unsmooth.models.storage import is_sharded
 from unsmooth.sources.loaded import LoadedModel

@@ -18,7 +18,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from unsmooth.errors import FeatureError
-from unsmooth.models.forward import NOT_PASSED, kept_tokens, main_input
+from unsmooth.models.inputs import NOT_PASSED, kept_tokens, main_input
 
 CHUNK = 1 << 23  # words multiplied at once on a device
 _STEP = 0x5851F42D4C957F2D  # Knuth's multiplier, between the tensors of a dict

@@ -51,7 +51,8 @@ from unsmooth.metrics.registry import Metric, resolve
 from unsmooth.metrics.second_moment import SecondMoment
 from unsmooth.metrics.staging import MaskOf
 from unsmooth.models import ModelView, hook_points, select_points, split_point, view
-from unsmooth.models.forward import call, each_batch
+from unsmooth.models.forward import call
+from unsmooth.models.inputs import each_batch
 from unsmooth.models.storage import home
 from unsmooth.sources.loaded import LoadedModel
 
