@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from processes import CLI, Program
 from safetensors.torch import save_file
-from sweeping.test_sweep import folder
+from small_models import colour_folder
 
 
 def test_arms_are_trained_compared_and_kept(cli: Callable[..., Any], tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_arms_are_trained_compared_and_kept(cli: Callable[..., Any], tmp_path: P
     save_file(timm.create_model("vit_tiny_patch16_224", **sizes).state_dict(), tmp_path / "model.safetensors")
     tiny = ["timm:vit_tiny_patch16_224", "--weights", tmp_path / "model.safetensors"]
     tiny += [word for name, value in sizes.items() for word in ("--model-option", f"{name}={value}")]
-    out, data = tmp_path / "runs", folder(tmp_path / "colours")
+    out, data = tmp_path / "runs", colour_folder(tmp_path / "colours")
     asked = ("finetune", *tiny, "--data", data, "--fractions", 1, "--seeds", 2,
              "--arms", "adapter-sharpening", "--epochs", 1, "--batch-size", 6, "--precision", "float32",
              "--device", "cpu", "--out", out)  # fmt: skip

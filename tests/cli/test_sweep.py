@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from page.charts.test_could import sweep as made_up
-from sweeping.test_sweep import folder
+from small_models import colour_folder
 
 from unsmooth.analysis.sweep import Sweep
 
 
 def test_a_sweep_is_printed_saved_and_drawn(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
     out, drawn = tmp_path / "sweep.json", tmp_path / "figures"
-    asked = ("--data", "bundled", "--task", f"knn:{folder(tmp_path / 'data')}", "--samples", 2, "--task-samples", 3,
+    task = f"knn:{colour_folder(tmp_path / 'data')}"
+    asked = ("--data", "bundled", "--task", task, "--samples", 2, "--task-samples", 3,
              "--edit", "scale=0.5", "--edit", "head_scale=0,heads=[0,1]",
              "--strengths", 1, "--layers", "0:1", "--out", out, "--figures", drawn)  # fmt: skip
     said = cli("sweep", *tiny, "--model-option", "num_classes=0", *asked).stdout
@@ -32,7 +33,7 @@ def test_a_sweep_is_printed_saved_and_drawn(cli: Callable[..., Any], tiny: list[
 def test_what_makes_no_sense_is_said_and_nothing_written(
     cli: Callable[..., Any], tiny: list[str], tmp_path: Path
 ) -> None:
-    out, data = tmp_path / "x.json", folder(tmp_path / "data")
+    out, data = tmp_path / "x.json", colour_folder(tmp_path / "data")
     given = ("sweep", *tiny, "--data", "bundled", "--samples", 2, "--task-samples", 2, "--out", out)
     for more, said in (
         (("--task", f"knn:{data}", "--strengths", "much"), "expected numbers with commas"),

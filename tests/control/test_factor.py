@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import householder_q
+from reference.control import householder_q
 from torch import Tensor
 
 from unsmooth.control.factor import dependent, gram_cholesky, inverse, orthogonal

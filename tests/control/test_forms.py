@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from control.cases import FORMS, MODES, heads_of, images, total_of, vit
-from reference import householder_q
+from reference.control import householder_q
 from torch import Tensor, nn
 
 from unsmooth.control import control_of, reparametrize

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import reference
 import torch
+from reference import metrics as reference
 
 from unsmooth.metrics import spectrum, tridiagonal
 from unsmooth.metrics.determinants import root_sums

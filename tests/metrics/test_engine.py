@@ -10,8 +10,8 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-import reference
 import torch
+from reference import metrics as reference
 
 from unsmooth.errors import FeatureError
 from unsmooth.metrics import engine, staging

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 
 import pytest
-import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import metrics as reference
 from torch import Tensor
 
 from unsmooth.metrics import definitions as metrics

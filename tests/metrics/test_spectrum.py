@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import reference
 import torch
+from reference import metrics as reference
 
 from unsmooth.metrics.features import ONE_BY_ONE, Features, keep
 from unsmooth.metrics.kernels import eigenvalues as kernel

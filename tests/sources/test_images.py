@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 import torch
 from model_cases.builders import VISION, hf
+from sources.opened import HALF, IMAGES, Loaded, batches
 
+from unsmooth.errors import DataError
 from unsmooth.sources import ImageInput, load_model
 from unsmooth.sources.images import to_tensor
+
+Image = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +93,40 @@ def test_only_what_is_kept_is_scaled_to_the_same_pixels(
     whole = to_tensor(image, spec)
     monkeypatch.setattr(images, "MOST_PIXELS", 0)
     assert (to_tensor(image, spec) - whole).abs().max() <= 2  # grey levels
+
+
+def test_the_centre_is_cut_as_the_crop_share_says(tmp_path: Path) -> None:
+    image = Image.new("RGB", (16, 16), (0, 0, 0))
+    image.paste((255, 255, 255), (4, 4, 12, 12))
+    image.save(tmp_path / "x.png")
+    whole = batches(tmp_path, Loaded("images", images=ImageInput(8, HALF, HALF, crop=0.5)))[0]
+    assert whole.unique().tolist() == [1.0]  # 8 of 16 pixels: only the white square
+
+
+def test_images_keep_their_proportions(tmp_path: Path) -> None:
+    image = Image.new("RGB", (32, 16), (0, 0, 0))
+    image.paste((255, 255, 255), (8, 0, 24, 16))
+    for angle in (0, 90):
+        image.rotate(angle, expand=True).save(tmp_path / "x.png")
+        assert batches(tmp_path, IMAGES)[0].min() > 0.5  # the white square in the middle, but for its blurred edge
+
+
+def test_sixteen_bit_gray_is_scaled_not_cut_off(tmp_path: Path) -> None:
+    for value, expected in ((0, -1.0), (65535, 1.0), (257 * 51, -0.6)):
+        Image.fromarray(np.full((8, 8), value, dtype=np.uint16)).save(tmp_path / "x.png")
+        pixels = batches(tmp_path / "x.png", IMAGES)[0]
+        assert torch.allclose(pixels, torch.full_like(pixels, expected), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "LA", "CMYK", "1"])
+def test_every_eight_bit_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
+    suffix = "tif" if mode == "CMYK" else "png"
+    Image.new("RGB", (8, 8), (255, 255, 255)).convert(mode).save(tmp_path / f"x.{suffix}")
+    pixels = batches(tmp_path, IMAGES)[0]
+    assert torch.allclose(pixels, torch.ones_like(pixels), atol=1e-6)
+
+
+def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
+    Image.new("F", (8, 8), 0.5).save(tmp_path / "x.tif")
+    with pytest.raises(DataError, match=r"x\.tif is not a readable image \(it has pixels of 32 bits.*8 or 16 bits"):
+        batches(tmp_path, IMAGES)

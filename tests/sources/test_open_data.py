@@ -4,57 +4,26 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from sources.opened import IMAGES, TEXT, Letters, Loaded, batches
 
 import unsmooth
 from unsmooth.errors import DataError
-from unsmooth.sources import ImageInput, LoadedModel, open_data
+from unsmooth.sources import LoadedModel, open_data
 
 pq = pytest.importorskip("pyarrow.parquet")
 pa = pytest.importorskip("pyarrow")
 Image = pytest.importorskip("PIL.Image")
 
 
-HALF = (0.5, 0.5, 0.5)
-
-
-class Letters:
-    """A tokenizer of letters with a start (0) and an end (1) token, as Hugging Face's are called."""
-
-    all_special_ids = (0, 1)
-
-    def __call__(self, text: str, add_special_tokens: bool = True, max_length: int = 10**9, **_: Any) -> dict[str, Any]:
-        ids = [ord(c) for c in text if c.strip()]
-        return {"input_ids": [0, *ids[: max_length - 2], 1] if add_special_tokens else ids}
-
-
-@dataclass
-class Loaded:
-    modality: str
-    reference: str = "test"
-    images: ImageInput | None = None
-    tokenizer: Any = None
-    model: torch.nn.Module = field(default_factory=torch.nn.Identity)
-    vocabulary: int = 0x110000  # one per character
-    padding_id: int = 9
-
-
-IMAGES, TEXT = Loaded("images", images=ImageInput(8, HALF, HALF)), Loaded("text", tokenizer=Letters())
-
-
 def png(colour: int, size: tuple[int, int] = (8, 8)) -> bytes:
     file = io.BytesIO()
     Image.new("RGB", size, (colour, colour, colour)).save(file, "PNG")
     return file.getvalue()
-
-
-def batches(path: Path | str, loaded: Loaded, **options: Any) -> list[Any]:
-    return list(open_data(path, loaded, **options))  # type: ignore[arg-type]
 
 
 def test_a_folder_of_images_is_scaled_cropped_and_normalised(tmp_path: Path) -> None:
@@ -66,22 +35,6 @@ def test_a_folder_of_images_is_scaled_cropped_and_normalised(tmp_path: Path) -> 
     assert found.shape == (2, 3, 8, 8)
     assert found[0].unique().tolist() == [1.0]
     assert found[1].unique().tolist() == [-1.0]
-
-
-def test_the_centre_is_cut_as_the_crop_share_says(tmp_path: Path) -> None:
-    image = Image.new("RGB", (16, 16), (0, 0, 0))
-    image.paste((255, 255, 255), (4, 4, 12, 12))
-    image.save(tmp_path / "x.png")
-    whole = batches(tmp_path, Loaded("images", images=ImageInput(8, HALF, HALF, crop=0.5)))[0]
-    assert whole.unique().tolist() == [1.0]  # 8 of 16 pixels: only the white square
-
-
-def test_images_keep_their_proportions(tmp_path: Path) -> None:
-    image = Image.new("RGB", (32, 16), (0, 0, 0))
-    image.paste((255, 255, 255), (8, 0, 24, 16))
-    for angle in (0, 90):
-        image.rotate(angle, expand=True).save(tmp_path / "x.png")
-        assert batches(tmp_path, IMAGES)[0].min() > 0.5  # the white square in the middle, but for its blurred edge
 
 
 def test_suffixes_may_be_in_capitals(tmp_path: Path) -> None:
@@ -216,29 +169,6 @@ def test_parquet_columns_as_pandas_and_polars_write_them(tmp_path: Path) -> None
     assert len(batches(tmp_path / "x.parquet", TEXT, whole_records=True)[0]["input_ids"]) == 2
     pq.write_table(pa.table({"image": pa.array([png(0)], pa.large_binary())}), tmp_path / "y.parquet")
     assert len(batches(tmp_path / "y.parquet", IMAGES)[0]) == 1
-
-
-def test_sixteen_bit_gray_is_scaled_not_cut_off(tmp_path: Path) -> None:
-    import numpy as np
-
-    for value, expected in ((0, -1.0), (65535, 1.0), (257 * 51, -0.6)):
-        Image.fromarray(np.full((8, 8), value, dtype=np.uint16)).save(tmp_path / "x.png")
-        pixels = batches(tmp_path / "x.png", IMAGES)[0]
-        assert torch.allclose(pixels, torch.full_like(pixels, expected), atol=1e-6)
-
-
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "LA", "CMYK", "1"])
-def test_every_eight_bit_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
-    suffix = "tif" if mode == "CMYK" else "png"
-    Image.new("RGB", (8, 8), (255, 255, 255)).convert(mode).save(tmp_path / f"x.{suffix}")
-    pixels = batches(tmp_path, IMAGES)[0]
-    assert torch.allclose(pixels, torch.ones_like(pixels), atol=1e-6)
-
-
-def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
-    Image.new("F", (8, 8), 0.5).save(tmp_path / "x.tif")
-    with pytest.raises(DataError, match=r"x\.tif is not a readable image \(it has pixels of 32 bits.*8 or 16 bits"):
-        batches(tmp_path, IMAGES)
 
 
 def test_records_without_text_in_their_column_are_left_out(tmp_path: Path) -> None:

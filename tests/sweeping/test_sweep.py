@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import images, vit
+from small_models import colour_folder, images, text_model, vit
 from torch import Tensor, nn
 
 import unsmooth
@@ -139,21 +139,6 @@ def test_a_task_may_give_one_number_and_bad_input_loses_nothing() -> None:
 # The tasks that come with it.
 
 
-def folder(path: Path, classes: int = 3, count: int = 4) -> Path:
-    """Pictures whose colour is their class."""
-    from PIL import Image
-
-    for split in ("train", "test"):
-        for label in range(classes):
-            where = path / split / f"c{label}"
-            where.mkdir(parents=True)
-            for i in range(count):
-                shade = [20 + i + (split == "test")] * 3
-                shade[label] = 200 + i
-                Image.new("RGB", (16, 16), tuple(shade)).save(where / f"{i}.png")
-    return path
-
-
 def test_neighbours_find_classes_that_features_tell_apart(tmp_path: Path) -> None:
     class Mean(nn.Module):
         def __init__(self, blind: bool) -> None:
@@ -164,26 +149,10 @@ def test_neighbours_find_classes_that_features_tell_apart(tmp_path: Path) -> Non
             return torch.ones(len(x), 3) if self.blind else x.mean((2, 3))
 
     loaded = LoadedModel(Mean(False), "mean", "images", image_input=ImageInput(16))
-    task = knn_task(loaded, folder(tmp_path), samples=12, bank=12, neighbours=3, batch_size=5)
+    task = knn_task(loaded, colour_folder(tmp_path), samples=12, bank=12, neighbours=3, batch_size=5)
     assert task.values(loaded.model).tolist() == [1.0] * 12  # type: ignore[union-attr]
     assert float(task.values(Mean(True)).mean()) < 0.5  # type: ignore[union-attr]
     assert "3 nearest of 12" in task.definition
-
-
-def text_model(kind: str) -> LoadedModel:
-    transformers = pytest.importorskip("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat"]
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, **{w: i + 1 for i, w in enumerate(words)}}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[UNK]")
-    torch.manual_seed(0)
-    shape = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.LlamaConfig(vocab_size=9, max_position_embeddings=32, **shape)
-    if kind.startswith("Roberta"):
-        config = transformers.RobertaConfig(vocab_size=9, max_position_embeddings=32, pad_token_id=0, **shape)
-    return LoadedModel(getattr(transformers, kind)(config).eval(), "tiny", "text", tokenizer=fast)
 
 
 def test_perplexity_is_the_models_own_loss(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import deviations_kept, mean_field, uniform
+from reference.theory import deviations_kept, mean_field, uniform
 
 from unsmooth.theory.directions import Directions
 from unsmooth.theory.folding import fold, values_of

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings
-from reference import iterated_verdict, update_matrix
+from reference.theory import iterated_verdict, update_matrix
 from theory.matrices import make_a, make_h, problems
 
 from unsmooth.errors import WeightsError

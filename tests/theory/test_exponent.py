@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import dense_layer_growth
+from reference.theory import dense_layer_growth
 from theory.matrices import A_KINDS, H_KINDS, causal_layer, make_a, make_h, random_layer
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError

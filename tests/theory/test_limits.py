@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from hypothesis import assume, given, settings
-from reference import iterate_by_squaring, update_matrix
+from reference.theory import iterate_by_squaring, update_matrix
 from theory.matrices import make_a, make_h, problems
 
 from unsmooth.errors import FeatureError, WeightsError

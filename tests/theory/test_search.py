@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from reference import dense_layer_growth
+from reference.theory import dense_layer_growth
 from theory.matrices import random_layer
 
 from unsmooth.theory import layer_exponent

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from reference import update_matrix
+from reference.theory import update_matrix
 from theory.matrices import make_a, make_h
 
 from unsmooth.errors import FeatureError, OptionError, WeightsError

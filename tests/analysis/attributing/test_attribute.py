@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from model_cases import CASES, Case, every_case
-from reference import divisia_shares
+from reference.analysis import divisia_shares
 from small_models import bert, images, vit, words
 from torch import nn
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import ranks_with_ties
+from reference.analysis import ranks_with_ties
 from scipy import stats
 
 from unsmooth.analysis.explaining.agreement import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 import torch
+from reference import metrics as reference
 from small_models import bert
 
 import unsmooth

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from reference import entropy_rank, high_low_ratio, mean_cosine
+from reference.metrics import entropy_rank, high_low_ratio, mean_cosine
 from small_models import bert, images, vit, words
 from torch import nn
 

@@ -9,7 +9,7 @@ import torch
 from control.cases import FORMS, MODES, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import clipped_heads
+from reference.control import clipped_heads
 from torch import Tensor
 
 from unsmooth.control import bake, control_of, reparametrize

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference import plain_training
+from reference.training import plain_training
 
 from unsmooth.control import Variant, control_of, parameter_groups, reparametrize
 from unsmooth.errors import CheckpointError, OptionError

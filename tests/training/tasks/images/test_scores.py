@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import expected_calibration_error
+from reference.training import expected_calibration_error
 from torch import nn
 
 from unsmooth.errors import CheckpointError
