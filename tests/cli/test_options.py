@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from unsmooth.cli import options
 from unsmooth.cli.app import app
+from unsmooth.cli.values import numbers
 from unsmooth.errors import OptionError
 
 COMMAND = get_command(app)
@@ -37,6 +38,6 @@ def test_only_models_from_a_library_are_spread(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_layer_ids_are_whole_numbers() -> None:
-    assert options.numbers("--layer-ids", "1, 2", int, "1,2,3") == [1, 2]
+    assert numbers("--layer-ids", "1, 2", int, "1,2,3") == [1, 2]
     with pytest.raises(OptionError, match="--layer-ids '1.5': expected whole numbers with commas, such as 1,2,3"):
-        options.numbers("--layer-ids", "1.5", int, "1,2,3")
+        numbers("--layer-ids", "1.5", int, "1,2,3")

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from unsmooth.figures import Drawing
     from unsmooth.sources import Data, LoadedModel
 
-Tokens = Annotated[
-    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
-]
 Spectrum = Annotated[
     bool, typer.Option("--spectrum", help="Split the share of every head by the sign of the eigenvalues of its H.")
 ]
@@ -54,7 +51,7 @@ Remove = Annotated[
 def command(
     model: options.Model,
     data: options.DataPath,
-    tokens: Tokens = "all",
+    tokens: options.Tokens = "all",
     spectrum: Spectrum = False,
     top: Top = 12,
     total: Total = 3,

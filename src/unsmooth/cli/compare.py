@@ -16,7 +16,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
-from unsmooth.cli.measure import Metrics, Points, Tokens, run
+from unsmooth.cli.measure import Metrics, Points, run
 from unsmooth.cli.output import FileOptions
 from unsmooth.cli.progress import interruptible
 from unsmooth.cli.tables.layout import small_print, written
@@ -45,7 +45,7 @@ def command(
     second: Second,
     data: DataPath = None,
     metrics: Metrics = "paper",
-    tokens: Tokens = "all",
+    tokens: options.Tokens = "all",
     points: Points = "residual",
     reading: options.DataOptions = options.DataOptions(),
     loading: options.ModelsOptions = options.ModelsOptions(),

@@ -14,6 +14,7 @@ from rich.table import Table
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import FileOptions
+from unsmooth.cli.values import device_named
 from unsmooth.errors import OptionError, UnsmoothError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def command(
         if corruptions or (samples, batch_size, seed, metric_images) != (None, IMAGES, 0, MEASURED):
             names = "--corruptions, --samples, --batch-size, --seed and --metric-images"
             raise OptionError(f"{names} are for --data: --superglue reads all, with seeds 0, 1, …; leave them out")
-        where, precision = options.device_named(device), precision or "bf16"
+        where, precision = device_named(device), precision or "bf16"
         scores = fine_tuned(model, superglue, tasks, seeds, epochs, minutes, precision, where, output.out)
         kept = (output.out, lambda path: path)  # every run is there already
         output.finish(scores.to_json, partial(show_superglue, scores), kept)
@@ -122,12 +123,12 @@ def command(
             raise OptionError(f"{model} reads text: --corruptions are those of pictures, leave it out")
         if (batch_size, metric_images, precision) not in ((IMAGES, MEASURED, None), (IMAGES, MEASURED, "float32")):
             raise OptionError(f"{model} reads text: --batch-size, --metric-images and --precision are for images")
-        masked = _masked(model, data, samples, seed, options.device_named(device))
+        masked = _masked(model, data, samples, seed, device_named(device))
         output.finish(masked.to_json, partial(_show_masked, masked), (output.out, masked.save))
         return
     found = evaluate_trained(
         model, data, corruptions=corruptions, samples=samples, batch_size=batch_size, seed=seed,
-        metric_images=metric_images, precision=precision or "float32", device=options.device_named(device),
+        metric_images=metric_images, precision=precision or "float32", device=device_named(device),
         progress=_count,
     )  # fmt: skip
     output.finish(found.to_json, partial(show, found), (output.out, found.save))

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from unsmooth.analysis.processes import Team
     from unsmooth.sources import Data, LoadedModel
 
-Tokens = Annotated[
-    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
-]
 Spectra = Annotated[
     int | None,
     typer.Option(
@@ -56,7 +53,7 @@ Bare = Annotated[
 def command(
     model: options.Model,
     data: options.DataPath,
-    tokens: Tokens = "all",
+    tokens: options.Tokens = "all",
     layers: options.Layers = "all",
     spectra: Spectra = None,
     max_products: MaxProducts = 240,

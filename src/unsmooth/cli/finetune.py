@@ -13,6 +13,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.output import print_json
+from unsmooth.cli.values import device_named, numbers
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def command(
         raise OptionError("--tasks are those of --superglue: leave them out")
     chosen = chosen_arms(arms.split(","))
     check_writable(out / "x.json") if out.is_dir() else check_writable(out)
-    where = options.device_named(device)
+    where = device_named(device)
     kept = options.PlaceOptions(device="cpu", dtype="float32")  # every run takes a copy to the device
     loaded = kept.open(model, weights, random_init, model_option)
     jobs: list[Any]
@@ -105,7 +106,7 @@ def command(
         splits = load_images(data, "train"), load_images(data, "test")
         settings = [
             ImageSettings(share, epochs or 5, batch_size or 128, precision=precision, test_images=test_images)
-            for share in options.numbers("--fractions", fractions, float, "0.1,1")
+            for share in numbers("--fractions", fractions, float, "0.1,1")
         ]
         jobs = [ImageJob(loaded, data, each, where, splits) for each in settings]
     else:

@@ -13,6 +13,7 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import FileOptions
 from unsmooth.cli.progress import Interruption, interruptible, track
+from unsmooth.cli.values import numbers
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,20 +24,11 @@ if TYPE_CHECKING:
 Metrics = Annotated[
     str, typer.Option(help="A preset (paper, paper-spectral, rankme, …) or names of metrics, separated by commas.")
 ]
-Tokens = Annotated[
-    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
-]
 Points = Annotated[
     str,
     typer.Option(
         help="Where to measure: all, residual (the residual stream), or names and patterns of points, "
         "separated by commas."
-    ),
-]
-Degenerate = Annotated[
-    str,
-    typer.Option(
-        help="What to do with a sample on which a metric is undefined: `error` stops, `keep` counts it by convention."
     ),
 ]
 PerSample = Annotated[
@@ -66,11 +58,11 @@ def command(
     features: Features = None,
     layer_ids: LayerIds = None,
     metrics: Metrics = "paper",
-    tokens: Tokens = "all",
+    tokens: options.Tokens = "all",
     points: Points = "all",
     reading: options.DataOptions = options.DataOptions(),
     loading: options.ModelOptions = options.ModelOptions(),
-    degenerate: Degenerate = "error",
+    degenerate: options.Degenerate = "error",
     rank_budget: options.RankBudget = None,
     per_sample: PerSample = True,
     output: FileOptions = FileOptions(),
@@ -118,7 +110,7 @@ def _saved_features(
         )
     options.refuse_several("saved features are measured")
     output.check()
-    layers = None if layer_ids is None else options.numbers("--layer-ids", layer_ids, int, "1,2,3")
+    layers = None if layer_ids is None else numbers("--layer-ids", layer_ids, int, "1,2,3")
     found = measure_features(
         features, metrics, tokens, layers=layers, name=model, degenerate=degenerate,
         rank_budget=rank_budget,

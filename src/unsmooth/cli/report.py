@@ -54,12 +54,6 @@ Sweeps = Annotated[
         "PAGE.sweep.json beside the page, if it is about one of the models.",
     ),
 ]  # fmt: skip
-Degenerate = Annotated[
-    str,
-    typer.Option(
-        help="What to do with a sample on which a metric is undefined: `error` stops, `keep` counts it by convention."
-    ),
-]
 
 
 @ungrouped
@@ -76,7 +70,7 @@ def command(
     sweep: Sweeps = None,
     reading: options.DataOptions = options.DataOptions(samples=64),
     loading: options.ModelsOptions = options.ModelsOptions(),
-    degenerate: Degenerate = "error",
+    degenerate: options.Degenerate = "error",
     rank_budget: options.RankBudget = None,
     as_json: options.Json = False,
 ) -> None:

@@ -20,6 +20,7 @@ from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import OutputOptions, json_file
 from unsmooth.cli.progress import track
 from unsmooth.cli.tables.layout import narrow_table, small_print
+from unsmooth.cli.values import device_named
 from unsmooth.errors import UnsmoothError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def command(
         output.finish(lambda: _described(wanted), partial(_tell if about else _list, wanted))
         return
     output.check()
-    device = device if device == "auto" else str(options.device_named(device))
+    device = device if device == "auto" else str(device_named(device))
     context = Context(tuple(model or ()), tuple(data or ()), runs, samples, batch_size, device, seed, recompute, track)
     results, failed = _run(wanted, context, keep_going=name == "all")
     found = {key: {"name": key, **result.to_json()} for key, result in results.items()}

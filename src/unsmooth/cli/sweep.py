@@ -11,6 +11,7 @@ from rich.console import Console
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import OutputOptions
+from unsmooth.cli.values import key_values, numbers
 from unsmooth.prose import counted
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def command(
     from unsmooth.sweeping.strengths import EDITS
 
     output.check()
-    edits = [options.key_values(re.split(r",(?![^\[(]*[\])])", text)) for text in edit] if edit else list(EDITS)
-    steps = options.numbers("--strengths", strengths, float, "0.25,0.5,1")
+    edits = [key_values(re.split(r",(?![^\[(]*[\])])", text)) for text in edit] if edit else list(EDITS)
+    steps = numbers("--strengths", strengths, float, "0.25,0.5,1")
     loaded = loading.load(model)
     batches = reading.open(data, loaded)
     asked = open_task(task, loaded, samples=task_samples, batch_size=reading.batch_size, max_length=reading.max_length)

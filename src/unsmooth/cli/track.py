@@ -26,9 +26,6 @@ References = Annotated[
     ),
 ]
 Metrics = Annotated[str, typer.Option(help="A preset or names of metrics, separated by commas.")]
-Tokens = Annotated[
-    str, typer.Option(help="Which tokens are counted, separated by commas: all, patches, content, no-outliers.")
-]
 Page = Annotated[Path, typer.Option("--out", help="File of the page. Results are saved beside it.")]
 
 
@@ -38,7 +35,7 @@ def command(
     data: options.DataPath,
     out: Page = Path("track.html"),
     metrics: Metrics = "paper",
-    tokens: Tokens = "all",
+    tokens: options.Tokens = "all",
     reading: options.DataOptions = options.DataOptions(samples=64),
     loading: options.PlaceOptions = options.PlaceOptions(),
     as_json: options.Json = False,

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from unsmooth.cli import options
 from unsmooth.cli.output import print_json
+from unsmooth.cli.values import device_named
 from unsmooth.errors import OptionError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def command(
     """
     from unsmooth.training import Run, find_recipe
 
-    where = None if device == "auto" else str(options.device_named(device))
+    where = None if device == "auto" else str(device_named(device))
     if list_name is not None:
         if (fraction, subset, same_steps, std, budget) != (1.0, 0, False, None, None):
             has = "--fraction, --subset, --same-steps, --std and --budget"
