@@ -106,7 +106,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     asked: list[str] = []
 
-    def fetch(_: object, name: str, options: object) -> torch.nn.Module:
+    def fetch(name: str, options: object) -> torch.nn.Module:
         asked.append(name)
         base = name.removeprefix("hf-hub:timm/").partition("@")[0]
         torch.manual_seed(0)

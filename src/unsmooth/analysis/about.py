@@ -29,6 +29,11 @@ def module_of(model: nn.Module | LoadedModel) -> nn.Module:
     return found
 
 
+def tokenizer_of(model: nn.Module | LoadedModel, given: Any = None) -> Any:
+    """The tokenizer that was given, or else the one that a model came with."""
+    return model.tokenizer if given is None and isinstance(model, LoadedModel) else given
+
+
 def is_compiled(model: nn.Module | LoadedModel) -> bool:
     """Whether torch.compile made code of any part, which hooks cannot see into."""
     return compiled_part(model.model if isinstance(model, LoadedModel) else model) is not None

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from unsmooth.analysis.about import module_of, tokenizer_of
 from unsmooth.analysis.policies import TokenKinds
 from unsmooth.errors import OptionError
 from unsmooth.models import ModelView
@@ -36,12 +37,9 @@ class SpecialTokens:
         """Those given, else the tokenizer's, else the ones that the model's configuration names."""
         if ids is not None:
             return cls(frozenset(int(token) for token in ids))
-        module = model
-        if isinstance(model, LoadedModel):
-            module, tokenizer = model.model, model.tokenizer if tokenizer is None else tokenizer
-        if (known := getattr(tokenizer, "all_special_ids", None)) is not None:
+        if (known := getattr(tokenizer_of(model, tokenizer), "all_special_ids", None)) is not None:
             return cls(frozenset(known))
-        config = getattr(module, "config", None)
+        config = getattr(module_of(model), "config", None)
         around = _ids(config, _AROUND)
         return cls(around | _ids(config, _ALSO) if around else None, told=False)
 

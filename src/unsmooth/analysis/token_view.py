@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of
+from unsmooth.analysis.about import About, DataFacts, Definitions, Origin, module_of, tokenizer_of
 from unsmooth.analysis.walk import Hooked
 from unsmooth.errors import FeatureError, OptionError
 from unsmooth.models import hook_points, view
@@ -132,7 +132,7 @@ class TokenViewer(Hooked):
         self.points = ("blocks.0.pre", *(f"blocks.{layer.index}.post" for layer in self.view.layers))
         self.example = example
         self.origin = origin or Origin.of(model)
-        self._tokenizer = model.tokenizer if tokenizer is None and isinstance(model, LoadedModel) else tokenizer
+        self._tokenizer = tokenizer_of(model, tokenizer)
         self._states: dict[str, Tensor] = {}
         self._kept: Tensor | None = None
         self._listening = False

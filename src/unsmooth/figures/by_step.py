@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from unsmooth.analysis import Measurement
+from unsmooth.analysis.measuring.cells import same_state
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS
 from unsmooth.figures.axes import panel, span
 from unsmooth.figures.by_depth import depth_of
@@ -39,20 +40,14 @@ def measured_steps(measurement: Measurement, metric: str, policy: str, reading: 
     found = []
     for layer in range(depth_of(measurement)):
         for number, (before, after, kind) in enumerate(block):
-            start, end = _value(values, layer, before), values.get(f"blocks.{layer}.{after}", math.nan)
+            own = f"blocks.{layer}.{before}"  # which some families show under the name of its state only
+            start = values.get(own, values.get(same_state(own), math.nan))
+            end = values.get(f"blocks.{layer}.{after}", math.nan)
             if math.isfinite(start) and math.isfinite(end):
                 found.append(
                     Step(layer, layer + (number + 0.5) / len(block), 1 / len(block), before, after, start, end, kind)
                 )
     return found
-
-
-def _value(values: dict[str, float], layer: int, name: str) -> float:
-    """A layer's input is the output of the one before; some families show it under that name only."""
-    own = values.get(f"blocks.{layer}.{name}")
-    if own is None and name == "pre":
-        own = values.get(f"blocks.{layer - 1}.post" if layer else "embed")
-    return math.nan if own is None else own
 
 
 def steps(

@@ -154,16 +154,12 @@ def oscillation_in_words(groups: Sequence[ColumnModels]) -> list[str]:
                 mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
                 found[METRICS[metric].title] = turns(mean)
         if found:
-            counts = _and([f"{title} {number}" for title, number in found.items()])
+            counts = listed([f"{title} {number}" for title, number in found.items()])
             yes = [title for title, number in found.items() if number > 1]
-            verdict = f"it oscillates by {_and(yes)}" if yes else "it does not oscillate"
+            verdict = f"it oscillates by {listed(yes)}" if yes else "it does not oscillate"
             said.append(f"{group.recipe}, plain: turns over depth: {counts}; {verdict}")
     return [OSCILLATES, *said] if said else []
 
 
 def _shown(metric: str, value: float) -> str:
     return f"{value:+.2f}" if metric == "cosine_similarity" else f"{100 * value:+.0f} %"
-
-
-def _and(names: Sequence[str]) -> str:
-    return listed(list(names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from unsmooth.errors import DataError
@@ -76,8 +76,8 @@ def _with_columns(result: Result, others: list[ColumnModels], context: Context) 
         for metric in LESS_SMOOTH:
             for group in groups:
                 curves = group.curves(metric)
-                at = [Summary.of([c[i] for c in curves]) for i in (0, (len(curves[0]) - 1) // 2, -1)]
-                rows.append([METRICS[metric].title, group.title, *(s.show(".3f") if s else None for s in at)])
+                cells = [s.show(".3f") if s else None for s in along(curves)]
+                rows.append([METRICS[metric].title, group.title, *cells])
                 panel = panels.setdefault(METRICS[metric].title, {})
                 panel[Run(group.variant, 1.0, group.title)] = (range(1, len(curves[0]) + 1), curves)
         title = f"{groups[0].column.data}: {recipe}, trained on {groups[0].trained_on}"
@@ -102,7 +102,7 @@ def table_of(share: float, records: list[TrainingRecord]) -> Table:
         for variant, curves_ in by_variant.items():
             if not curves_:
                 continue
-            at = [Summary.of([c[i] for c in curves_]) for i in (0, (len(curves_[0]) - 1) // 2, -1)]
+            at = along(curves_)
             change = Summary.of([c[-1] - c[0] for c in curves_])
             wanted = {"sharpening": less, "smoothing": -less}.get(variant, 0)
             gap = 0.0 if plain is None or at[2] is None else at[2].mean - plain.mean
@@ -111,6 +111,11 @@ def table_of(share: float, records: list[TrainingRecord]) -> Table:
             rows.append([METRICS[metric].title, TITLES[variant], *cells])
     title = f"After the first, the middle and the last block; trained on {percent(share)} of the data"
     return Table(title, ["metric", "model", "first", "middle", "last", "last − first", "note"], rows)
+
+
+def along(curves: Sequence[Sequence[float]]) -> list[Summary | None]:
+    """After the first, the middle and the last block, over curves by depth."""
+    return [Summary.of([curve[i] for curve in curves]) for i in (0, (len(curves[0]) - 1) // 2, -1)]
 
 
 def missing(variants: Iterable[str | None]) -> list[str]:

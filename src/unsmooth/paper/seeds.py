@@ -9,23 +9,19 @@ from pathlib import Path
 
 from unsmooth.errors import DataError
 from unsmooth.metrics.differences import compare_seeds, holm, p_text
+from unsmooth.paper.evidence import last
 from unsmooth.paper.item import Result, Table, Value
 from unsmooth.paper.records import Summary, provenance
 from unsmooth.training.engine.record import SCHEMA, TrainingRecord
-
-
-def _last(record: TrainingRecord, metric: str) -> float | None:
-    return record.end.get("smoothing", {}).get(metric, [None])[-1]
-
 
 QUANTITIES: dict[str, Callable[[TrainingRecord], float | None]] = {
     "accuracy in %": lambda r: 100 * r.final["accuracy"] if "accuracy" in r.final else None,
     "test loss": lambda r: r.final.get("loss"),
     "calibration error": lambda r: r.final.get("calibration_error"),
     "training loss": lambda r: r.end.get("train_loss"),
-    "HFC/LFC, last block": lambda r: _last(r, "hfc_lfc"),
-    "cosine similarity, last block": lambda r: _last(r, "cosine_similarity"),
-    "effective rank, last block": lambda r: _last(r, "effective_rank"),
+    "HFC/LFC, last block": last("hfc_lfc"),
+    "cosine similarity, last block": last("cosine_similarity"),
+    "effective rank, last block": last("effective_rank"),
 }
 
 

@@ -26,8 +26,7 @@ def load_timm(
     name: str, weights: str | Path | None, random_init: bool, options: Mapping[str, Any]
 ) -> tuple[nn.Module, ImageInput]:
     """The model and its preprocessing; `options` go to the model's constructor."""
-    timm = _import_timm(name)
-    _check_name(timm, name)
+    _check_name(name)
     _refuse_files(name, options)
     if random_init:
         model = _create(name, options)
@@ -36,7 +35,7 @@ def load_timm(
         model = _create(name, {**_inferred(name, options, state), **options})
         load_state(model, _converted(model, state, str(weights)), str(weights))
     else:
-        model = _from_hub(timm, name, options)
+        model = _from_hub(name, options)
     return model, image_input(model)
 
 
@@ -47,7 +46,7 @@ def create(name: str, options: Mapping[str, Any]) -> nn.Module:
     """
     if not isinstance(name, str) or ":" in name:
         raise CheckpointError(f"expected the name of a timm model, got {name!r}: a file must not name other sources")
-    _check_name(_import_timm(name), name)
+    _check_name(name)
     _refuse_files(name, options)
     return _create(name, options)
 
@@ -59,10 +58,10 @@ def _refuse_files(name: str, options: Mapping[str, Any]) -> None:
             raise OptionError(f"timm:{name}: {option!r} is no option here: give weights by --weights FILE (weights=)")
 
 
-def _create(name: str, options: Mapping[str, Any]) -> nn.Module:
+def _create(name: str, options: Mapping[str, Any], pretrained: bool = False) -> nn.Module:
     timm = _import_timm(name)
     try:
-        model: nn.Module = timm.create_model(name, pretrained=False, **options)
+        model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except (TypeError, ValueError, AssertionError) as error:
         raise OptionError(f"timm:{name} does not take these options {dict(options)}: {error}") from error
     return model
@@ -92,7 +91,8 @@ def _import_timm(name: str) -> ModuleType:
     return timm
 
 
-def _check_name(timm: Any, name: str) -> None:
+def _check_name(name: str) -> None:
+    timm = _import_timm(name)
     base = name.partition(".")[0]
     if name.startswith("hf-hub:") or timm.is_model(base):
         return
@@ -103,18 +103,15 @@ def _check_name(timm: Any, name: str) -> None:
     )
 
 
-def _from_hub(timm: Any, name: str, options: Mapping[str, Any]) -> nn.Module:
+def _from_hub(name: str, options: Mapping[str, Any]) -> nn.Module:
     try:
-        model: nn.Module = timm.create_model(name, pretrained=True, **options)
-    except (TypeError, ValueError, AssertionError) as error:
-        raise OptionError(f"timm:{name} does not take these options {dict(options)}: {error}") from error
+        return _create(name, options, pretrained=True)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f"the weights of timm:{name} are neither in the local cache nor could they be fetched "
             f"({first_line(error)}). Without a network give them with --weights FILE (weights=...), "
             "or take random ones with --random-init (random_init=True)"
         ) from error
-    return model
 
 
 def _inferred(name: str, options: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:

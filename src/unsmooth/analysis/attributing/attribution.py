@@ -83,10 +83,13 @@ class Attribution:
 
     def under(self, tokens: str | None = None) -> Shares:
         """The shares under one token policy, the first by default."""
+        return self.shares[self._policy(tokens)]
+
+    def _policy(self, tokens: str | None) -> str:
         chosen = self.policies[0] if tokens is None else tokens
         if chosen not in self.shares:
             raise OptionError.unknown("token policy", chosen, self.policies)
-        return self.shares[chosen]
+        return chosen
 
     def frame(self, tokens: str | None = None, full: bool = False) -> pd.DataFrame:
         """One row per part in the order of the forward pass; `full`: intervals, HFC and LFC, sides of H too."""
@@ -100,7 +103,7 @@ class Attribution:
     def strongest(self, count: int | None = 10, tokens: str | None = None) -> pd.DataFrame:
         """The parts with the largest shares, whatever their sign."""
         frame = self.frame(tokens, full=True)
-        return frame.loc[frame["mean"].abs().sort_values(ascending=False, kind="stable").index[:count]]
+        return _largest(frame, "mean", count)
 
     def by_layer(self, tokens: str | None = None) -> pd.DataFrame:
         """One row per layer: the shares of its heads together, its mean path, MLP and norms, and their sum."""
@@ -116,8 +119,7 @@ class Attribution:
         """
         import pandas as pd
 
-        self.under(tokens)
-        array = self.positions[self.policies[0] if tokens is None else tokens].astype(np.float64)
+        array = self.positions[self._policy(tokens)].astype(np.float64)
         flat = array.reshape(len(array), -1)
         most = np.abs(flat).argmax(-1)
         columns: dict[str, Any] = {NAMES[kind]: array[:, :, k].sum(-1) for k, kind in enumerate(KINDS)
@@ -126,16 +128,13 @@ class Attribution:
             "position": np.arange(len(array)), "sum": flat.sum(-1), **columns, "layer": most // len(KINDS),
             "kind": [NAMES[KINDS[i]] for i in most % len(KINDS)], "there": flat[np.arange(len(flat)), most],
         })  # fmt: skip
-        if count is None:
-            return frame
-        return frame.loc[frame["there"].abs().sort_values(ascending=False, kind="stable").index[:count]]
+        return frame if count is None else _largest(frame, "there", count)
 
     def by_token(self, tokens: str | None = None) -> pd.DataFrame:
         """The tokens of the vocabulary that carry the most, for text; empty for pictures."""
         import pandas as pd
 
-        self.under(tokens)
-        return pd.DataFrame(self.tokens.get(self.policies[0] if tokens is None else tokens, []))
+        return pd.DataFrame(self.tokens.get(self._policy(tokens), []))
 
     def effects(self) -> pd.DataFrame:
         """Direct effects (of all inputs) beside total ones (of the first) of the strongest parts."""
@@ -207,6 +206,11 @@ class AttributeSettings:
 
     tokens: tuple[str, ...]
     spectrum: bool
+
+
+def _largest(frame: pd.DataFrame, column: str, count: int | None) -> pd.DataFrame:
+    """The rows with the largest numbers in a column, whatever their sign."""
+    return frame.loc[frame[column].abs().sort_values(ascending=False, kind="stable").index[:count]]
 
 
 def _array(found: Mapping[str, Any]) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unsmooth.analysis.about import Origin
+from unsmooth.analysis.about import Origin, tokenizer_of
 from unsmooth.analysis.attention_listener import AttentionListener
 from unsmooth.analysis.attributing.attribution import (
     DEFINITIONS,
@@ -121,7 +121,7 @@ class Attributor(AttentionListener):
         names = dict.fromkeys(name for stage in stages for name in stage[:2])
         self._points = (*names, *(("mlp",) if parallel else ()))
         self._weights: dict[int, LayerWeights] = {}
-        self._tokenizer = model.tokenizer if tokenizer is None and isinstance(model, LoadedModel) else tokenizer
+        self._tokenizer = tokenizer_of(model, tokenizer)
         self.sums = {policy: AttributedSums() for policy in self.policies}
         self._now: SharePass | None = None  # the forward pass that is listened to
         self._finding: _OutlierSearch | None = None

@@ -32,6 +32,17 @@ def layer_of(point: str) -> int | None:
     return int(parts[1]) if len(parts) == 3 else None
 
 
+def same_state(point: str) -> str:
+    """What a block takes in is what the one before gave out: `residual` measures it once, under that name.
+
+    >>> same_state("blocks.2.pre"), same_state("blocks.0.pre"), same_state("blocks.0.mid")
+    ('blocks.1.post', 'embed', 'blocks.0.mid')
+    """
+    name, _, kind = point.rpartition(".")
+    layer = int(name.rpartition(".")[2]) if kind == "pre" else None
+    return point if layer is None else (f"blocks.{layer - 1}.post" if layer else "embed")
+
+
 def kind_of(point: str) -> str:
     """What a point is: residual stream, a normalisation's output, or what a sub-layer adds."""
     return KINDS_OF_POINTS[point.rsplit(".", 1)[-1]]

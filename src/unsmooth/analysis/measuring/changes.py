@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from jaxtyping import Float
 from torch import Tensor
 
+from unsmooth.analysis.measuring.cells import same_state
 from unsmooth.errors import OptionError, PointError
 
 READINGS: Mapping[str, str] = {
@@ -90,25 +91,14 @@ def change(
 
 def measured_pairs(pairs: Sequence[tuple[str, str]], points: Collection[str]) -> list[tuple[str, str]]:
     """The pairs by the points that were measured; [] when one was not."""
-    found = [(before if before in points else _same_state(before), after) for before, after in pairs]
+    found = [(before if before in points else same_state(before), after) for before, after in pairs]
     return found if all(point in points for pair in found for point in pair) else []
-
-
-def _same_state(point: str) -> str:
-    """What a block takes in is what the one before gave out: `residual` measures it once, under that name.
-
-    >>> _same_state("blocks.2.pre"), _same_state("blocks.0.pre"), _same_state("blocks.0.mid")
-    ('blocks.1.post', 'embed', 'blocks.0.mid')
-    """
-    name, _, kind = point.rpartition(".")
-    layer = int(name.rpartition(".")[2]) if kind == "pre" else None
-    return point if layer is None else (f"blocks.{layer - 1}.post" if layer else "embed")
 
 
 def missing(reading: str, placement: str, layers: int, points: Sequence[str]) -> PointError:
     """Why a change cannot be told from the points that were measured."""
     needed = {point for pairs in steps(reading, placement, layers).values() for pair in pairs for point in pair}
-    absent = sorted(point for point in needed if point not in points and _same_state(point) not in points)
+    absent = sorted(point for point in needed if point not in points and same_state(point) not in points)
     told = [
         f", or take change_by_kind({other!r}), which these points tell"
         for other in READINGS

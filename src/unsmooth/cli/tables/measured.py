@@ -122,10 +122,10 @@ def _rows(points: list[str], layers: int) -> list[tuple[str, str]]:
 
 def _at(points: list[str], layer: str, name: str) -> str:
     """A point of a layer; what the layer before gave stands for an input that has no name of its own; else ""."""
-    if not layer.isdigit():
-        return ""
-    last = f"blocks.{int(layer) - 1}.post" if int(layer) else "embed"
-    return next((p for p in (f"blocks.{layer}.{name}", last if name == "pre" else "") if p in points), "")
+    from unsmooth.analysis.measuring.cells import same_state
+
+    own = f"blocks.{layer}.{name}"
+    return next((p for p in (own, same_state(own)) if p in points), "") if layer.isdigit() else ""
 
 
 def _subject(measurement: Measurement) -> str:
