@@ -1,6 +1,8 @@
-"""Numbers as they stand in a sentence."""
+"""Numbers and names as they stand in a sentence."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def counted(count: int, what: str) -> str:
@@ -10,3 +12,12 @@ def counted(count: int, what: str) -> str:
     ('1 note', '2,048 samples')
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def some(names: Sequence[object], most: int = 4) -> str:
+    """The first of many names.
+
+    >>> some(["a", "b", "c"], most=2), some([1, 2])
+    ('a, b, …', '1, 2')
+    """
+    return ", ".join([*map(str, names[:most]), *(["…"] if len(names) > most else [])])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unsmooth.errors import CheckpointError, first_line
+from unsmooth.prose import some
 
 _NESTED = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher")
 
@@ -37,7 +38,7 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], source: str) -> nn
     other = [name for name in own if name in state and own[name].shape != state[name].shape]
     if missing or foreign or other:
         complaints = [
-            f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+            f"{len(names)} {what} ({some(names, most=3)})"
             for what, names in (
                 ("weights it lacks", missing),
                 ("weights this model has no place for", foreign),

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from unsmooth.errors import OptionError, UnsmoothError
+from unsmooth.prose import some
 from unsmooth.sources.provenance import default_device
 from unsmooth.training.engine.budget import Clock, Length
 from unsmooth.training.engine.checkpoint import Keeper, find_checkpoint, remove_drafts, writing
@@ -170,7 +171,7 @@ def _look(
 
 def _say_what_is_missing(log: Journal, task: Task, done: int) -> None:
     if missing := _missing(log, task, done):
-        shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        shown = some(missing, most=5)
         warnings.warn(f"{log.path} has lost its lines of {task.unit} {shown}: the record will say so", stacklevel=3)
 
 
@@ -179,7 +180,7 @@ def _missing(log: Journal, task: Task, done: int) -> list[int]:
     return log.missing(range(step, done // task.per_unit + 1, step))
 
 
-def _finite(value: float, name: str, unit: str, count: int, folder: Path) -> float:
+def _finite(value: float, name: str, unit: str, count: int, folder: Path) -> None:
     if not math.isfinite(value):
         kept = find_checkpoint(folder)
         raise TrainingError(
@@ -187,7 +188,6 @@ def _finite(value: float, name: str, unit: str, count: int, folder: Path) -> flo
             f"the last good checkpoint is {kept or 'none yet'}; lower lr, or std of ψ, or use precision=float32 "
             "(in another --out: it is another run)"
         )
-    return value
 
 
 def _finish(

@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from unsmooth.errors import OptionError
+from unsmooth.metrics.processes import gathered
 from unsmooth.models import view
 from unsmooth.models.storage import is_sharded, whole
 
@@ -77,13 +78,7 @@ def in_order(position: Int64[Tensor, part], *rows: Tensor) -> list[Tensor]:
 
 def _from_all(part: Tensor) -> Tensor:
     """One process's rows after the other's."""
-    from torch import distributed
-
-    counts = [torch.zeros(1, dtype=torch.int64, device=part.device) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(counts, torch.tensor([len(part)], device=part.device))
-    sizes = [int(count) for count in counts]
+    sizes = [int(count) for count in gathered(torch.tensor([len(part)], device=part.device))]
     padded = part.new_zeros(max(sizes), *part.shape[1:])
     padded[: len(part)] = part
-    found = [torch.empty_like(padded) for _ in sizes]
-    distributed.all_gather(found, padded)
-    return torch.cat([rows[:size] for rows, size in zip(found, sizes, strict=True)])
+    return torch.cat([rows[:size] for rows, size in zip(gathered(padded), sizes, strict=True)])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from unsmooth.errors import DataError
+from unsmooth.prose import some
 from unsmooth.sources.paths import IMAGES
 
 INNER = "images"  # Tiny-ImageNet keeps images one folder further down
@@ -30,8 +31,7 @@ def class_folders(folder: Path) -> dict[str, list[str]]:
     empty = [name for name, images in found.items() if not images]
     if empty and len(empty) < len(found):
         several = f"{len(empty)} class folders hold" if len(empty) > 1 else "a class folder holds"
-        named = ", ".join(empty[:4]) + (", …" if len(empty) > 4 else "")
-        raise DataError(f"{several} no images ({named} in {folder}): fill it, or remove it if it is no class")
+        raise DataError(f"{several} no images ({some(empty)} in {folder}): fill it, or remove it if it is no class")
     return found
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from unsmooth.errors import DataError, OptionError
+from unsmooth.prose import some
 from unsmooth.training.tasks.images.data import ImageSet, load_images
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 
@@ -103,7 +104,7 @@ def _check_labels(
     if len(found) != recipe.classes:
         missing = sorted(set(range(recipe.classes)) - set(found))
         named = [f"{y} ({names[y]})" if y < len(names) else str(y) for y in missing]
-        advice = f"no image has the label {', '.join(named[:4])}{', …' if len(named) > 4 else ''}"
+        advice = f"no image has the label {some(named)}"
         advice += f"; --set classes={len(found)}?" if missing[0] > found[-1] > 0 else ""  # one class is no task
         raise refuse(f"{recipe.classes} classes in {split}", len(found), advice)
 
@@ -134,16 +135,12 @@ def same_classes(names: Sequence[str], others: Sequence[str], both: tuple[str, s
     if not (names and others) or tuple(names) == tuple(others):
         return
     pairs = ((both[0], set(names) - set(others)), (both[1], set(others) - set(names)))
-    strange = [f"only {whose} has {_some(sorted(found))}" for whose, found in pairs if found]
+    strange = [f"only {whose} has {some(sorted(found))}" for whose, found in pairs if found]
     differ = f"name different classes ({'; '.join(strange)})" if strange else "number their classes differently"
     raise DataError(
         f"{both[0]} and {both[1]} {differ}, so their labels would not mean the same: expected in both, in this order, "
-        f"{_some(names)}"
+        f"{some(names)}"
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])])
 
 
 def data_hash(*splits: ImageSet) -> str:
