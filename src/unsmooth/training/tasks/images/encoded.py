@@ -19,8 +19,17 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from unsmooth.errors import DataError
-from unsmooth.training.tasks.images import data as in_memory
 from unsmooth.training.tasks.images.class_folders import class_folders, labelled, subfolders
+from unsmooth.training.tasks.images.layouts import (
+    class_names,
+    data_folder,
+    hub_rows,
+    image_and_label,
+    parquet_errors,
+    parquet_files,
+    same_names,
+    whole_numbers,
+)
 from unsmooth.training.tasks.images.tar_index import tar_index
 
 EXPECTED = (
@@ -94,17 +103,17 @@ class Parquet(Encoded):
     def __init__(self, files: list[Path]) -> None:
         self.files, self.groups, sizes, labels = files, [], [], []
         for number, file in enumerate(files):
-            with in_memory.parquet_errors(file):
+            with parquet_errors(file):
                 import pyarrow.parquet as pq
 
                 shard = pq.ParquetFile(file)
-                self.column, label = in_memory.image_and_label(shard.schema_arrow.names, file)
-                names = in_memory.class_names(shard.schema_arrow.metadata or {}, label)
-                self.class_names = in_memory.same_names(self.class_names, names, file)
+                self.column, label = image_and_label(shard.schema_arrow.names, file)
+                names = class_names(shard.schema_arrow.metadata or {}, label)
+                self.class_names = same_names(self.class_names, names, file)
                 sizes += [shard.metadata.row_group(g).num_rows for g in range(shard.num_row_groups)]
                 self.groups += [(number, g) for g in range(shard.num_row_groups)]
                 labels += shard.read([label]).column(label).to_pylist()
-        self.labels, self.blocks = in_memory.whole_numbers(labels), tuple(sizes)
+        self.labels, self.blocks = whole_numbers(labels), tuple(sizes)
         self.starts = np.cumsum([0, *sizes])
 
     def _place(self, index: int) -> tuple[int, int]:
@@ -127,7 +136,7 @@ class Parquet(Encoded):
         for group in sorted({group for group, _ in places}):
             number, inside = self.groups[group]
             wanted = [at for at, place in enumerate(places) if place[0] == group]
-            with in_memory.parquet_errors(self.files[number]):
+            with parquet_errors(self.files[number]):
                 table = pq.ParquetFile(self.files[number]).read_row_group(inside, [self.column])
             rows = table.column(self.column).take([places[at][1] for at in wanted]).to_pylist()
             for at, value in zip(wanted, rows, strict=True):
@@ -175,10 +184,10 @@ class Hub(Encoded):
 
     def __init__(self, name: str, split: str) -> None:
         names = HELD_OUT if split == "test" else (split,)
-        self.rows, self.column, label = in_memory.hub_rows(name, names, decode=False)
+        self.rows, self.column, label = hub_rows(name, names, decode=False)
         self.reference = f"hub:{name}"
         self.class_names = tuple(getattr(self.rows.features[label], "names", ()))
-        self.labels = in_memory.whole_numbers(list(self.rows[label]))
+        self.labels = whole_numbers(list(self.rows[label]))
 
     def name(self, index: int) -> str:
         """The data set, and the row in it."""
@@ -198,13 +207,13 @@ def open_encoded(path: str | Path, split: str) -> Encoded:
     """One split (`train` or `test`, which is also called val and validation) of any of the layouts we know."""
     if str(path).startswith("hub:"):
         return Hub(str(path).removeprefix("hub:"), split)
-    path = in_memory.data_folder(path, EXPECTED)
+    path = data_folder(path, EXPECTED)
     names = HELD_OUT if split == "test" else (split,)
     for name in names:
         # first: torchvision keeps ImageNet's own archives beside its folders, and a million files are not searched
         if subfolders(path / name) and labelled(path / name):
             return _whole(Files(path / name), split, path)
-        if files := in_memory.parquet_files(path, (name,)):
+        if files := parquet_files(path, (name,)):
             return _whole(Parquet(files), split, path)
         if files := _tars(path, name):
             return _whole(Tars(files), split, path)
