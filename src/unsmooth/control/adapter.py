@@ -21,7 +21,7 @@ from unsmooth.control.bounds import SIGNS, get_bound
 from unsmooth.control.computed_once import ComputedOnce, attached
 from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
-from unsmooth.control.layers import Controllable, choose_layers
+from unsmooth.control.layers import Controllable, choose_layers, nonzero_scale
 from unsmooth.control.modes import Mode
 from unsmooth.control.reparametrization import controls_of
 from unsmooth.control.slots import Added, Place, add, driven
@@ -244,12 +244,7 @@ def _around(place: Controllable, layer: LayerView, folded: bool) -> Around:
     if not folded:
         return Around(place.value, None, 0.0, False, 1.0)
     norm = find(layer.block, layer.attention_row.norm) if weights.norm is not None else None
-    scale = weights.out_scale
-    if weights.out_norm is not None or (scale is not None and not bool((scale != 0).all())):
-        raise WeightsError(
-            f"{place.name}: a norm on the attention's output, or a LayerScale of 0, stands between W_proj and the "
-            "stream: adapt the bare weights (folded=False)"
-        )
+    scale = nonzero_scale(place.name, weights, "adapt")
     centres = weights.norm is not None and weights.norm.kind == "layer"
     held = 1.0 if scale is None else _holder(layer.block, scale) or float(scale[0])
     return Around(place.value, norm, layer.attention_row.norm_offset, centres, held)

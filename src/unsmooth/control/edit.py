@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unsmooth.control.effect import effect
 from unsmooth.control.eigenvalue_action import Act, eigenvalue_action
-from unsmooth.control.layers import attention_layers
+from unsmooth.control.layers import attention_layers, nonzero_scale
 from unsmooth.control.sink import drop_sink as drop
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView
@@ -244,14 +244,8 @@ def _acting_values(weights: HeadWeights, folded: bool) -> Float[Tensor, "head di
 
 
 def _out_scale(layer: LayerView, weights: HeadWeights, folded: bool) -> Tensor:
-    if not folded or (weights.out_scale is None and weights.out_norm is None):
-        return torch.ones((), dtype=torch.float64)
-    if weights.out_norm is not None or not bool((weights.out_scale != 0).all()):  # type: ignore[union-attr]
-        raise WeightsError(
-            f"{layer.name}: a norm on the attention's output, or a LayerScale of 0, stands between W_proj and the "
-            "stream: edit the bare weights (folded=False)"
-        )
-    return weights.out_scale.detach().double().cpu()  # type: ignore[union-attr]
+    scale = nonzero_scale(layer.name, weights, "edit") if folded else None
+    return torch.ones((), dtype=torch.float64) if scale is None else scale.detach().double().cpu()
 
 
 Spectra = tuple[Complex[Tensor, " size"], Complex[Tensor, " size"]]

@@ -19,7 +19,7 @@ from unsmooth.models.family import Slot
 from unsmooth.models.fused_rows import rows_of
 from unsmooth.models.select import Layers, attention_names, select_layers
 from unsmooth.models.storage import refuse_sharded, refuse_unreadable
-from unsmooth.models.weights import slot_of
+from unsmooth.models.weights import HeadWeights, slot_of
 from unsmooth.models.wrappers import refuse_compiled
 
 
@@ -99,6 +99,17 @@ def refuse_tied(model: nn.Module, layers: Sequence[Controllable]) -> None:
                     f"{layer.name}: {place.name!r} is one parameter with that of another module (tied weights): leave "
                     "the layer out, share the whole attention module instead, or give each a copy"
                 )
+
+
+def nonzero_scale(name: str, weights: HeadWeights, verb: str) -> Tensor | None:
+    """What LayerScale does behind W_proj, if there is one; WeightsError where nothing could be divided by it."""
+    scale = weights.out_scale
+    if weights.out_norm is not None or (scale is not None and not bool((scale != 0).all())):
+        raise WeightsError(
+            f"{name}: a norm on the attention's output, or a LayerScale of 0, stands between W_proj and the stream: "
+            f"{verb} the bare weights (folded=False)"
+        )
+    return scale
 
 
 def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place:

@@ -17,14 +17,14 @@ import torch
 from torch import nn
 
 from unsmooth.control.baking import bake
+from unsmooth.control.bounds import SIGNS
 from unsmooth.control.fixes import FIXES, apply_fix
 from unsmooth.control.layers import attention_layers
+from unsmooth.control.modes import PLAIN
 from unsmooth.control.reparametrization import reparametrize
 from unsmooth.errors import OptionError
 from unsmooth.models.select import select_layers
 
-PLAIN = "plain"
-MODES = ("sharpening", "smoothing")
 # ψ's standard deviation: appendix A says 0.1; the poster's form squares ψ, and 0.3² is about that.
 STANDARD_DEVIATION = {"symmetric": 0.3, "split": 0.1, "eigen": 0.1}
 REACH = {"bounded": 1.0, "bounded2": 2.0}  # in units of 1/s; the symmetric form
@@ -54,7 +54,7 @@ class Variant:
             return cls._mixed(text, cls.parse(head), cls.parse(tail))
         name, at, layers = text.partition("@")
         mode, dash, form = name.partition("-")
-        if mode in MODES and (not dash or form in STANDARD_DEVIATION):
+        if mode in SIGNS and (not dash or form in STANDARD_DEVIATION):
             return cls(mode, form or "symmetric", layers if at else "all", name=text)
         if mode == "sharpening" and form in REACH:
             return cls(mode, layers=layers if at else "all", reach=REACH[form], name=text)
@@ -62,14 +62,14 @@ class Variant:
             return cls(fix=name, layers=layers if at else "all", name=text)
         if text == PLAIN:
             return cls()
-        forms = [f"{m}-{f}" for f in STANDARD_DEVIATION for m in MODES]
+        forms = [f"{m}-{f}" for f in STANDARD_DEVIATION for m in SIGNS]
         forms += [f"sharpening-{form}" for form in REACH]
-        raise OptionError.unknown("variant", text, [PLAIN, *MODES, *forms, *FIXES])
+        raise OptionError.unknown("variant", text, [PLAIN, *SIGNS, *forms, *FIXES])
 
     @classmethod
     def _mixed(cls, text: str, first: Variant, second: Variant) -> Variant:
         alike = (first.form, first.reach) == (second.form, second.reach)
-        if {first.mode, second.mode} != set(MODES) or not alike or second.other is not None:
+        if {first.mode, second.mode} != set(SIGNS) or not alike or second.other is not None:
             raise OptionError(
                 f"variant {text!r}: expected both modes in one form, as in sharpening@first-half+smoothing@second-half"
             )

@@ -23,6 +23,8 @@ from unsmooth.metrics.spectrum import NEARLY_RANK_ONE, EigenProblem, symmetric_p
 GRAM_CHUNK = 1 << 24  # features that are in float64 at a time on their way into a Gram matrix
 CPU_CHUNK = 1 << 20  # the same on a CPU, whose cache is small and whose calls cost little
 
+Factors = tuple[list[Tensor], list[Tensor]]  # columns of what is added to a Gram matrix: left · rightᵀ
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -170,7 +172,11 @@ class ReducedFeatures(Features):
         """The eigenproblem of X, from that of HFC and the mean."""
         smooth = (self.hfc_square <= NEARLY_RANK_ONE * self.lfc_square) & (self.lfc_square > 0)
         side = self._token_side if self.tokens <= self.dim else self._feature_side
-        left, right, leading = side(smooth)
+        split, whole, leading = side()
+        left, right = (
+            torch.where(smooth[:, None, None], torch.stack(near, -1), torch.stack(far, -1))
+            for near, far in zip(split, whole, strict=True)
+        )
         return EigenProblem(torch.baddbmm(self.high, left, right.mT), torch.where(smooth, leading, 0.0))
 
     @cached_property
@@ -178,7 +184,7 @@ class ReducedFeatures(Features):
         """The eigenproblem of HFC[X]."""
         return EigenProblem(self.high, torch.zeros_like(self.hfc_square))
 
-    def _token_side(self, smooth: Bool[Tensor, " batch"]) -> tuple[Tensor, Tensor, Tensor]:
+    def _token_side(self) -> tuple[Factors, Factors, Tensor]:
         """XXᵀ = BBᵀ + c1ᵀ + 1cᵀ + x̄ᵀx̄·11ᵀ with B = HFC, c = B x̄; near collapse, the same without its leading pair.
 
         There v = x̄/‖x̄‖ and u = Xv/‖Xv‖ are that pair: what remains is (I − uuᵀ)(BBᵀ − ccᵀ/‖x̄‖²)(I − uuᵀ).
@@ -193,21 +199,13 @@ class ReducedFeatures(Features):
         b = (self.high @ u[..., None])[..., 0] - c * ((c * u).sum(-1, keepdim=True) * inverse)
         inside = (u * b).sum(-1, keepdim=True)
         split = [-c * inverse, -u, inside * u - b], [c, b, u]
-        chosen = [
-            torch.where(smooth[:, None, None], torch.stack(near, -1), torch.stack(far, -1))
-            for near, far in zip(split, whole, strict=True)
-        ]
-        return chosen[0], chosen[1], (size + inside)[..., 0]
+        return split, whole, (size + inside)[..., 0]
 
-    def _feature_side(self, smooth: Bool[Tensor, " batch"]) -> tuple[Tensor, Tensor, Tensor]:
+    def _feature_side(self) -> tuple[Factors, Factors, Tensor]:
         """XᵀX = BᵀB + n·x̄x̄ᵀ; near collapse (I − vvᵀ) BᵀB (I − vvᵀ), v = x̄/‖x̄‖."""
         v = self.mean * inverse_or_zero(torch.linalg.vector_norm(self.mean, dim=-1, keepdim=True))
         b = (self.high @ v[..., None])[..., 0]
         inside = (v * b).sum(-1, keepdim=True)
         whole = [self.count[:, None] * self.mean, torch.zeros_like(v)], [self.mean, torch.zeros_like(v)]
         split = [-v, inside * v - b], [b, v]
-        chosen = [
-            torch.where(smooth[:, None, None], torch.stack(near, -1), torch.stack(far, -1))
-            for near, far in zip(split, whole, strict=True)
-        ]
-        return chosen[0], chosen[1], self.lfc_square + inside[..., 0]
+        return split, whole, self.lfc_square + inside[..., 0]

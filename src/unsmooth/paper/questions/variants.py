@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from unsmooth.control.fixes import FIXES
+from unsmooth.control.modes import PLAIN
 from unsmooth.control.variant import STANDARD_DEVIATION, Variant
 from unsmooth.figures.text import listed
 from unsmooth.metrics.differences import Comparison, compare_seeds, one_family, p_text
@@ -18,7 +19,6 @@ from unsmooth.paper.questions import Answer, question
 from unsmooth.paper.records import Summary, with_start
 
 MORE = "the same runs in the paper's recipe (`unsmooth train --list study --data PATH`), more seeds, another data set"
-PLAIN = "plain"
 # What each fix's own paper says that it changes in the features of the last layers, and whether that goes up.
 MEANT: dict[str, tuple[Metric, bool]] = {
     "attnscale": ("hfc_lfc", True),

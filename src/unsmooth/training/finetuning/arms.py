@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from unsmooth.control import FIXES, adapt, apply_fix
 from unsmooth.control.bounds import SIGNS
 from unsmooth.control.computed_once import ComputedOnce
+from unsmooth.control.modes import PLAIN
 from unsmooth.control.penalty import penalty_near
 from unsmooth.errors import OptionError
 from unsmooth.training.engine.schedule import warmup_cosine
 
-PLAIN = "plain"
 EVERY = 25  # steps for which one look at the eigenvalues serves, to first order
 ADDED_LR = 1e-3  # of what an arm adds to the pretrained weights
 STRONG, DOSE = "-strong", 10.0

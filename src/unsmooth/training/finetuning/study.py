@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from unsmooth.control.modes import PLAIN
 from unsmooth.errors import ForwardError, OptionError, WeightsError
 from unsmooth.metrics.differences import Comparison, compare_seeds
 from unsmooth.sources.files import read_json, validate_file, write_atomically
 from unsmooth.sources.provenance import Provenance, provenance
 from unsmooth.sources.typed_json import from_plain
-from unsmooth.training.finetuning.arms import PLAIN, Arm, OutOfTimeError
+from unsmooth.training.finetuning.arms import Arm, OutOfTimeError
 
 SCHEMA = "unsmooth.finetuned/1"
 
