@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unsmooth.cli.tables.layout import titled
 from unsmooth.errors import DataError
 
 if TYPE_CHECKING:
@@ -78,11 +79,8 @@ def glance(subjects: Sequence[Subject]) -> Table:
     from unsmooth.page.glance import TOKENS, in_short, passed
 
     metrics, policy = leading_metrics(subjects), shared_policies(subjects)[0]
-    table = Table(
-        title=f"First layer's input → turns → last layer's output ({TOKENS.get(policy, policy)})", title_justify="left"
-    )
-    for title in ("model", *(METRICS[metric].title for metric in metrics), "in short"):
-        table.add_column(title)
+    titles = ("model", *(METRICS[metric].title for metric in metrics), "in short")
+    table = titled(f"First layer's input → turns → last layer's output ({TOKENS.get(policy, policy)})", titles, titles)
     for subject in subjects:
         values = (passed(subject.measurement, metric, policy) for metric in metrics)
         said = in_short(subject.measurement, metrics, policy, {1: "smooths", -1: "sharpens"})

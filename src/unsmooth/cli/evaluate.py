@@ -14,6 +14,7 @@ from rich.table import Table
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import FileOptions
+from unsmooth.cli.tables.layout import titled
 from unsmooth.cli.values import device_named
 from unsmooth.errors import OptionError, UnsmoothError
 
@@ -187,9 +188,8 @@ def show_superglue(found: SuperGlue, console: Console) -> None:
     from unsmooth.training.tasks.superglue.evaluation import NOTE
     from unsmooth.training.tasks.superglue.examples import TASKS
 
-    table = Table(title=f"{found.model['reference']}: SuperGLUE, validation, in %", title_justify="left")
-    for column in ("task", "metric", "score", "n", "constant guess"):
-        table.add_column(column, justify="left" if column in ("task", "metric") else "right")
+    columns = ("task", "metric", "score", "n", "constant guess")
+    table = titled(f"{found.model['reference']}: SuperGLUE, validation, in %", columns, left=("task", "metric"))
     for name in (task for task in TASKS if task in found.scores):
         mean, spread, count = found.mean(name)
         shown = f"{100 * mean:.1f}" + ("" if math.isnan(spread) else f" ± {100 * spread:.1f}")
@@ -218,10 +218,7 @@ def show(found: Evaluation, console: Console) -> None:
         f"loss {clean.loss:.3f}, calibration error {100 * clean.calibration_error:.2f} %",
         highlight=False,
     )
-    table = Table(title=found.smoothing_definition, title_justify="left")
-    names = list(found.smoothing)
-    for column in ("layer", *names):
-        table.add_column(column, justify="right")
+    table = titled(found.smoothing_definition, ("layer", *found.smoothing))
     for layer, values in enumerate(zip(*found.smoothing.values(), strict=True)):
         table.add_row(str(layer), *(f"{v:.4g}" for v in values))
     console.print(table)
@@ -230,11 +227,9 @@ def show(found: Evaluation, console: Console) -> None:
 
 
 def _corruption_table(found: dict[str, Any]) -> Table:
-    table = Table(title=f"{found['name']}, accuracy in %, by severity", title_justify="left")
-    table.add_column("corruption")
     severities = list(found["mean"])
-    for severity in severities:
-        table.add_column(severity, justify="right")
+    title = f"{found['name']}, accuracy in %, by severity"
+    table = titled(title, ("corruption", *severities), left=("corruption",))
     for name, row in found["accuracy"].items():
         table.add_row(name, *(f"{100 * row[s]:.2f}" for s in severities))
     table.add_section()

@@ -13,7 +13,9 @@ from rich.table import Table
 
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import FileOptions, json_file
+from unsmooth.cli.tables.layout import small_print, titled
 from unsmooth.errors import OptionError
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -141,9 +143,8 @@ def _cell(cell: TableCell) -> dict[str, Any]:
 
 
 def _curve_table(found: dict[str, Any]) -> Table:
-    table = Table(title=f"{found['scenario']}: log10 HFC/LFC, {found['seeds']} seeds", title_justify="left")
-    table.add_column("iteration", justify="right")
-    table.add_column("mean ± std", justify="right")
+    title = f"{found['scenario']}: log10 HFC/LFC, {counted(found['seeds'], 'seed')}"
+    table = titled(title, ("iteration", "mean ± std"))
     marks = sorted({0, found["layers"], *(2**i for i in range(20) if 2**i < found["layers"])})
     for mark in marks:
         table.add_row(str(mark), f"{found['log10_hfc_lfc'][mark]:+.2f} ± {found['std'][mark]:.2f}")
@@ -151,8 +152,6 @@ def _curve_table(found: dict[str, Any]) -> Table:
 
 
 def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: bool) -> Group:
-    from unsmooth.cli.tables.layout import small_print
-    from unsmooth.prose import counted
     from unsmooth.theory.norm_impact import COLUMNS
 
     lines = [
@@ -166,10 +165,9 @@ def _cell_table(cells: list[TableCell], seeds: int, layers: int, comparable: boo
             "≠: what docs/theory.md, section 5, documents, where this differs in sign or by more than 0.6 "
             "(or in the share of seeds that smooth)"
         )
-    table = Table(title=f"log10 HFC/LFC after {layers} iterations, {counted(seeds, 'seed')}", title_justify="left")
-    table.add_column("H, LN")
-    for mode, sign in COLUMNS:
-        table.add_column(f"{mode},\nLN weights {'+' if sign > 0 else '−'}", justify="right")
+    names = [f"{mode},\nLN weights {'+' if sign > 0 else '−'}" for mode, sign in COLUMNS]
+    title = f"log10 HFC/LFC after {layers} iterations, {counted(seeds, 'seed')}"
+    table = titled(title, ("H, LN", *names), left=("H, LN",))
     found = {(c.scenario.form, c.scenario.norm, c.scenario.mode, c.scenario.sign): c for c in cells}
     for form, norm in dict.fromkeys((c.scenario.form, c.scenario.norm) for c in cells):
         row = [found.get((form, norm, mode, sign)) for mode, sign in COLUMNS]

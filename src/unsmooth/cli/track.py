@@ -13,6 +13,7 @@ from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
 from unsmooth.cli.output import print_json
 from unsmooth.cli.progress import interruptible
+from unsmooth.cli.tables.layout import titled
 
 if TYPE_CHECKING:
     from unsmooth.analysis.track import Checkpoint
@@ -98,10 +99,8 @@ def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
 def _table(done: list[Checkpoint]) -> Table:
     from unsmooth.metrics.registry import metric_named
 
-    table = Table(title="First input → last layer, mean over samples", title_justify="left")
-    table.add_column("step", justify="right")
-    for metric, policy, *_ in _ends(done[0]):
-        table.add_column(f"{metric_named(metric).title} ({policy})", justify="right")
+    names = (f"{metric_named(metric).title} ({policy})" for metric, policy, *_ in _ends(done[0]))
+    table = titled("First input → last layer, mean over samples", ("step", *names))
     for checkpoint in done:
         table.add_row(str(checkpoint.step), *(f"{a:.4g} → {b:.4g}" for *_, a, b in _ends(checkpoint)))
     return table

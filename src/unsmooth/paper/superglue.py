@@ -14,7 +14,7 @@ from unsmooth.metrics.student import student_95
 from unsmooth.paper.columns import ColumnModels, kept_groups, missing_in_words
 from unsmooth.paper.item import Context, Item, Result, Table, Value
 from unsmooth.paper.published import published
-from unsmooth.paper.records import provenance
+from unsmooth.paper.records import Summary, provenance
 from unsmooth.sources.trained import zoo_folder
 from unsmooth.training.tasks.superglue.evaluation import NOTE, SuperGlue
 from unsmooth.training.tasks.superglue.examples import TASKS
@@ -90,11 +90,8 @@ def _values(scores: list[SuperGlue], task: str) -> list[float]:
 
 
 def _cell(scores: list[SuperGlue], task: str) -> str | None:
-    values = [100 * value for value in _values(scores, task)]
-    if not values:
-        return None
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1f}{spread} (n={len(values)})"
+    found = Summary.of([100 * value for value in _values(scores, task)])
+    return None if found is None else found.show(".1f")
 
 
 def _above(scores: list[SuperGlue], task: str) -> bool:

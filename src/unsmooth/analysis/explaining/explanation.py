@@ -102,10 +102,14 @@ class Explanation:
 
     def frame(self, tokens: str | None = None) -> pd.DataFrame:
         """One row per layer and input, predictions beside measurements, under the first token policy or another."""
+        chosen = self._policy(tokens)
+        return _frame([row for row in self.layers if row.get("policy", ALL_TOKENS) == chosen])
+
+    def _policy(self, tokens: str | None) -> str:
         chosen = self.policies[0] if tokens is None else tokens
         if chosen not in self.policies:
             raise OptionError.unknown("token policy", chosen, self.policies)
-        return _frame([row for row in self.layers if row.get("policy", ALL_TOKENS) == chosen])
+        return chosen
 
     def head_frame(self) -> pd.DataFrame:
         """One row per layer, head and input: entropy, gap, verdicts."""
@@ -175,9 +179,7 @@ class Explanation:
         """Predicted against measured, a dot for each layer and input; `.save("x.pdf")` writes SVG, PNG or PDF."""
         from unsmooth.figures import agreement
 
-        if tokens is not None and tokens not in self.policies:
-            raise OptionError.unknown("token policy", tokens, self.policies)
-        return agreement(self if tokens is None else self.under(tokens))
+        return agreement(self if tokens is None else self.under(self._policy(tokens)))
 
     def save(self, path: str | Path) -> Path:
         """Write one JSON file, atomically."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
@@ -11,12 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 
-def narrow_table(title: str, columns: Iterable[str] = (), left: Collection[str] = ()) -> Table:
-    """For many columns on a terminal of 80: no lines but the one under the headings; numbers stand on the right."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
+def titled(title: str, columns: Iterable[str] = (), left: Collection[str] = (), **look: Any) -> Table:
+    """A table with its title on the left; numbers stand on the right of their columns, words on the left."""
+    table = Table(title=title, title_justify="left", **look)
     for name in columns:
         table.add_column(name, justify="left" if name in left else "right")
     return table
+
+
+def narrow_table(title: str, columns: Iterable[str] = (), left: Collection[str] = ()) -> Table:
+    """The same for many columns on a terminal of 80: no lines but the one under the headings."""
+    return titled(title, columns, left, box=SIMPLE_HEAD, pad_edge=False, padding=0)
 
 
 def written(value: float, spec: str, spread: float = math.nan, spread_spec: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from unsmooth.cli.tables.layout import in_words, small_print, written
+from unsmooth.cli.tables.layout import in_words, small_print, titled, written
 from unsmooth.prose import counted
 
 if TYPE_CHECKING:
@@ -89,11 +89,9 @@ def by_kind(measurement: Measurement, reading: str) -> Table:
     from unsmooth.metrics.registry import metric_named
 
     settings = measurement.about.settings
-    table = Table(title=f"Change by kind of layer, {reading} reading", title_justify="left")
-    table.add_column("kind")
-    table.add_column("tokens")
-    for metric in settings.metrics:
-        table.add_column(metric_named(metric).title, justify="right")
+    titles = (metric_named(metric).title for metric in settings.metrics)
+    names = ("kind", "tokens")
+    table = titled(f"Change by kind of layer, {reading} reading", (*names, *titles), left=names)
     for kind in KINDS:
         for policy in settings.tokens:
             found = [measurement.changes.get(Change(reading, kind, metric, policy)) for metric in settings.metrics]

@@ -62,16 +62,14 @@ def choose_shape(side: int, limit: int) -> Shape | None:
     return None
 
 
-def cuda_eigenvalues(
-    matrices: Float[Tensor, "matrix side side"], shape: Shape | None = None
-) -> Float[Tensor, "matrix side"] | None:
+def cuda_eigenvalues(matrices: Float[Tensor, "matrix side side"]) -> Float[Tensor, "matrix side"] | None:
     """Ascending eigenvalues of positive semidefinite matrices (lower triangles); None if the kernel cannot do it.
 
     Their square roots are exact to 1e-8 of the largest; a negative eigenvalue (rounding of a zero) gives 0, a
     matrix with NaN gives NaN. Does not wait for the device.
     """
     side, device = matrices.shape[-1], matrices.device.index
-    shape = shape or choose_shape(side, shared_limit(device))
+    shape = choose_shape(side, shared_limit(device))
     if shape is None or matrices.dtype != torch.float64:
         return None
     constants = {"TILES": shape.tiles, "WARPS": shape.warps, "ROWS": shape.rows, "IN_SHARED": int(shape.in_shared)}
