@@ -69,6 +69,13 @@ def counted_tokens(
     return found
 
 
+def mean_token(x: Float[Tensor, "batch token dim"], mask: Mask) -> Float[Tensor, "batch dim"]:
+    """The mean over kept tokens."""
+    if mask is None:
+        return x.mean(-2)
+    return torch.where(mask[..., None], x, 0).sum(-2) / mask.sum(-1, keepdim=True)
+
+
 def head_matrices(a: Tensor | SdpaMatrices, most: int | None = None) -> HeadMatrices:
     """The matrices that a layer showed, of the first inputs: held, or formed in parts."""
     if isinstance(a, Tensor):

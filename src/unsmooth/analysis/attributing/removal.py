@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unsmooth.analysis.attention_listener import counted_tokens, head_matrices
+from unsmooth.analysis.attention_listener import counted_tokens, head_matrices, mean_token
 from unsmooth.analysis.attributing.attribution import Attribution
 from unsmooth.analysis.attributing.attributor import Attributor
 from unsmooth.analysis.attributing.shares import KINDS, NEARLY_ALL, Part, parts_of
@@ -171,7 +171,7 @@ def removed(
     def replace(_: str, x: Tensor) -> Tensor:
         mask = tokens.kept(x, part.layer)
         taken = x if part.kind == "mlp" else attributor.written(part, x, **given, mask=mask)
-        left = _mean_of(taken, mask) if mode == "mean" else torch.zeros_like(taken)
+        left = mean_token(taken, mask)[:, None].expand_as(taken) if mode == "mean" else torch.zeros_like(taken)
         if only is None:
             return x - taken + left
         new = x.clone()
@@ -184,10 +184,3 @@ def removed(
 
     with replace_points(v, [point], replace):
         yield
-
-
-def _mean_of(x: Tensor, mask: Mask) -> Tensor:
-    if mask is None:
-        return x.mean(-2, keepdim=True).expand_as(x)
-    kept = mask[..., None].to(x.dtype)
-    return ((x * kept).sum(-2, keepdim=True) / kept.sum(-2, keepdim=True)).expand_as(x)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from unsmooth.analysis.attention_listener import mean_token
 from unsmooth.analysis.explaining.facts import LayerFacts, alignment
 from unsmooth.metrics.features import Features
 from unsmooth.theory.constant import exponent_with_constant
@@ -66,13 +67,6 @@ def log_parts(states: Sequence[Float[Tensor, "batch token dim"]], mask: Mask) ->
         features = Features(x, mask)
         squares.append(torch.stack([features.hfc_square, features.lfc_square]))
     return torch.stack(squares).log().cpu() / 2
-
-
-def mean_token(x: Float[Tensor, "batch token dim"], mask: Mask) -> Float[Tensor, "batch dim"]:
-    """The mean over kept tokens."""
-    if mask is None:
-        return x.mean(-2)
-    return torch.where(mask[..., None], x, 0).sum(-2) / mask.sum(-1, keepdim=True)
 
 
 def layer_rows(
