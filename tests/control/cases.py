@@ -55,3 +55,23 @@ def heads_of(model: nn.Module, layer: int = 0) -> Tensor:
 def total_of(model: nn.Module, layer: int = 0) -> Tensor:
     """H = Σ_h H_h."""
     return heads_of(model, layer).sum(0)
+
+
+def spectra(model: nn.Module) -> torch.Tensor:
+    """Eigenvalues of every head's folded H, sorted."""
+    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
+
+    folded = [fold_weights(cast_weights(layer.weights(), torch.float64)) for layer in view(model).layers]
+    return torch.stack([torch.linalg.eigvals(f.w_proj @ f.w_v) for f in folded])
+
+
+class Around(nn.Module):
+    """A model around the model."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out

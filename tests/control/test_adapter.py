@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from control.cases import images, outputs, vit
-from control.test_edit import spectra
+from control.cases import images, outputs, spectra, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_cases import CASES, Case, every_case

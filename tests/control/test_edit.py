@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from control.cases import spectra
 from model_cases import CASES, Case, every_case
 from torch import nn
 
@@ -13,14 +14,6 @@ from unsmooth.models import view
 from unsmooth.models.forward import call
 
 CHOSEN = ("timm-vit", "timm-deit3", "bert", "gpt2", "llama", "torch-post", "falcon-40b")
-
-
-def spectra(model: nn.Module) -> torch.Tensor:
-    """Eigenvalues of every head's folded H, sorted."""
-    from unsmooth.analysis.layer_weights import cast_weights, fold_weights
-
-    folded = [fold_weights(cast_weights(layer.weights(), torch.float64)) for layer in view(model).layers]
-    return torch.stack([torch.linalg.eigvals(f.w_proj @ f.w_v) for f in folded])
 
 
 @every_case([case for case in CASES if case.name in CHOSEN])

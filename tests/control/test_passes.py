@@ -7,24 +7,12 @@ import copy
 import model_cases
 import pytest
 import torch
-from control.cases import images, outputs, vit
+from control.cases import Around, images, outputs, vit
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from versions import NEEDS_NEWER_DYNAMO, checkpoint_activations
 
 from unsmooth.control import SpectralControl, bake, control_of, reparametrize
-
-
-class Around(nn.Module):
-    """A model around the model."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.inner(x)
-        return out
 
 
 class Again(Around):

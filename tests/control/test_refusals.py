@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from control.cases import FORMS, images, outputs, vit
-from control.test_passes import Around
+from control.cases import FORMS, Around, images, outputs, vit
 from torch import nn
 
 from unsmooth.callbacks import watch

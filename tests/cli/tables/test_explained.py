@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from cli.tables.test_measured import rows, text
+from cli.tables.printed import rows, text
 from rich.console import Console
 from small_models import bert, images, vit, words
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from cli.tables.printed import rows, text
 from results import about_measured
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import Console
 from small_models import images, vit
 
 from unsmooth.analysis import Measurement, measure
@@ -22,18 +22,6 @@ from unsmooth.cli.tables.measured import by_kind, by_layer, definitions
 from unsmooth.metrics.moments import Moments
 
 METRIC = "effective_rank"
-
-
-def rows(table: Table) -> list[list[str]]:
-    """The heading and every row, as text."""
-    columns = [[str(column.header), *(str(cell) for cell in column.cells)] for column in table.columns]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def text(shown: RenderableType, width: int = 200) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    console.print(shown)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def moments(mean: float, half: float = 1.0) -> Moments:
