@@ -14,6 +14,7 @@ import torch
 from cli.conftest import small
 
 import unsmooth
+from unsmooth.cli.compare import _notes
 from unsmooth.page.comparison import comparison_page, finding
 
 pytest.importorskip("timm")
@@ -27,6 +28,11 @@ def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) ->
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("runs")
     return measured().save(folder / "a.json"), measured(depth=3, seed=1, samples=5).save(folder / "b.json")
+
+
+def test_one_point_that_a_side_lacks_is_one_point() -> None:
+    a, b = measured(points=["embed", "blocks.0.post"]), measured(points=["embed"])
+    assert _notes(a, b, ("a", "b")) == ["1 point is in a only and left out"]
 
 
 def test_table_shows_the_differences_of_compare(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:

@@ -21,6 +21,7 @@ from unsmooth.cli.output import FileOptions
 from unsmooth.cli.progress import interruptible
 from unsmooth.cli.tables.layout import small_print, written
 from unsmooth.errors import OptionError, PointError
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,7 +190,9 @@ def _notes(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:
     for name, mine, other in ((names[0], a, b), (names[1], b, a)):
         alone = {cell.point for cell in mine.cells} - {cell.point for cell in other.cells}
         if alone:
-            found.append(f"{len(alone)} points are in {name} only and left out")
+            found.append(
+                f"{counted(len(alone), 'point')} {'is' if len(alone) == 1 else 'are'} in {name} only and left out"
+            )
         if mine.partial:
             found.append(f"{name} is partial: its measurement was interrupted")
     return found

@@ -218,12 +218,13 @@ def footnotes(explanation: Explanation, full: bool = True) -> RenderableType:
         lines.append(f"not clearly right more often than always guessing the more frequent sign: {'; '.join(weak)}")
     if over := explanation.overshooting():
         lines.append(
-            f"note: {len(over)} layers overshoot (s·λ down to {min(over.values()):.2g}, below −2): repeated, they turn "
-            "and enlarge the mean token, so γ says smoothing, whatever one pass does"
+            f"note: {counted(len(over), 'layer')} overshoot{'s' if len(over) == 1 else ''} (s·λ down to "
+            f"{min(over.values()):.2g}, below −2): repeated, this turns and enlarges the mean token, so γ says "
+            "smoothing, whatever one pass does"
         )
         lines.append(
-            f"note: in {len(explanation.unpromised())} layers s·λ is below −1; Corollary 3 promises sharpening for s·λ "
-            "in [−1, 0) only, and below it A decides"
+            f"note: in {counted(len(explanation.unpromised()), 'layer')} s·λ is below −1; Corollary 3 promises "
+            "sharpening for s·λ in [−1, 0) only, and below it A decides"
         )
     if not full:
         lines.append("--full prints what every token gets, heads, H before folding, and all predictors of the step")
