@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -154,14 +154,10 @@ def command(
     folder = out or Path("runs") / run.name
     more = _after(run, folder, results, superglue, superglue_budget)
     record = None
-    try:
-        with sigterm_as_ctrl_c():
-            record = train_with_progress(run, data, folder, where, tensorboard, keep_every)
-            if record is not None and results is not None:
-                _write_results(run, folder, data, results, where, more)
-    except KeyboardInterrupt as stop:
-        typer.echo(f"stopped: {_what_is_kept(folder, record is not None)}", err=True)
-        raise typer.Exit(stop.args[0] if stop.args else 130) from None
+    with stoppable(lambda: _what_is_kept(folder, record is not None)):
+        record = train_with_progress(run, data, folder, where, tensorboard, keep_every)
+        if record is not None and results is not None:
+            _write_results(run, folder, data, results, where, more)
     if record is None:
         return  # another process writes the record
     print_json(record.to_json()) if as_json else _tell(record, run, folder, results)
@@ -225,17 +221,21 @@ def _write_results(run: Run, folder: Path, data: str, results: Path, device: str
 
 
 @contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A scheduler's SIGTERM stops a run as Ctrl-C does, with what it kept said, and with exit code 143."""
+def stoppable(kept: Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C and a scheduler's SIGTERM stop a run: what is kept of it is said, and the exit code is 130 or 143."""
 
     def stop(number: int, _frame: Any) -> NoReturn:
         raise KeyboardInterrupt(128 + number)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    except KeyboardInterrupt as stopped:
+        typer.echo(f"stopped: {kept()}", err=True)
+        raise typer.Exit(stopped.args[0] if stopped.args else 130) from None
 
 
 def _train_list(
@@ -254,15 +254,11 @@ def _train_list(
         if "test" in row:
             typer.echo(f"  {done}/{total}: {describe(row)}, {row['minutes']} min", err=True)
 
-    try:
-        with sigterm_as_ctrl_c():
-            train_all(
-                runs, data, out or Path("runs"), records, minutes, typer.echo, results, device=device, progress=report,
-                tensorboard=False,
-            )  # fmt: skip
-    except KeyboardInterrupt as stop:
-        typer.echo("stopped: the same command goes on from the last checkpoint", err=True)
-        raise typer.Exit(stop.args[0] if stop.args else 130) from None
+    with stoppable(lambda: "the same command goes on from the last checkpoint"):
+        train_all(
+            runs, data, out or Path("runs"), records, minutes, typer.echo, results, device=device, progress=report,
+            tensorboard=False,
+        )  # fmt: skip
 
 
 def train_with_progress(
