@@ -47,6 +47,11 @@ def test_a_run_is_its_seed(job: ImageJob) -> None:
     assert first == again != other
 
 
+def test_settings_say_what_a_cpu_computes_in(job: ImageJob) -> None:
+    asked = ImageSettings(batch_size=6, precision="bf16")
+    assert ImageJob(job.loaded, "colours", asked, CPU, (job.train, job.test)).settings["precision"] == "float32"
+
+
 def test_pictures_are_moved_and_flipped_but_not_changed() -> None:
     pixels = torch.randint(1, 255, (64, 3, 8, 8), dtype=torch.uint8)
     found = augment(pixels, draw_views(64, 8, torch.Generator().manual_seed(0)))
@@ -67,8 +72,9 @@ def test_a_text_encoder_is_fine_tuned(tmp_path: Path) -> None:
         rows = [{"premise": "the cat sat", "hypothesis": "a dog ran" if i % 2 else "the cat", "idx": i,
                  "label": "not_entailment" if i % 2 else "entailment"} for i in range(8)]  # fmt: skip
         (task / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    how = FineTuning(lr=3e-3, batch_size=4, precision="float32", epochs=12, length=16)
+    how = FineTuning(lr=3e-3, batch_size=4, epochs=12, length=16)
     job = TextJob(text_model("LlamaModel"), tmp_path, "rte", how, CPU)
+    assert job.settings["precision"] == "float32"  # the default is bfloat16, which no CPU is asked for
     for name in ("plain", "adapter-sharpening"):
         assert job.run(Arm(name, rank=2), seed=0)["score"] == 1.0
     loaded = text_model("LlamaModel")
