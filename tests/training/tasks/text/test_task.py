@@ -140,6 +140,13 @@ def test_a_run_with_other_texts_does_not_go_on(folder: Path, tiny: TextRecipe) -
         run_tiny(Run(tiny), folder, "run")
 
 
+def test_no_sequence_to_watch_is_allowed_and_none_to_score_is_refused(folder: Path, tiny: TextRecipe) -> None:
+    record = run_tiny(Run(tiny.override(["metric_sequences=0"])), folder, "run")
+    assert "smoothing" not in record.end
+    with pytest.raises(OptionError, match="held_out must be at least 1, got 0"):
+        tiny.override(["held_out=0"])
+
+
 def test_a_share_of_the_texts_and_odd_batches_are_refused(folder: Path, tiny: TextRecipe) -> None:
     with pytest.raises(OptionError, match="a text run has no fraction"):
         run_tiny(Run(tiny, fraction=0.5), folder, "run")

@@ -27,7 +27,7 @@ class TextRecipe(Recipe):
 
     LEAST: ClassVar[Mapping[str, float]] = MappingProxyType(
         dict.fromkeys(("depth", "width", "heads", "inner", "length", "batch_size", "steps", "chunk", "every"), 1)
-        | {"vocabulary": 6, "peak_at": 1e-6, "grow": 1}
+        | {"vocabulary": 6, "peak_at": 1e-6, "grow": 1, "held_out": 1}
     )
     LATER: ClassVar[frozenset[str]] = frozenset({"documents", "grow"})
     SHARES: ClassVar[frozenset[str]] = frozenset({"masked", "dropout", "start", "peak_at"})

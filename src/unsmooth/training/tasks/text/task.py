@@ -124,7 +124,8 @@ class TextTask(Task):
         """Smoothing of held-out sequences, nothing hidden, and the spectrum of H."""
         count = min(len(self.corpus.validation), self.recipe.metric_sequences)
         backbone: nn.Module = model.model  # type: ignore[assignment]
-        return observe(backbone, self.corpus.validation.rows(torch.arange(count)).to(self.device).split(16))
+        rows = self.corpus.validation.rows(torch.arange(count)).to(self.device)
+        return observe(backbone, rows.split(16) if count else ())
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> str:
         """A Hugging Face folder with its tokenizer."""
