@@ -148,6 +148,20 @@ def test_a_tokenizer_that_cuts_and_pads_does_neither_to_documents(folder: Path, 
     assert asks.pad_token_id not in short
 
 
+def test_a_tokenizer_that_leaves_ids_out_has_all_its_ids(folder: Path, tmp_path: Path) -> None:
+    """Fewer pieces than the largest id: an embedding of [MASK] was not there, an IndexError in the first step."""
+    corpus(folder).tokenizer.save_pretrained(tmp_path / "gap")
+    path = tmp_path / "gap" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["[MASK]"] = 100
+    next(token for token in content["added_tokens"] if token["content"] == "[MASK]")["id"] = 100
+    path.write_text(json.dumps(content))
+    found = corpus(folder, tokenizer=tmp_path / "gap")
+    assert found.tokenizer.mask_token_id == 100
+    assert len(found.tokenizer) == 90
+    assert found.train.vocabulary == 101
+
+
 def test_a_tokenizer_that_does_not_know_the_text_is_refused(folder: Path, tmp_path: Path) -> None:
     """One of another language or of molecules: a model that guesses "unknown" is right in 96 %."""
     train_tokenizer(["один два три четыре пять " * 50], 40).save_pretrained(tmp_path / "other")

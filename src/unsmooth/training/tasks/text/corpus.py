@@ -19,7 +19,13 @@ from unsmooth.sources.paths import Source, find_source
 from unsmooth.sources.records import texts
 from unsmooth.sources.shards import ABOUT, TokenShards, open_shards, write_shards
 from unsmooth.sources.text import pieces
-from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash, train_tokenizer, whole
+from unsmooth.training.tasks.text.tokenizer import (
+    count_ids,
+    open_tokenizer,
+    tokenizer_hash,
+    train_tokenizer,
+    whole,
+)
 
 HELD_OUT = 200  # of how many documents one is held out where no file says which are
 PASSAGE = 20_000  # characters at most, where documents are held out by counting
@@ -173,7 +179,7 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
     check_writable(place / ABOUT)
     ids = encoded(found.read(split), tokenizer)
     try:
-        return write_shards(ids, place, length=length, vocabulary=len(tokenizer), key=key)
+        return write_shards(ids, place, length=length, vocabulary=count_ids(tokenizer), key=key)
     except DataError as error:
         if split != "validation":
             raise

@@ -92,6 +92,11 @@ def whole(tokenizer: Any) -> Any:
     return fast
 
 
+def count_ids(tokenizer: Any) -> int:
+    """One more than its largest id: some leave ids out, so that it has fewer pieces than a model needs embeddings."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
 def tokenizer_hash(tokenizer: Any) -> str:
     """What a checkpoint must agree with: other pieces of words would give ids another meaning."""
     return hashlib.blake2b(tokenizer.backend_tokenizer.to_str().encode(), digest_size=8).hexdigest()
