@@ -204,6 +204,10 @@ def test_tokens_of_something_else_under_the_name_are_refused(folder: Path) -> No
         (b"\n", "hold no words"),
         (b'{"text": "\xff\xfe"}', "not JSON in UTF-8"),
         (b'{"text": "a few words"}', "no sequence|only .* different pieces"),
+        (
+            json.dumps({"text": "".join(map(chr, range(0x400, 0x530)))}).encode(),
+            r"they alone are \d+ pieces, more than the vocabulary of 90",
+        ),
     ],
 )
 def test_text_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, why: str) -> None:

@@ -30,10 +30,15 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     model.decoder = decoders.WordPiece()
     if model.get_vocab_size() <= len(SPECIAL):
         raise DataError("the texts hold no words: expected files with text in them")
-    if model.get_vocab_size() < vocabulary:
+    if (found := model.get_vocab_size()) < vocabulary:
         raise DataError(
-            f"the text gives only {model.get_vocab_size()} different pieces of words, fewer than the vocabulary of "
-            f"{vocabulary}: expected more text, or a smaller vocabulary (--set vocabulary=…)"
+            f"the text gives only {found} different pieces of words, fewer than the vocabulary of {vocabulary}: "
+            "expected more text, or a smaller vocabulary (--set vocabulary=…)"
+        )
+    if found > vocabulary:
+        raise DataError(
+            f"the text has so many different letters that they alone are {found} pieces, more than the vocabulary of "
+            f"{vocabulary}: give a larger one (--set vocabulary=…)"
         )
     ends = [(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")]
     model.post_processor = processors.TemplateProcessing(
