@@ -14,8 +14,12 @@ from transformers import (
     BartModel,
     BertConfig,
     BertModel,
+    DPRConfig,
+    DPRQuestionEncoder,
     GPT2Config,
     GPT2Model,
+    OPTConfig,
+    OPTForCausalLM,
     RobertaConfig,
     RobertaModel,
     RoFormerConfig,
@@ -121,6 +125,21 @@ def test_of_an_encoder_and_a_decoder_the_encoder_is_tuned(whole: bool, loaded: L
         given = LoadedModel(model.eval(), "tiny", "text", tokenizer=loaded.tokenizer)
         found = evaluate_superglue(given, folder, [TASKS["RTE"]], how=replace(HOW, epochs=1), seeds=1, device="cpu")
         assert found.mean("RTE")[2] == 1
+
+
+def test_features_narrower_than_the_layers_are_read_and_no_features_are_refused(
+    loaded: LoadedModel, folder: Path
+) -> None:
+    """OPT-350m projects its output to the width of its embeddings; a retriever gives one vector for a whole text."""
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    narrow = OPTForCausalLM(OPTConfig(vocab_size=60, ffn_dim=16, word_embed_proj_dim=8, **shape)).eval()
+    given = LoadedModel(narrow, "narrow", "text", tokenizer=loaded.tokenizer)
+    options: dict[str, Any] = {"how": replace(HOW, epochs=1), "seeds": 1, "device": "cpu"}
+    assert evaluate_superglue(given, folder, [TASKS["RTE"]], **options).mean("RTE")[2] == 1
+    vectors = DPRQuestionEncoder(DPRConfig(vocab_size=60, intermediate_size=16, **shape)).eval()
+    given = LoadedModel(vectors, "vectors", "text", tokenizer=loaded.tokenizer)
+    with pytest.raises(UnknownModelError, match=r"gives no features of its tokens: expected .* shape \(2, \d+, 16\)"):
+        evaluate_superglue(given, folder, [TASKS["RTE"]], **options)
 
 
 def test_a_tokenizer_of_another_model_is_named(loaded: LoadedModel, folder: Path) -> None:

@@ -27,7 +27,7 @@ TOGETHER = 16  # tokens, as tensor cores like them
 class PairClassifier(nn.Module):
     """Logits of pairs of texts: those of each pair, or of several choices side by side."""
 
-    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, head: nn.Sequential) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 
@@ -112,16 +112,26 @@ def check_positions(loaded: LoadedModel, task: SuperGlueTask, length: int) -> No
 
 
 def check_runs(model: PairClassifier, *inputs: tuple[Tensor, Tensor]) -> None:
-    """ForwardError, which says why, where the encoder cannot take the longest of the pairs, or the largest id."""
+    """ForwardError, which says why, where the encoder cannot take the longest of the pairs, or the largest id.
+
+    UnknownModelError where it has no features that the head could read.
+    """
     for ids, mask in ((ids.flatten(0, 1), mask.flatten(0, 1)) for ids, mask in inputs):
         rows = torch.stack([mask.sum(1).argmax(), ids.amax(1).argmax()])
+        batch = to_model({"input_ids": ids[rows], "attention_mask": mask[rows].long()}, model)
         with evaluating(model.encoder):
-            call(model.encoder, to_model({"input_ids": ids[rows], "attention_mask": mask[rows].long()}, model))
+            features = getattr(call(model.encoder, batch), "last_hidden_state", None)
+        wanted, got = (*batch["input_ids"].shape, model.head[0].in_features), getattr(features, "shape", None)
+        if got != wanted:
+            raise UnknownModelError(
+                f"{type(model.encoder).__name__} gives {'no features of its tokens' if got is None else tuple(got)}: "
+                f"expected a last_hidden_state of shape {wanted}, so it cannot be fine-tuned here"
+            )
 
 
 def new_head(encoder: Any, task: SuperGlueTask, seed: int) -> nn.Sequential:
     """A layer with tanh, and logits; drawn from the seed alone, and nobody else's draws move."""
-    width: int = encoder.config.hidden_size
+    width: int = getattr(encoder.config, "word_embed_proj_dim", encoder.config.hidden_size)  # OPT's may be narrower
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return nn.Sequential(nn.Linear(width, HEAD), nn.Tanh(), nn.Dropout(DROPOUT), nn.Linear(HEAD, task.outputs))
