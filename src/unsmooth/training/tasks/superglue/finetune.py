@@ -152,7 +152,7 @@ class FineTuner:
         self.task = FineTuneTask(task, begun.to(device), train, val, how, seed=0)
         # as a whole it is not compiled, which would take longer than these runs: the captured step is what pays
         self.trainer = Trainer(self.task, speed or Speed(compile_mode=None))
-        self.milliseconds = 0.0  # a step of the last run, all but its first epoch
+        self.milliseconds = 0.0  # a step of the last run, all but its first epoch if it has another
         self.seconds = 0.0  # what a run takes once all is compiled
 
     def run(self, seed: int) -> dict[str, Any]:
@@ -162,15 +162,15 @@ class FineTuner:
         task.model.encoder.load_state_dict(self.source.state_dict())
         task.model.head.load_state_dict(new_head(self.source, task.task, seed).state_dict())
         trainer.restart()
-        rates, begun = task.rates(task.total), time.monotonic()
+        rates, begun, untimed = task.rates(task.total), time.monotonic(), 0
         for rows in itertools.islice(task.stream(0), task.total // task.chunk):
             loss = trainer.run_chunk(rows, rates[trainer.done : trainer.done + task.chunk], seed=seed + trainer.done)
-            if trainer.done == task.chunk:
+            if trainer.done == task.chunk < task.total:
                 float(loss)  # waits for the first epoch, which compiles
-                begun = time.monotonic()
+                begun, untimed = time.monotonic(), trainer.done
         float(loss)
         stepped = time.monotonic()
-        self.milliseconds = 1e3 * (stepped - begun) / max(1, trainer.done - task.chunk)
+        self.milliseconds = 1e3 * (stepped - begun) / (trainer.done - untimed)
         scores = task.evaluate(task.model)
         self.seconds = self.milliseconds * task.total / 1e3 + time.monotonic() - stepped
         return scores
