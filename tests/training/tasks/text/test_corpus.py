@@ -223,6 +223,8 @@ def test_images_are_no_text_and_the_hub_comes_alone(tmp_path: Path) -> None:
         Texts.at([])
     with pytest.raises(DataError, match="one hub:NAME or paths"):
         Texts.at(["hub:pile", tmp_path])
+    with pytest.raises(DataError, match="one hub:NAME or paths"):
+        Texts.at([tmp_path, "hub:pile"])
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Texts:
         """Of paths, or of one `hub:NAME`."""
         if not data:
             raise DataError("no data was named: expected paths of text, jsonl or parquet, or hub:NAME")
-        if str(data[0]).startswith("hub:"):
+        if any(str(path).startswith("hub:") for path in data):
             if len(data) > 1:
                 raise DataError(f"expected one hub:NAME or paths, got {', '.join(map(str, data))}")
             return cls(hub=str(data[0]).removeprefix("hub:"), documents=documents)
