@@ -251,6 +251,25 @@ def test_a_stream_of_the_hub_is_read_as_far_as_asked(tmp_path: Path, monkeypatch
     assert again.train.key != found.train.key
 
 
+def test_a_stream_that_breaks_off_or_holds_something_else_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that went away in the middle gave an error that did not say whose, a number a traceback."""
+    datasets = pytest.importorskip("datasets")
+
+    def stream(name: str, **_: object) -> Iterator[dict[str, object]]:
+        yield {"text": document(0)}
+        if name == "numbers":
+            yield {"text": 7}
+        raise ConnectionError("peer went away")
+
+    monkeypatch.setattr(datasets, "load_dataset", stream)
+    with pytest.raises(DataError, match=r"hub:pile cannot be read \(ConnectionError: peer went away\).*same command"):
+        open_corpus(["hub:pile"], tmp_path, length=16, vocabulary=90)
+    with pytest.raises(DataError, match="hub:numbers, row 1: expected text in 'text', got int"):
+        open_corpus(["hub:numbers"], tmp_path, length=16, vocabulary=90)
+
+
 def test_a_book_in_one_file_is_held_out_by_passages_and_too_little_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("\n".join(document(i) for i in range(14_000)))
     found = list(Texts.at([tmp_path / "book.txt"]).read("validation"))

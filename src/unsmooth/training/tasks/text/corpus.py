@@ -220,16 +220,28 @@ def _only(source: Source, validation: bool) -> Source:
 
 
 def _hub_texts(name: str) -> Iterator[str]:
+    rows = _hub_rows(name)
+    first = next(rows, {})
+    column = next((c for c in ("text", "content", "document") if isinstance(first.get(c), str)), None)
+    if column is None:
+        raise DataError(f"hub:{name} has no text column: its columns are {sorted(first)}")
+    for number, row in enumerate(itertools.chain([first], rows)):
+        text = row.get(column)
+        if not isinstance(text, str | None):
+            raise DataError(f"hub:{name}, row {number}: expected text in {column!r}, got {type(text).__name__}")
+        if text and text.strip():
+            yield text
+
+
+def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise MissingExtraError.needed("datasets", "data", "streaming from the hub") from error
     try:
-        stream = iter(load_dataset(name, split="train", streaming=True))
-        first = next(stream)
-    except Exception as error:  # of the hub's client, of the network, of the data set's own files
-        raise DataError(f"hub:{name} cannot be read ({type(error).__name__}: {error}): expected a data set") from error
-    column = next((c for c in ("text", "content", "document") if isinstance(first.get(c), str)), None)
-    if column is None:
-        raise DataError(f"hub:{name} has no text column: its columns are {sorted(first)}")
-    yield from (row[column] for row in itertools.chain([first], stream) if row[column] and row[column].strip())
+        yield from load_dataset(name, split="train", streaming=True)
+    except Exception as error:  # of the hub's client, of the network, of the data set's own files; also on the way
+        raise DataError(
+            f"hub:{name} cannot be read ({type(error).__name__}: {error}): expected a data set with a split `train`; "
+            "if its name is right, check the network and run the same command again"
+        ) from error
