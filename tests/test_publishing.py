@@ -186,6 +186,17 @@ def test_a_result_of_the_zoo_without_a_network_or_a_name(monkeypatch: pytest.Mon
             unsmooth.load(wrong)
 
 
+def test_a_card_says_what_a_run_scored_and_on_what(trained: Path) -> None:
+    """That of a text model gave the share of hidden tokens as the accuracy on all images."""
+    name = "small-text-plain"
+    record = json.loads((ZOO / "results" / "models" / name / "record.json").read_text())
+    text = card(name, {"run": name, "variant": "plain"}, record)
+    assert "| result | held-out loss 2.693, 48.75 % of hidden tokens right (2,048 sequences) |" in text
+    about, record = _read(trained)
+    shown = f"{100 * record['final']['accuracy']:.2f}"
+    assert f"| result | test accuracy {shown} % (10,000 images) |" in card("x", about, record)
+
+
 def test_a_card_of_ones_own_is_kept() -> None:
     about, record = {"run": "cifar100-plain-seed0", "arguments": {}, "variant": "plain"}, {}
     text = card("x", about, record, "# Mine\n\nWords.\n", "depth.svg", 8)

@@ -168,6 +168,8 @@ model = unsmooth.load_model(snapshot_download("{_HERE}")).model
 
 
 def _body(name: str, about: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    from unsmooth.training.engine.record import in_words
+
     variant = str(about.get("variant", "plain"))
     lines = [
         f"# {name}",
@@ -177,10 +179,9 @@ def _body(name: str, about: Mapping[str, Any], record: Mapping[str, Any]) -> str
     ]
     final = record.get("final") or {}
     rows: dict[str, Any] = {}
-    if "accuracy" in final:
-        rows["test accuracy"] = f"{100 * final['accuracy']:.2f} % of {final.get('images', 'all')} images"
-    elif "loss" in final:
-        rows["test loss"] = f"{final['loss']:.3f}"
+    if "loss" in final:
+        counted = next((f" ({final[kind]:,} {kind})" for kind in ("images", "sequences") if kind in final), "")
+        rows["result"] = in_words(final) + counted
     rows["command"] = f"`{record['command']}`" if "command" in record else None
     rows["commit"], rows["date"], rows["hardware"] = (record.get(key) for key in ("commit", "date", "hardware"))
     rows["minutes"] = record.get("minutes")
