@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TrainedModel = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="zoo:NAME, or a folder that `train` wrote. With --superglue also hf:NAME."),
+    typer.Argument(metavar="MODEL", help="zoo:NAME, or a folder that `train` wrote. For text also hf:NAME_OR_FOLDER."),
 ]
 DataPath = Annotated[
     str | None,

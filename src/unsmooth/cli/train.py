@@ -37,7 +37,7 @@ DataPath = Annotated[
     typer.Option(
         "--data",
         help="Images: parquet in Hugging Face's layout, torchvision's CIFAR-100 folder, class folders, "
-        "hub:NAME, or, for imagenet, tar shards. Texts: .txt, .jsonl, parquet, hub:NAME (several with commas).",
+        "hub:NAME, or, for imagenet, tar shards. Texts: .txt, .jsonl or parquet (several with commas), or hub:NAME.",
     ),
 ]
 ListName = Annotated[
@@ -63,12 +63,12 @@ Seed = Annotated[
     list[int] | None,
     typer.Option(metavar="NUMBER", help="Seed of initialisation, data order and augmentation. Repeatable with --list."),
 ]
-Fraction = Annotated[float, typer.Option(help="Train on this share of every class. Shares are nested.")]
+Fraction = Annotated[float, typer.Option(help="Images: train on this share of every class. Shares are nested.")]
 Subset = Annotated[int, typer.Option(help="With --fraction: which random draw of the images is used.")]
 SameSteps = Annotated[bool, typer.Option("--same-steps", help="Train for as many steps as on all data.")]
 Std = Annotated[float | None, typer.Option(help="Initial standard deviation of ψ. By default that of the form.")]
 Budget = Annotated[
-    str | None, typer.Option(help="Train for this many steps (2000) or this long (15m), not the recipe's epochs.")
+    str | None, typer.Option(help="Train for this many steps (2000) or this long (15m), not for the recipe's length.")
 ]
 KeepEvery = Annotated[
     int | None,
