@@ -64,12 +64,17 @@ EXAMPLES = {
     "train": (
         "unsmooth train cifar100 --variant sharpening --data cifar100/ --seed 0 --out runs/sharpening-0",
         "unsmooth train cifar100-fast --data cifar100/ --budget 10m",
+        "unsmooth train crammed-bert --variant smoothing --data texts/ --budget 15m",
     ),
     "finetune": (
         "unsmooth finetune timm:vit_base_patch16_224 --data labelled/ --out study/ --seeds 3",
         "unsmooth finetune hf:bert-base-uncased --superglue superglue/ --tasks RTE --out study/",
     ),
-    "evaluate": ("unsmooth evaluate zoo:text-plain --data bundled", "unsmooth evaluate runs/mine --data cifar100/"),
+    "evaluate": (
+        "unsmooth evaluate zoo:text-plain --data bundled",
+        "unsmooth evaluate runs/mine --data cifar100/",
+        "unsmooth evaluate hf:bert-base-uncased --superglue superglue/ --out bert.json",
+    ),
     "push": ("unsmooth push runs/mine me/my-vit --dry-run",),
     "reproduce": ("unsmooth reproduce list", "unsmooth reproduce fig4", "unsmooth reproduce fig4 --about"),
 }
