@@ -139,11 +139,12 @@ def test_minutes_become_steps_once_and_the_record_can_be_repeated(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock of our own: one step takes a second, the first chunk a minute more."""
-    clock = [0.0]
+    clock, used = [0.0], dict[int, float]()
     run_chunk = Trainer.run_chunk
 
     def timed(trainer: Trainer, rows: Any, rates: torch.Tensor, seed: int) -> torch.Tensor:
         clock[0] += len(rates) + (60 if trainer.done == 0 else 0)
+        used[trainer.done + len(rates)] = float(rates[-1])
         return run_chunk(trainer, rows, rates, seed)
 
     monkeypatch.setattr(Trainer, "run_chunk", timed)
@@ -155,6 +156,7 @@ def test_minutes_become_steps_once_and_the_record_can_be_repeated(
     steps = record.rows[-1]["step"]
     assert 100 < steps <= 120  # two minutes are left after the first chunk
     assert 2 < record.minutes <= 3
+    assert [row["lr"] for row in record.rows] == [used[row["step"]] for row in record.rows]  # not as found out later
     assert f"--budget {steps}" in record.command
     repeated = train(Run(ToyRecipe("toy"), budget=str(steps)), shards, tmp_path / "again", **QUIET)
     assert repeated.rows[-1]["step"] == steps

@@ -146,6 +146,7 @@ def _chunks(run: Run, trainer: Trainer, length: Length, rank: int) -> Iterator[d
         rows = next(stream, rows)  # while a GPU is at work; the last one is not used
         row = {task.unit: -(-trainer.done // task.per_unit), "train_loss": float(loss)}
         row["milliseconds_per_step"] = round(1e3 * (time.monotonic() - begun) / len(rates), 3)
+        row["lr"] = float(rates[-1])  # before the length is revised, and every step's rate with it
         length.revise(trainer.done)
         if trainer.done % task.chunk and trainer.done < length.total:  # a guess of the length ended inside the chunk
             stream = task.stream(trainer.done)
@@ -166,7 +167,7 @@ def _look(
         # the last step may have broken the weights
         _finite(scores["loss"], "loss on the test set", task.unit, count, folder)
         seen = {} if rank else task.observe(model)
-    return {"lr": float(length.rates[trainer.done - 1]), "test": scores, **seen}
+    return {"test": scores, **seen}
 
 
 def _say_what_is_missing(log: Journal, task: Task, done: int) -> None:
