@@ -47,7 +47,7 @@ def has_results(target: Path, run: str) -> bool:
 
 def _whose(path: Path) -> tuple[str | None, str | None]:
     """The run that a result is of, and the hash of its weights, as far as the file says."""
-    found = read_object(path, "a result")
+    found = read_object(path, "a result; delete the file, and the same command makes it again")
     model = found.get("model")
     about = model if isinstance(model, dict) else found
     weights = about.get("weights") if path.name != SCORES else None

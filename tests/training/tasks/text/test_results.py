@@ -150,3 +150,7 @@ def test_results_of_another_model_are_never_taken_for_this_ones(folder: Path, ti
         with pytest.raises(CheckpointError, match=why):
             results.write_results(folder / "run", folder / "texts", place)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    record.save(folder / "run" / "record.json")
+    (place / "measurement.json").write_bytes(before["measurement.json"][:100])
+    assert "truncated or not JSON" in (said := str(live(folder, tiny).exception))
+    assert "delete the file, and the same command makes it again" in said
