@@ -16,6 +16,7 @@ from unsmooth.errors import CheckpointError, OutputError, visible
 
 #: JSON that we read at once. A measurement at all points of a large model, with 1,000 samples, has 20 MB.
 MOST_BYTES = 1 << 30
+ELSEWHERE = "choose another place"
 IN_PYTHON = "load the model in Python yourself, and give it to unsmooth.measure(model, batches)"
 NO_MODEL_FILE = (
     "expected a folder with a configuration, as save_pretrained or train wrote it. Weights alone go beside a model "
@@ -57,9 +58,9 @@ def alone(path: Path, otherwise: str | None = None) -> Iterator[None]:
         os.close(handle)
 
 
-def check_writable(path: str | Path) -> None:
+def check_writable(path: str | Path, remedy: str = ELSEWHERE) -> None:
     """An error now, before hours of work, where `write_atomically` would fail in the end; leaves nothing behind."""
-    with _refusing(path):
+    with _refusing(path, remedy):
         if _streams(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -101,14 +102,14 @@ def write_result(path: str | Path, content: str | bytes) -> Path:
 
 
 @contextmanager
-def _refusing(path: str | Path) -> Iterator[None]:
+def _refusing(path: str | Path, remedy: str = ELSEWHERE) -> Iterator[None]:
     try:
         yield
     except OutputError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         why = getattr(error, "strerror", None) or error
-        raise OutputError(f"{path} cannot be written ({why}): choose another place") from error
+        raise OutputError(f"{path} cannot be written ({why}): {remedy}") from error
 
 
 def _streams(path: str | Path) -> bool:

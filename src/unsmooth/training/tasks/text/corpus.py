@@ -32,6 +32,7 @@ PASSAGE = 20_000  # characters at most, where documents are held out by counting
 VALIDATION = re.compile(r"val(id(ation)?)?(?![a-z])", re.IGNORECASE)  # validation-00000.parquet, not values.txt
 TOKENIZER_CHARACTERS = 100_000_000  # a vocabulary of 32,768 does not change with more
 SPLITS = ("train", "validation")
+ANOTHER_CACHE = "set UNSMOOTH_CACHE to a folder where tokens may be kept"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Texts:
         if not data:
             raise DataError("no data was named: expected paths of text, jsonl or parquet, or hub:NAME")
         if any(str(path).startswith("hub:") for path in data):
-            if len(data) > 1:
+            if len(data) > 1 or str(data[0]) == "hub:":
                 raise DataError(f"expected one hub:NAME or paths, got {', '.join(map(str, data))}")
             return cls(hub=str(data[0]).removeprefix("hub:"), documents=documents)
         sources = tuple(find_source(path) for path in data)
@@ -150,7 +151,7 @@ def _prepared(folder: Path, length: int, tokenizer: str | Path | None) -> Corpus
 def _own_tokenizer(found: Texts, cache: Path, text_key: str, vocabulary: int) -> Any:
     folder = cache / f"{text_key}-wordpiece-{vocabulary}"
     if not (folder / "tokenizer.json").exists():
-        check_writable(folder / "tokenizer.json")
+        check_writable(folder / "tokenizer.json", ANOTHER_CACHE)
         tokenizer = train_tokenizer(_first_characters(found.read("train")), vocabulary)
         draft = folder.with_name(folder.name + ".part")
         tokenizer.save_pretrained(draft)
@@ -176,7 +177,7 @@ def _split(found: Texts, split: str, folder: Path, tokenizer: Any, length: int, 
         if (shards.key, shards.length) != (key, length):
             raise CheckpointError(f"{place} holds tokens of something else: delete it, and they are made anew")
         return shards
-    check_writable(place / ABOUT)
+    check_writable(place / ABOUT, ANOTHER_CACHE)
     ids = encoded(found.read(split), tokenizer)
     try:
         return write_shards(ids, place, length=length, vocabulary=count_ids(tokenizer), key=key)
