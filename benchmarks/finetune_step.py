@@ -18,7 +18,7 @@ from benchmarks.clock import header, synchronize
 from benchmarks.train_text import Words
 from unsmooth.training import Speed, Trainer
 from unsmooth.training.engine.task import FastPath
-from unsmooth.training.tasks.superglue.classifier import classifier
+from unsmooth.training.tasks.superglue.classifier import PairClassifier, copied_encoder, new_head
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask
 from unsmooth.training.tasks.superglue.finetune import FineTuneTask, FineTuning, Split
 from unsmooth.training.tasks.text.model import build_model
@@ -79,9 +79,8 @@ def main() -> None:
         data = split(task, count, LENGTHS[name], recipe.vocabulary)
         times = []
         for kind in (FineTuneTask, WithoutKernels):
-            trainer = Trainer(
-                kind(task, classifier(model, task, 0).to(device), data, data, how, seed=0), Speed(compile_mode=None)
-            )
+            pair = PairClassifier(copied_encoder(model), new_head(recipe.width, task, 0)).to(device)
+            trainer = Trainer(kind(task, pair, data, data, how, seed=0), Speed(compile_mode=None))
             times.append(milliseconds(trainer, options.rounds if cuda else 1))
             del trainer
         ours, theirs = times

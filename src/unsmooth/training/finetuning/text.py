@@ -14,10 +14,12 @@ from unsmooth.sources import LoadedModel
 from unsmooth.training.engine.step import precision_on
 from unsmooth.training.finetuning.job import Job
 from unsmooth.training.tasks.superglue.classifier import (
+    PairClassifier,
     check_positions,
-    check_runs,
     check_takes_text,
-    classifier,
+    copied_encoder,
+    features_width,
+    new_head,
 )
 from unsmooth.training.tasks.superglue.examples import find_task, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuning, Split, predict
@@ -41,7 +43,7 @@ class TextJob(Job):
         train, val = (
             Split.of(read_examples(folder, self.task, split), loaded.tokenizer, length) for split in ("train", "val")
         )
-        check_runs(classifier(loaded.model, self.task, 0), (train.ids, train.mask), (val.ids, val.mask))
+        self.width = features_width(copied_encoder(loaded.model), (train.ids, train.mask), (val.ids, val.mask))
         self.train = tuple(t.to(device) for t in (train.ids, train.mask, train.labels))
         self.val, self.examples = (val.ids.to(device), val.mask.to(device)), val.examples
         self.size = min(how.batch_size, len(train.examples))
@@ -51,7 +53,7 @@ class TextJob(Job):
 
     def build(self, seed: int) -> nn.Module:
         """The encoder with the head of `evaluate --superglue`."""
-        return classifier(self.loaded.model, self.task, seed)
+        return PairClassifier(copied_encoder(self.loaded.model), new_head(self.width, self.task, seed))
 
     def look(self) -> dict[str, Tensor]:
         """The first texts of the validation split."""

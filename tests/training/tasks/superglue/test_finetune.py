@@ -11,7 +11,7 @@ import torch
 
 from unsmooth.sources import LoadedModel
 from unsmooth.training.engine.step import Speed
-from unsmooth.training.tasks.superglue.classifier import FastFeatures, classifier
+from unsmooth.training.tasks.superglue.classifier import FastFeatures, PairClassifier, copied_encoder, new_head
 from unsmooth.training.tasks.superglue.evaluation import evaluate_superglue
 from unsmooth.training.tasks.superglue.examples import TASKS, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuneTask, FineTuning, Split
@@ -101,9 +101,8 @@ def test_the_model_itself_is_not_changed(folder: Path, loaded: LoadedModel) -> N
 def test_every_epoch_holds_other_batches_and_a_seed_repeats_them(loaded: LoadedModel, folder: Path) -> None:
     task = TASKS["RTE"]
     train, val = (Split.of(read_examples(folder, task, split), loaded.tokenizer, 16) for split in ("train", "val"))
-    one, two, other = (
-        FineTuneTask(task, classifier(loaded.model, task, seed), train, val, HOW, seed).stream(0) for seed in (0, 0, 1)
-    )
+    model = PairClassifier(copied_encoder(loaded.model), new_head(16, task, 0))
+    one, two, other = (FineTuneTask(task, model, train, val, HOW, seed).stream(0) for seed in (0, 0, 1))
     first = next(one)
     assert torch.equal(first["ids"], next(two)["ids"])
     assert not torch.equal(first["ids"], next(other)["ids"])

@@ -27,7 +27,7 @@ TOGETHER = 16  # tokens, as tensor cores like them
 class PairClassifier(nn.Module):
     """Logits of pairs of texts: those of each pair, or of several choices side by side."""
 
-    def __init__(self, encoder: nn.Module, head: nn.Sequential) -> None:
+    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 
@@ -70,10 +70,9 @@ class FastFeatures(FastPath):
         return self.encoder.describe()
 
 
-def classifier(model: nn.Module, task: SuperGlueTask, seed: int) -> PairClassifier:
-    """A copy of a model's encoder in float32, with a new head."""
-    encoder = copy.deepcopy(find_encoder(model)).float()
-    return PairClassifier(encoder, new_head(encoder, task, seed))
+def copied_encoder(model: nn.Module) -> nn.Module:
+    """A copy of a model's encoder in float32, to be fine-tuned."""
+    return copy.deepcopy(find_encoder(model)).float()
 
 
 def find_encoder(model: nn.Module) -> nn.Module:
@@ -111,27 +110,29 @@ def check_positions(loaded: LoadedModel, task: SuperGlueTask, length: int) -> No
         )
 
 
-def check_runs(model: PairClassifier, *inputs: tuple[Tensor, Tensor]) -> None:
-    """ForwardError, which says why, where the encoder cannot take the longest of the pairs, or the largest id.
+def features_width(encoder: nn.Module, *inputs: tuple[Tensor, Tensor]) -> int:
+    """How wide an encoder's output is, which its layers need not be (OPT-350m); it is run to find out.
 
-    UnknownModelError where it has no features that the head could read.
+    ForwardError, which says why, where it cannot take the longest of the pairs, or the largest id.
+    UnknownModelError where it has no output for each token.
     """
+    width = 0
     for ids, mask in ((ids.flatten(0, 1), mask.flatten(0, 1)) for ids, mask in inputs):
         rows = torch.stack([mask.sum(1).argmax(), ids.amax(1).argmax()])
-        batch = to_model({"input_ids": ids[rows], "attention_mask": mask[rows].long()}, model)
-        with evaluating(model.encoder):
-            features = getattr(call(model.encoder, batch), "last_hidden_state", None)
-        wanted, got = (*batch["input_ids"].shape, model.head[0].in_features), getattr(features, "shape", None)
-        if got != wanted:
+        with evaluating(encoder):
+            found = call(encoder, to_model({"input_ids": ids[rows], "attention_mask": mask[rows].long()}, encoder))
+        features = getattr(found, "last_hidden_state", None)
+        if features is None or features.shape[:-1] != rows.shape + ids.shape[1:]:
             raise UnknownModelError(
-                f"{type(model.encoder).__name__} gives {'no features of its tokens' if got is None else tuple(got)}: "
-                f"expected a last_hidden_state of shape {wanted}, so it cannot be fine-tuned here"
+                f"{type(encoder).__name__} gives no features of each token (last_hidden_state): it cannot be "
+                "fine-tuned here"
             )
+        width = features.shape[-1]
+    return width
 
 
-def new_head(encoder: Any, task: SuperGlueTask, seed: int) -> nn.Sequential:
+def new_head(width: int, task: SuperGlueTask, seed: int) -> nn.Sequential:
     """A layer with tanh, and logits; drawn from the seed alone, and nobody else's draws move."""
-    width: int = getattr(encoder.config, "word_embed_proj_dim", encoder.config.hidden_size)  # OPT's may be narrower
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return nn.Sequential(nn.Linear(width, HEAD), nn.Tanh(), nn.Dropout(DROPOUT), nn.Linear(HEAD, task.outputs))

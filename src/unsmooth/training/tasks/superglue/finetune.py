@@ -23,9 +23,9 @@ from unsmooth.training.fast.encoder import FastEncoder, fits
 from unsmooth.training.tasks.superglue.classifier import (
     FastFeatures,
     PairClassifier,
-    check_runs,
-    classifier,
+    copied_encoder,
     encode,
+    features_width,
     find_encoder,
     new_head,
 )
@@ -146,10 +146,10 @@ class FineTuner:
         self, model: nn.Module, task: SuperGlueTask, train: Split, val: Split, how: FineTuning, device: torch.device,
         speed: Speed | None = None,
     ) -> None:  # fmt: skip
-        self.source = find_encoder(model)
-        begun = classifier(model, task, 0)
-        check_runs(begun, (train.ids, train.mask), (val.ids, val.mask))
-        self.task = FineTuneTask(task, begun.to(device), train, val, how, seed=0)
+        self.source, encoder = find_encoder(model), copied_encoder(model)
+        self.width = features_width(encoder, (train.ids, train.mask), (val.ids, val.mask))
+        begun = PairClassifier(encoder, new_head(self.width, task, 0)).to(device)
+        self.task = FineTuneTask(task, begun, train, val, how, seed=0)
         # as a whole it is not compiled, which would take longer than these runs: the captured step is what pays
         self.trainer = Trainer(self.task, speed or Speed(compile_mode=None))
         self.milliseconds = 0.0  # a step of the last run, all but its first epoch if it has another
@@ -160,7 +160,7 @@ class FineTuner:
         task, trainer = self.task, self.trainer
         self.task.seed = seed
         task.model.encoder.load_state_dict(self.source.state_dict())
-        task.model.head.load_state_dict(new_head(self.source, task.task, seed).state_dict())
+        task.model.head.load_state_dict(new_head(self.width, task.task, seed).state_dict())
         trainer.restart()
         rates, begun, untimed = task.rates(task.total), time.monotonic(), 0
         for rows in itertools.islice(task.stream(0), task.total // task.chunk):
