@@ -258,4 +258,4 @@ def _begin(loaded: LoadedModel, how: FineTuning, about: dict[str, Any], out: str
     old = SuperGlue.load(out)
     if (old.model.get("weights"), old.settings) != (model["weights"], new.settings):
         raise CheckpointError(f"{out} holds scores of another model or other settings: choose another --out")
-    return replace(old)
+    return old
