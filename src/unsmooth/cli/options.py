@@ -63,7 +63,8 @@ WholeRecords = Annotated[
     bool,
     typer.Option(
         "--whole-records",
-        help="Use each line or record of text as one padded sample, instead of cutting all text into full windows.",
+        help="Use each record (a line of jsonl, a row of parquet, a whole .txt file) as one sample, cut or padded, "
+        "instead of cutting all text into full windows.",
     ),
 ]
 RankBudget = Annotated[
