@@ -224,7 +224,7 @@ def test_what_cannot_be_adapted_is_refused_by_name() -> None:
         adapt(adapt(vit()))
     with pytest.raises(OptionError, match="call `bake` first"):
         adapt(reparametrize(vit()))
-    with pytest.raises(WeightsError, match="already parametrised"):
+    with pytest.raises(OptionError, match="already reparametrised or adapted: call `bake` first"):
         reparametrize(adapt(vit()))
     with pytest.raises(WeightsError, match="`bake` the model first"):
         edit(adapt(vit()), flip=True)

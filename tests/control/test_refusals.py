@@ -74,11 +74,11 @@ def test_a_part_that_is_already_controlled_is_refused() -> None:
     inner = vit()
     outer = Around(inner)
     reparametrize(inner)
-    with pytest.raises(OptionError, match="already reparametrised: call `bake` first"):
+    with pytest.raises(OptionError, match="already reparametrised or adapted: call `bake` first"):
         reparametrize(outer)
     inner = vit()
     reparametrize(Around(inner))
-    with pytest.raises(OptionError, match="already reparametrised: call `bake` first"):
+    with pytest.raises(OptionError, match="already reparametrised or adapted: call `bake` first"):
         reparametrize(inner)
 
 

@@ -86,7 +86,7 @@ def test_unknown_options_are_errors_that_list_the_valid_ones(options: dict[str, 
 
 def test_controlling_twice_and_baking_a_plain_model_are_errors() -> None:
     model = reparametrize(vit())
-    with pytest.raises(OptionError, match="already reparametrised: call `bake` first"):
+    with pytest.raises(OptionError, match="already reparametrised or adapted: call `bake` first"):
         reparametrize(model)
     with pytest.raises(OptionError, match="not reparametrised: call `reparametrize` first"):
         bake(vit())

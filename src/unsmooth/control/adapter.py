@@ -23,7 +23,6 @@ from unsmooth.control.draw import draw
 from unsmooth.control.factor import dependent, orthogonal
 from unsmooth.control.layers import Controllable, choose_layers, nonzero_scale
 from unsmooth.control.modes import Mode
-from unsmooth.control.reparametrization import controls_of
 from unsmooth.control.slots import Added, Place, add, driven
 from unsmooth.errors import CheckpointError, OptionError, WeightsError
 from unsmooth.models import LayerView, view
@@ -185,8 +184,6 @@ def adapt(
     """
     if not isinstance(bound, Real) or not 0 < bound < float("inf"):
         raise OptionError(f"bound {bound!r}: expected a positive number")
-    if controls_of(model) or adapters_of(model):
-        raise OptionError("this model is already reparametrised or adapted: call `bake` first")
     used, picked, modes = choose_layers(model, mode, layers)
     around = [_around(place, layer, folded) for place, layer in zip(picked, used.values(), strict=True)]
     shape = _same(picked, around)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from unsmooth.control.computed_once import ComputedOnce
 from unsmooth.control.modes import Mode, select_modes
 from unsmooth.control.slots import Place
 from unsmooth.errors import OptionError, WeightsError
@@ -19,6 +20,7 @@ from unsmooth.models.family import Slot
 from unsmooth.models.fused_rows import rows_of
 from unsmooth.models.select import Layers, attention_names, select_layers
 from unsmooth.models.storage import refuse_sharded, refuse_unreadable
+from unsmooth.models.view import module_of
 from unsmooth.models.weights import HeadWeights, slot_of
 from unsmooth.models.wrappers import refuse_compiled
 
@@ -62,6 +64,8 @@ def choose_layers(
     model: nn.Module, mode: Mode, layers: Layers
 ) -> tuple[dict[str, LayerView], list[Controllable], list[str]]:
     """The layers that are to be controlled, by name, where their weights are, and their modes; all errors come here."""
+    if any(isinstance(part, ComputedOnce) for part in module_of(model).modules()):
+        raise OptionError("this model is already reparametrised or adapted: call `bake` first")
     found = attention_layers(model)
     if isinstance(view(model).backbone, nn.Sequential):
         raise OptionError("a Sequential would call what is added to it: put it into a module of its own")

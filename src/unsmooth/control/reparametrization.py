@@ -58,8 +58,6 @@ def reparametrize(
         raise OptionError.unknown("init", init, INITS)
     if reach is not None and init != "paper":
         raise OptionError("reach depends on data that training sees: it starts with init='paper'")
-    if controls_of(model):
-        raise OptionError("this model is already reparametrised: call `bake` first")
     used, picked, modes = choose_layers(model, mode, layers)
     control = _build(picked, modes, form, bound, reach)
     control.reset(std, generator)
