@@ -204,6 +204,8 @@ def test_a_penalty_with_an_empty_interval_is_refused_and_a_bound_is_kept_for_eve
     model = reparametrize(vit(), form="symmetric", std=2.0)
     with pytest.raises(OptionError, match=r"margin 2.0 and bound 1.0: expected 0 ≤ margin ≤ bound"):
         spectral_penalty(model, margin=2.0, bound=1.0)
+    with pytest.raises(OptionError, match="margin nan"):
+        spectral_penalty(model, margin=float("nan"))
     sizes = control_of(model).psi.detach().square()
     expected = (sizes - 0.5).clamp(min=0).square().mean()
     torch.testing.assert_close(spectral_penalty(model, bound=0.5).detach(), expected)

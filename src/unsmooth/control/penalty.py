@@ -93,7 +93,7 @@ def _solved(sign: float, margin: float, bound: float, h: Float[Tensor, "size siz
 
 
 def _check(margin: float, bound: float | None) -> None:
-    if margin < 0 or (bound is not None and bound < margin):
+    if not (margin >= 0 and (bound is None or margin <= bound)):  # NaN, too
         raise OptionError(f"margin {margin} and bound {bound}: expected 0 ≤ margin ≤ bound")
 
 
