@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from collections.abc import Iterable
@@ -75,9 +76,17 @@ class MissingExtraError(UnsmoothError, ImportError):
     def needed(cls, package: str, extra: str, purpose: str) -> MissingExtraError:
         """An error that names the extra to install; while an import error is handled, with what that says."""
         why = sys.exception()
-        there = isinstance(why, ImportError) and not isinstance(why, ModuleNotFoundError)
+        there = isinstance(why, ImportError) and (not isinstance(why, ModuleNotFoundError) or _installed(package))
         state = f"which is installed but cannot be imported ({why})" if there else "which is not installed"
         return cls(f"{purpose} needs {package}, {state}: pip install 'unsmooth[{extra}]'")
+
+
+def _installed(package: str) -> bool:
+    """Whether it is there, so that what is missing is a package that it imports itself."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def first_line(error: BaseException) -> str:
