@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from processes import Program
+from safetensors.torch import save_file
 
 import unsmooth
 
@@ -74,6 +76,12 @@ def test_a_warning_is_one_line_without_code(cli: Callable[..., Any]) -> None:
     assert warnings.formatwarning(UserWarning("mind"), UserWarning, "here.py", 1) == "warning: mind\n"
 
 
+def test_of_saved_features_too_only_means_can_be_kept(cli: Callable[..., Any], tmp_path: Path) -> None:
+    save_file({"layer0": torch.randn(2, 4, 3)}, tmp_path / "states.safetensors")
+    cli("measure", "--features", tmp_path / "states.safetensors", "--means-only", "--out", tmp_path / "run.json")
+    assert unsmooth.load_measurement(tmp_path / "run.json").per_sample is None
+
+
 def test_chosen_points_are_shown_one_by_one(cli: Callable[..., Any]) -> None:
     assert (
         "blocks.1.mlp" in cli("measure", *TINY, "--data", "random", "--limit", "2", "--points", "blocks.1.mlp").stdout
@@ -91,6 +99,9 @@ def test_chosen_points_are_shown_one_by_one(cli: Callable[..., Any]) -> None:
         ([*TINY, "--data", "bundled", "--device", "cuda:99"], "cannot be used here"),
         ([*TINY, "--data", "bundled", "--model-option", "depth"], "expected an option as KEY=VALUE"),
         ([*TINY, "--data", "bundled", "--layer-ids", "1"], "--layer-ids names the layers of --features FILE"),
+        ([*TINY, "--data", "bundled", "--rank-budget", "lots"], "or 'exact', got 'lots'"),
+        (TINY, "expected a model and --data PATH, or --features PATH"),
+        (["--features", "x.safetensors", "--samples", "2"], "features that are saved are measured as they are"),
         (["vit_tiny", "--data", "bundled"], "zoo:"),
         (["timm:vit_tinny", "--random-init", "--data", "bundled"], "vit_tinny"),
     ],

@@ -43,7 +43,8 @@ PerSample = Annotated[
 Features = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Measure saved features instead of a model: a file or folder with one tensor per layer. Repeatable."
+        metavar="PATH",
+        help="Measure saved features instead of a model: a file or folder with one tensor per layer. Repeatable.",
     ),
 ]
 LayerIds = Annotated[
@@ -73,7 +74,15 @@ def command(
     similarity and effective rank.
     """
     if features or model is None or data is None:
-        _saved_features(model, data, features, layer_ids, metrics, tokens, degenerate, rank_budget, output)
+        if not features:
+            raise OptionError("expected a model and --data PATH, or --features PATH of features that are saved")
+        if (data, points, reading, loading) != (None, "all", options.DataOptions(), options.ModelOptions()):
+            raise OptionError(
+                "features that are saved are measured as they are: leave out --data, --points, and all options of "
+                "loading a model and reading data (--samples, --device, …)"
+            )
+        found = _saved_features(model, features, layer_ids, metrics, tokens, degenerate, rank_budget, output)
+        _tell(found, output, per_sample)
         return
     if layer_ids is not None:
         raise OptionError("--layer-ids names the layers of --features FILE: a model has its own, leave it out")
@@ -93,21 +102,16 @@ def command(
 
 def _saved_features(
     model: str | None,
-    data: str | None,
-    features: list[Path] | None,
+    features: list[Path],
     layer_ids: str | None,
     metrics: str,
     tokens: str,
     degenerate: str,
     rank_budget: str | None,
     output: FileOptions,
-) -> None:
+) -> Measurement:
     from unsmooth.analysis import measure_features
 
-    if not features or data is not None:
-        raise OptionError(
-            "expected a model with --data, or --features FILE alone: features that are saved already need no data"
-        )
     options.refuse_several("saved features are measured")
     output.check()
     layers = None if layer_ids is None else numbers("--layer-ids", layer_ids, int, "1,2,3")
@@ -116,10 +120,10 @@ def _saved_features(
         rank_budget=rank_budget,
     )  # fmt: skip
     found.about = replace(found.about, command=options.command_line())
-    _tell(found, output)
+    return found
 
 
-def _tell(found: Measurement, output: FileOptions, per_sample: bool = True) -> None:
+def _tell(found: Measurement, output: FileOptions, per_sample: bool) -> None:
     from unsmooth.cli.tables.measured import show
 
     output.finish(found.to_json, partial(show, found), (output.out, lambda path: found.save(path, per_sample)))

@@ -21,6 +21,7 @@ class RankBudget:
     """Chooses samples, and learns from each batch what a forward pass and the spectra of one sample cost."""
 
     def __init__(self, budget: float | str | None = None) -> None:
+        given = budget
         if isinstance(budget, str):
             try:
                 budget = math.inf if budget == EXACT else float(budget)
@@ -29,7 +30,7 @@ class RankBudget:
         if budget is not None and not budget > 1:
             raise OptionError(
                 f"expected a rank budget above 1 (2: spectra may take as long as the forward passes) or {EXACT!r}, "
-                f"got {budget!r}"
+                f"got {given!r}"
             )
         self._asked = budget is not None
         self._spare = (USUAL if budget is None else budget) - 1
