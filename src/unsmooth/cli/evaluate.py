@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 TrainedModel = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="zoo:NAME, or a folder that `train` wrote. For text also hf:NAME_OR_FOLDER."),
+    typer.Argument(
+        metavar="MODEL", help="zoo:NAME, or a folder that `unsmooth train` wrote. For text also hf:NAME_OR_FOLDER."
+    ),
 ]
 DataPath = Annotated[
     str | None,

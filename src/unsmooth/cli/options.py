@@ -35,12 +35,14 @@ MaybeModel = Annotated[str | None, _MODEL]
 DataPath = Annotated[str, _DATA]
 MaybeDataPath = Annotated[str | None, _DATA]
 Weights = Annotated[
-    Path | None, typer.Option(help="Load these weights (a local file, safetensors) into the timm: or hf: model.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Load these weights (a local file, safetensors) into the timm: or hf: model."),
 ]
 WeightsOfEach = Annotated[
     list[Path] | None,
     typer.Option(
         "--weights",
+        metavar="FILE",
         help="Load these weights (a local file, safetensors) into a timm: or hf: model. Repeatable, once for each.",
     ),
 ]

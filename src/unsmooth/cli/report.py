@@ -50,10 +50,12 @@ Example = Annotated[int, typer.Option(min=0, help="The sample of the first batch
 Sweeps = Annotated[
     list[Path] | None,
     typer.Option(
-        "--sweep", help="A file that `unsmooth sweep --out` wrote for one of the models. Repeatable. By default "
-        "PAGE.sweep.json beside the page, if it is about one of the models.",
+        "--sweep",
+        metavar="FILE",
+        help="A file that `unsmooth sweep --out` wrote for one of the models. Repeatable. By default PAGE.sweep.json "
+        "beside the page, if it is about one of the models.",
     ),
-]  # fmt: skip
+]
 
 
 @ungrouped

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="LIST|NAME|all", help="The name of a figure or table; `list` shows all names, `all` runs all of them."
+        metavar="NAME|list|all", help="The name of a figure or table; `list` shows all names, `all` runs all of them."
     ),
 ]
 About = Annotated[
@@ -46,7 +46,8 @@ Models = Annotated[
     ),
 ]
 DataPaths = Annotated[
-    list[str] | None, typer.Option("--data", help="Data for the models: once for all, or once for each. Repeatable.")
+    list[str] | None,
+    typer.Option("--data", metavar="PATH", help="Data for the models: once for all, or once for each. Repeatable."),
 ]
 Runs = Annotated[Path | None, typer.Option(help="Use the training runs in this folder, which `unsmooth train` wrote.")]
 Recompute = Annotated[

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.groups import ungrouped
+from unsmooth.cli.measure import Metrics, run
 from unsmooth.cli.output import print_json
 from unsmooth.cli.progress import interruptible
 from unsmooth.cli.tables.layout import titled
@@ -26,7 +27,6 @@ References = Annotated[
         help="A folder of checkpoints (checkpoint-500, …), or several checkpoints: folders, or hf:NAME@REVISION.",
     ),
 ]
-Metrics = Annotated[str, typer.Option(help="A preset or names of metrics, separated by commas.")]
 Page = Annotated[Path, typer.Option("--out", help="File of the page. Results are saved beside it.")]
 
 
@@ -47,7 +47,6 @@ def command(
     """
     from unsmooth.analysis.processes import launched
     from unsmooth.analysis.track import check_alike, find_checkpoints, tracked
-    from unsmooth.cli.measure import run
     from unsmooth.page.track import track_page
     from unsmooth.sources.files import check_writable, write_result
 

@@ -101,7 +101,14 @@ SuperGlueFolder = Annotated[
 SuperGlueBudget = Annotated[
     str | None, typer.Option(help="Time limit of --superglue (8m). If it is short, seeds and then tasks are left out.")
 ]
-Minutes = Annotated[float, typer.Option(min=0, help="With --list: start no run that would end later.")]
+Minutes = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="With --list: start no run that would not end within this time. By default there is no limit.",
+    ),
+]
 TensorBoard = Annotated[bool, typer.Option(help="Write a log for TensorBoard beside log.jsonl (none with --list).")]
 
 
