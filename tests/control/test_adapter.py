@@ -226,7 +226,7 @@ def test_what_cannot_be_adapted_is_refused_by_name() -> None:
         adapt(reparametrize(vit()))
     with pytest.raises(OptionError, match="already reparametrised or adapted: call `bake` first"):
         reparametrize(adapt(vit()))
-    with pytest.raises(WeightsError, match="`bake` the model first"):
+    with pytest.raises(WeightsError, match="`bake` the model if"):
         edit(adapt(vit()), flip=True)
     with pytest.raises(OptionError, match="expected a model with one adapter"):
         adapter_of(vit())

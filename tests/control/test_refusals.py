@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from control.cases import FORMS, Around, images, outputs, vit
 from torch import nn
+from torch.nn.utils import prune
 
 from unsmooth.callbacks import watch
 from unsmooth.control import (
@@ -91,6 +93,17 @@ def test_weights_with_another_parametrisation_are_refused() -> None:
     ):
         reparametrize(model)
     assert list(model.state_dict()) == keys
+
+
+@pytest.mark.parametrize("change", [reparametrize, adapt, partial(edit, flip=True)])
+def test_weights_that_hooks_compute_are_refused_before_anything_changes(change: Callable[[nn.Module], object]) -> None:
+    model, batch = vit().eval(), images()
+    prune.l1_unstructured(model.blocks[1].attn.proj, "weight", 0.3)  # type: ignore[index, union-attr, arg-type]
+    before, keys = model(batch), list(model.state_dict())
+    with pytest.raises(WeightsError, match=r"is computed from other tensors in every pass \(by pruning"):
+        change(model)
+    assert list(model.state_dict()) == keys
+    assert torch.equal(model(batch), before)
 
 
 @pytest.mark.parametrize("weight", ["qkv", "proj"])

@@ -9,7 +9,6 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from unsmooth.control.computed_once import ComputedOnce
 from unsmooth.control.modes import Mode, select_modes
@@ -19,7 +18,7 @@ from unsmooth.models import LayerView, view
 from unsmooth.models.family import Slot
 from unsmooth.models.fused_rows import rows_of
 from unsmooth.models.select import Layers, attention_names, select_layers
-from unsmooth.models.storage import refuse_sharded, refuse_unreadable
+from unsmooth.models.storage import refuse_computed, refuse_sharded, refuse_unreadable
 from unsmooth.models.view import module_of
 from unsmooth.models.weights import HeadWeights, slot_of
 from unsmooth.models.wrappers import refuse_compiled
@@ -123,10 +122,6 @@ def _place(name: str, layer: LayerView, slots: Slot | tuple[Slot, ...]) -> Place
     slot, owner, tensor = found
     weight: Any = getattr(owner, tensor, None)
     refuse_unreadable(weight, owner, f"{layer.name}: {slot.path}.{slot.weight}")
-    if parametrize.is_parametrized(owner, tensor):
-        raise WeightsError(
-            f"{name}: {tensor!r} is already parametrised: `bake` the part of the model that is reparametrised, or take "
-            "weight_norm and the like away (torch.nn.utils.parametrize.remove_parametrizations)"
-        )
+    refuse_computed(owner, tensor, f"{name}: {tensor!r}")
     rows = rows_of(layer, slot, weight.shape[1 if slot.transposed else 0])
     return Place(owner, tensor, rows, slot.transposed)

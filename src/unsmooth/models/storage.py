@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models.adapted import effective, is_adapted
@@ -101,6 +102,20 @@ def refuse_unreadable(weight: object, owner: nn.Module, where: str) -> None:
         raise WeightsError(
             f"{where}: expected a matrix, got shape {tuple(weight.shape)}: sharded weights (FullyShardedDataParallel) "
             "are flat outside the forward pass; give the model from before it was wrapped"
+        )
+
+
+def refuse_computed(owner: nn.Module, weight: str, where: str) -> None:
+    """WeightsError for a weight that its module computes from others: what were written into it would not last."""
+    if parametrize.is_parametrized(owner, weight):
+        raise WeightsError(
+            f"{where} is already parametrised: `bake` the model if it is reparametrised or adapted, or take "
+            "weight_norm and the like away (torch.nn.utils.parametrize.remove_parametrizations)"
+        )
+    if weight not in owner._parameters and weight not in owner._buffers:
+        raise WeightsError(
+            f"{where} is computed from other tensors in every pass (by pruning, or by an older weight_norm or "
+            "spectral_norm): make it permanent first (prune.remove, remove_weight_norm, remove_spectral_norm)"
         )
 
 

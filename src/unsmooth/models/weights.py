@@ -15,7 +15,7 @@ from unsmooth.models.adapted import is_adapted
 from unsmooth.models.family import AttentionRow, Slot
 from unsmooth.models.fused_rows import rows_of
 from unsmooth.models.quantised import Affine, is_linear
-from unsmooth.models.storage import is_plain, read_affine, refuse_unreadable, whole
+from unsmooth.models.storage import is_plain, read_affine, refuse_computed, refuse_unreadable, whole
 from unsmooth.models.taps import Paths, find
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def write_projection(
     slot, owner, name = _found(layer, layer.attention_row.proj)
     weight: Any = getattr(owner, name, None)
     refuse_unreadable(weight, owner, f"{layer.name}: {slot.path}.{slot.weight}")
-    if parametrize.is_parametrized(owner, name):
-        raise WeightsError(f"{layer.name}: its projection is parametrised: `bake` the model first")
+    refuse_computed(owner, name, f"{layer.name}: {slot.path}.{slot.weight}")
     before.append((weight, weight.detach().clone()))
     rows_first = weight.data.t() if slot.transposed else weight.data
     rows_of(layer, slot, len(rows_first)).write(rows_first, w_proj.flatten(0, 1).t())
