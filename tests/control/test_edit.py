@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
-from control.cases import spectra
+from control.cases import spectra, vit
 from model_cases import CASES, Case, every_case
 from torch import nn
 
@@ -34,6 +36,19 @@ def test_real_parts_are_bounded_and_undone(case: Case) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     with pytest.raises(OptionError, match="undone already"):
         done.undo()
+
+
+def test_edits_of_the_same_weights_are_undone_in_reverse_order_only() -> None:
+    model = vit()
+    before = copy.deepcopy(model.state_dict())
+    first, second = unsmooth.edit(model, high=0.0), unsmooth.edit(model, flip=True)
+    for refused in (first.undo, lambda: first.go(0.5)):
+        with pytest.raises(OptionError, match="changed since this edit.*undo later edits first"):
+            refused()
+    second.go(0.5)
+    second.undo()
+    first.undo()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize("of", ["head", "layer"])

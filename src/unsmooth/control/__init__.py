@@ -2,7 +2,8 @@
 
 from unsmooth.control.adapter import Adapter, adapt, adapter_of
 from unsmooth.control.baking import bake
-from unsmooth.control.edit import Edit, edit
+from unsmooth.control.edit import edit
+from unsmooth.control.edited import Edit
 from unsmooth.control.fitting import Fit
 from unsmooth.control.fixes import FIXES, apply_fix
 from unsmooth.control.monitor import ControlMonitor, ControlReading

@@ -11,14 +11,13 @@ eigenvectors it would be larger by up to their condition number. Constants stay 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
+from unsmooth.control.edited import Edit, check_share
 from unsmooth.control.effect import effect
 from unsmooth.control.eigenvalue_action import Act, eigenvalue_action
 from unsmooth.control.layers import attention_layers, nonzero_scale
@@ -32,66 +31,8 @@ from unsmooth.models.weights import HeadWeights, write_projection
 from unsmooth.theory.folding import centre_and_scale
 from unsmooth.theory.schur import schur_basis
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Heads = int | Sequence[int] | None
 WHOLE = -1  # the "head" of a row that is about Σ_h H_h
-
-
-@dataclass(repr=False)
-class Edit:
-    """What `edit` returns: what it changed, one row per layer and head (head −1 is the sum Σ_h H_h), and `undo()`.
-
-    `before` and `after` hold HFC/LFC, cosine similarity and effective rank after the last block, and the loss, where
-    `edit` was given data or a loss.
-    """
-
-    rows: list[dict[str, Any]]
-    what: str
-    _before: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    _after: list[Tensor] = field(default_factory=list)
-    undone: bool = False
-    before: dict[str, float] = field(default_factory=dict)
-    after: dict[str, float] = field(default_factory=dict)
-
-    def frame(self) -> pd.DataFrame:
-        """Norm of the change of H, and the spectrum before and after, for every matrix that was edited.
-
-        `min_after` and `max_after` are what the edit asks for; `min_stored` and `max_stored` what the weights have once
-        they are rounded to the model's dtype, which scatters eigenvalues that were gathered at one spot.
-        """
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
-
-    @torch.no_grad()
-    def go(self, share: float) -> None:
-        """A share of the way from the weights before (0) to those after (1), without finding the edit again."""
-        if self.undone:
-            raise OptionError("this edit is undone: edit the model again")
-        _check_share("share", share)
-        self._after = self._after or [parameter.detach().clone() for parameter, _ in self._before]
-        for (parameter, before), after in zip(self._before, self._after, strict=True):
-            parameter.copy_(after if share == 1 else before.lerp(after, share))
-
-    @torch.no_grad()
-    def undo(self) -> None:
-        """Every weight bit for bit as it was before."""
-        if self.undone:
-            raise OptionError("this edit is undone already")
-        for parameter, value in self._before:
-            parameter.copy_(value)
-        self.undone = True
-
-    def __repr__(self) -> str:
-        moved = [row["change"] / row["size"] for row in self.rows if row["size"]]
-        size = "ΔW‖ up to {:.1%} of ‖W" if self.what.startswith("sink") else "ΔH‖ up to {:.1%} of ‖H"
-        share = f", ‖{size.format(max(moved))}‖" if moved else ""
-        said = [f"{name} {value:.4g} → {self.after[name]:.4g}" for name, value in self.before.items()]
-        many = f"{len(self.rows)} {'matrix' if len(self.rows) == 1 else 'matrices'} H"
-        what = "the weights of an MLP" if self.what.startswith("sink") else many
-        return "; ".join([f"Edit of {what}: {self.what}{share}{' (undone)' if self.undone else ''}", *said])
 
 
 @torch.no_grad()
@@ -150,7 +91,7 @@ def edit(
     action = None if drop_sink is not None else eigenvalue_action(scale, flip, shift, low, high, head_scale)
     if of not in ("head", "layer"):
         raise OptionError.unknown("of", of, ("head", "layer"))
-    _check_share("strength", strength)
+    check_share("strength", strength)
     done = Edit([], "sink dropped" if action is None else action[1], before=effect(model, given, loss))
     try:
         if action is None:
@@ -164,14 +105,10 @@ def edit(
                     _edit_layer(layer, action[0], heads, of, folded, strength, done)
         done.after = effect(model, given, loss)
     except BaseException:
-        done.undo()  # the layers before the one that refused
+        done.restore()  # the layers before the one that refused
         raise
+    done.written()
     return done
-
-
-def _check_share(name: str, value: float) -> None:
-    if not isinstance(value, Real) or not 0 <= value <= 1:
-        raise OptionError(f"{name} {value!r}: expected a number from 0 (nothing changes) to 1")
 
 
 def _edit_layer(

@@ -137,7 +137,7 @@ class _Bench:
                 smoothness, after = self.look()
                 points.append(_point(strength, strength * _moved(done.rows), smoothness, before, after))
         finally:
-            done.undo()
+            done.restore()
         return SweptEdit(name, tuple(points))
 
 
