@@ -200,6 +200,13 @@ def test_an_input_that_cannot_be_explained_is_left_out(one: bool, monkeypatch: p
         assert "not explained: too few (batch 0)" in subject.measurement.notes
 
 
+@pytest.mark.parametrize(("patches", "patches_count"), [(1, False), (2, True)])
+def test_pictures_of_one_patch_are_measured_with_their_class_token(patches: int, patches_count: bool) -> None:
+    subject = analyse(vit(img_size=(4, 4 * patches)), [torch.randn(2, 3, 4, 4 * patches)], explain_inputs=0)
+    assert ("patches" in subject.measurement.about.settings.tokens) == patches_count
+    assert {"all", "no-outliers"} <= {*subject.measurement.about.settings.tokens}
+
+
 def test_fewer_inputs_than_none_cannot_be_explained() -> None:
     with pytest.raises(OptionError, match=r"explain_inputs must be 0 \(none\) or more, got -1"):
         analyse(vit(), images(1, 2), explain_inputs=-1)

@@ -30,6 +30,9 @@ from unsmooth.analysis.token_view import TokenViewer
 from unsmooth.analysis.walk import nothing, walk
 from unsmooth.errors import FeatureError, ForwardError, OptionError, WeightsError
 from unsmooth.metrics.registry import METRICS
+from unsmooth.models import view
+from unsmooth.models.forward import call, evaluating, to_model
+from unsmooth.models.hooks import hook_points
 from unsmooth.models.inputs import main_input, rows_of
 from unsmooth.sources.batches import Data
 from unsmooth.sources.loaded import LoadedModel
@@ -83,7 +86,7 @@ def analyse(
     special = SpecialTokens.find(model, special_ids, tokenizer)
     settings: dict[str, Any] = {"tokenizer": tokenizer, "special_ids": special_ids, "degenerate": degenerate,
                                 "rank_budget": rank_budget}  # fmt: skip
-    policies = tokens or fitting_policies(first, special)
+    policies = tokens or fitting_policies(first, special, module_of(model))
     long = LongEnough(module_of(model), special, resolve_policies(policies))
     every = tuple(name for name, row in METRICS.items() if not row.over_data)
     measurer = Measurer(model, metrics or every, policies, **settings, origin=origin)
@@ -246,16 +249,26 @@ class _LeftOut:
         ]
 
 
-def fitting_policies(batch: Any, special: SpecialTokens) -> tuple[str, ...]:
+def fitting_policies(batch: Any, special: SpecialTokens, model: nn.Module) -> tuple[str, ...]:
     """The token policies that say something about such inputs; `content` where it is known what is special."""
     batch = main_input(batch)
     if isinstance(batch, Tensor) and batch.is_floating_point() and batch.dim() == 4:
-        return ("all", "patches", "no-outliers")
+        return ("all", "patches", "no-outliers") if _several_patches(model, batch[:1]) else ("all", "no-outliers")
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else batch
     told = isinstance(batch, Mapping) and "special_tokens_mask" in batch
     if isinstance(ids, Tensor) and not ids.is_floating_point() and (told or (special.ids is not None and special.told)):
         return ("all", "content", "no-outliers")
     return ("all", "no-outliers")
+
+
+def _several_patches(model: nn.Module, picture: Tensor) -> bool:
+    """Whether patches can be compared without the special tokens; how many there are only a forward pass says."""
+    v, counts = view(model), list[int]()
+    special = v.prefix_tokens + v.suffix_tokens
+    if special and len(picture):
+        with evaluating(v.model), hook_points(v, v.points[:1], lambda _, x: counts.append(x.shape[-2])):
+            call(v.model, to_model(picture, v.model))
+    return all(count - special > 1 for count in counts)
 
 
 def _parts(batch: Any, count: int, at_once: int = AT_ONCE) -> Iterable[Any]:
