@@ -39,7 +39,8 @@ def test_table_shows_the_differences_of_compare(cli: Callable[..., Any], files: 
     shown = cli("compare", *files).stdout
     frame = unsmooth.compare(*map(unsmooth.load_measurement, files)).set_index(["point", "metric"])
     row = frame.loc[("blocks.1.post", "effective_rank")]
-    assert f"{row['difference']:+.3g} ± {(row['high'] - row['low']) / 2:.2g}" in shown
+    half = f"{(row['high'] - row['low']) / 2:#.2g}"
+    assert f"{row['difference']:+.{len(half.partition('.')[2])}f} ± {half}" in shown
     assert "blocks.1.mid" in shown
     assert "blocks.1.attn" not in shown
     assert "blocks.1.pre" not in shown
@@ -146,9 +147,23 @@ def test_a_page_that_cannot_be_written_is_refused_first(cli: Callable[..., Any],
     assert "is a folder: expected the name of a file" in failed.stderr
 
 
-def test_a_run_against_itself_differs_nowhere(cli: Callable[..., Any], files: tuple[Path, Path]) -> None:
-    shown = cli("compare", files[0], files[0]).stdout
-    assert shown.count("No interval of a difference leaves out zero, at 5 points.") == 3
+@pytest.mark.parametrize("samples", [1, 4])
+def test_a_run_against_itself_is_equal_and_nothing_is_tested(
+    cli: Callable[..., Any], tmp_path: Path, samples: int
+) -> None:
+    file, page = measured(samples=samples).save(tmp_path / "a.json"), tmp_path / "page.html"
+    copy = unsmooth.load_measurement(file).save(tmp_path / "b.json")
+    shown = cli("compare", file, copy, "--out", page).stdout
+    assert shown.count("b equals a at all 5 points.") == 3
+    for said in (shown, page.read_text()):
+        flat = " ".join(said.split())
+        assert "ll numbers are equal, so nothing is tested: the same " in flat
+        assert "a and b are the same run: their model, data and time agree" in flat
+        assert not any(word in flat for word in ("leaves out zero", "Holm", "95 % interval of", "0 ± 0", "0 … 0"))
+    again = replace(unsmooth.load_measurement(file).about, created="2001-01-01T00:00:00+00:00")
+    later = unsmooth.load_measurement(file)
+    later.about = again
+    assert "the same run" not in cli("compare", file, later.save(tmp_path / "c.json")).stdout
 
 
 class Strict(HTMLParser):

@@ -116,7 +116,7 @@ def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str,
     from unsmooth.analysis.measuring.pairing import pair
     from unsmooth.metrics.differences import LEVEL, holm
     from unsmooth.metrics.registry import metric_named
-    from unsmooth.page.comparison import finding, left_out
+    from unsmooth.page.comparison import equal, finding, left_out
 
     wide = False
     for tokens, rows in shown.groupby("tokens", sort=False):
@@ -130,7 +130,8 @@ def _show(shown: pd.DataFrame, a: Measurement, b: Measurement, names: tuple[str,
     pairing = pair(a, b, names)
     kept, marked = sum(p < LEVEL for p in holm(shown["p"].to_list())), int(shown["differs"].sum())
     corrected = f"{kept} of {marked} still do when all {len(shown)} numbers are corrected together (Holm)"
-    lines = (f"{first}* marks an interval that leaves out zero; {corrected}", pairing.interval)
+    tested = (f"{first}* marks an interval that leaves out zero; {corrected}", pairing.interval)
+    lines = (f"{first}all numbers are equal, so nothing is tested: {pairing.why}",) if equal(shown) else tested
     console.print(small_print(lines, (*left_out(shown, pairing), *_notes(a, b, names))))
 
 
@@ -162,28 +163,44 @@ def _table(by_metric: dict[str, pd.DataFrame], wide: bool, write: Callable[[floa
 
 
 def _full(difference: float, half: float, differs: bool) -> str:
-    return f"{written(difference, '+.3g', half, '.2g')} {'*' if differs else ' '}"
+    """Both to the same decimals, two of them significant in the half-width; zero where there is nothing else.
+
+    >>> _full(-0.00886, 0.0671, False), _full(3.4, 0.567, True), _full(2e-10, 1e-10, True), _full(0.0, 0.0, False)
+    ('-0.009 ± 0.067  ', '+3.40 ± 0.57 *', '+2.00e-10 ± 1.0e-10 *', '0  ')
+    """
+    mark = " *" if differs else "  "
+    if not half > 0:
+        return written(difference, "+.3g") + mark
+    text = _decimals(difference, half, 2, " ± ")
+    return (text if len(text) <= 18 else written(difference, "+.3g", half, ".2g")) + mark
 
 
 def _short(difference: float, half: float, differs: bool) -> str:
     """Both to the same decimals, two or one of them significant in the half-width; powers of ten where none fit.
 
-    >>> _short(0.000192, 0.0000561, True), _short(1.92e-9, 5.61e-10, False)
-    ('+0.00019±0.00006*', '+1.9e-09±6e-10 ')
+    >>> _short(0.000192, 0.0000561, True), _short(1.92e-9, 5.61e-10, False), _short(0.0, 0.0, False)
+    ('+0.00019±0.00006*', '+1.9e-09±6e-10 ', '0 ')
     """
-    if math.isnan(half):
-        return f"{written(difference, '+.3g')} "
-    texts = [f"{difference:+.3g}±{half:.2g}"]
-    if 0 < half < math.inf:
-        decimals = [max(0, digits - 1 - math.floor(math.log10(half))) for digits in (2, 1)]
-        texts = [f"{difference:+.{d}f}±{half:.{d}f}" for d in decimals]
-    fitting = [text for text in texts if len(text) <= 16]
-    return (fitting or [f"{difference:+.1e}±{half:.0e}"])[0] + ("*" if differs else " ")
+    mark = "*" if differs else " "
+    if not half > 0:
+        return written(difference, "+.3g") + mark
+    fitting = [text for digits in (2, 1) if len(text := _decimals(difference, half, digits, "±")) <= 16]
+    return (fitting or [f"{difference:+.1e}±{half:.0e}"])[0] + mark
+
+
+def _decimals(difference: float, half: float, digits: int, between: str) -> str:
+    """Both to the decimals of so many significant digits of the half-width."""
+    if not math.isfinite(half):
+        return f"{difference:+.3g}{between}{half:.2g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(half)))
+    return f"{difference:+.{decimals}f}{between}{half:.{decimals}f}"
 
 
 def _notes(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:
     """What must be said about a comparison."""
-    found = []
+    from unsmooth.page.comparison import same_run
+
+    found = same_run(a, b, names)
     here, there = (m.about.data.reference or "not recorded" for m in (a, b))
     if here != there:
         found.append(f"the data differ: {names[0]} on {here}, {names[1]} on {there}")

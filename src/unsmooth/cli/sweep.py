@@ -105,10 +105,11 @@ def table(found: Sweep) -> Table:
     for swept in found.edits:
         for point in swept.points:
             row: list[Any] = [swept.name if point.strength == 0 else "", f"{point.strength:g}", f"{point.moved:.0%}"]
-            row += [f"{point.smoothness[policy]['hfc_lfc']:.3g}", f"{point.score:.4g}"]
+            row += [written(point.smoothness[policy]["hfc_lfc"], ".3g"), written(point.score, ".4g")]
             if point.strength:
-                within = "" if point.low is None else f" ({point.low:+.3g} to {point.high:+.3g})"
-                row += [f"{point.difference:+.3g}{within}", written(swept.price(point, policy), "+.3g")]
+                ends = [] if point.low is None else [written(point.low, "+.3g"), written(point.high, "+.3g")]
+                within = f" ({' to '.join(ends)})" if ends else ""
+                row += [written(point.difference, "+.3g") + within, written(swept.price(point, policy), "+.3g")]
             made.add_row(*row)
         made.add_section()
     return made

@@ -96,10 +96,12 @@ def _plain(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _table(done: list[Checkpoint]) -> Table:
+    from unsmooth.cli.tables.layout import written
     from unsmooth.metrics.registry import metric_named
 
     names = (f"{metric_named(metric).title} ({policy})" for metric, policy, *_ in _ends(done[0]))
     table = titled("First input → last layer, mean over samples", ("step", *names))
     for checkpoint in done:
-        table.add_row(str(checkpoint.step), *(f"{a:.4g} → {b:.4g}" for *_, a, b in _ends(checkpoint)))
+        ends = (" → ".join(written(value, ".4g") for value in pair) for _, _, *pair in _ends(checkpoint))
+        table.add_row(str(checkpoint.step), *ends)
     return table

@@ -35,7 +35,7 @@ def difference(rows: pd.DataFrame, metric: str, *, wide: float = 1072) -> Drawin
     plot.level(0)
     for i, row in enumerate(drawn):
         low, high = _ends(row)
-        interval = f"{signed_text(low)} … {signed_text(high)}" if math.isfinite(row["high"]) else "no interval"
+        interval = f"{signed_text(low)} … {signed_text(high)}" if low < high else "no interval"
         mine = plot.drawing.group(title=f"{row['point']}: {signed_text(row['difference'])} ({interval})")
         mine.line(plot.at([(i + 0.5, low), (i + 0.5, high)]), "soft", 1.5)
         at, colour = plot.at([(i + 0.5, row["difference"])]), direction(row["difference"], found.sign)

@@ -30,7 +30,8 @@ def comparison_page(a: Measurement, b: Measurement, names: tuple[str, str], poin
         frame = frame[frame["point"].isin(list(points))]
     first, second = map(escape, names)
     pairing = pair(a, b, names)
-    said = [pairing.interval, *left_out(frame, pairing), "Smoothing is described here, not judged"]
+    how = f"All numbers are equal, so nothing is tested: {pairing.why}" if equal(frame) else pairing.interval
+    said = [how, *left_out(frame, pairing), *same_run(a, b, names), "Smoothing is described here, not judged"]
     head = (
         '<header class="masthead"><div class="brand"><b>unsmooth</b> compare</div>'
         f"<h1>{second} against {first}</h1>"
@@ -62,6 +63,8 @@ def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
 
     Differing means that the interval of the difference leaves out zero.
     """
+    if equal(rows):
+        return f"{names[1]} equals {names[0]} at {'all ' if len(rows) > 1 else ''}{counted(len(rows), 'point')}."
     if rows["high"].isna().all():
         points = counted(len(rows), "point")
         return f"Whether they differ cannot be said: {points} without an interval (two samples make one)."
@@ -75,6 +78,17 @@ def finding(rows: pd.DataFrame, names: tuple[str, str]) -> str:
         f"(smoother at {smoother}, sharper at {len(differing) - smoother}), most at "
         f"{most['point']}: {signed_text(most['difference'])} [{signed_text(most['low'])}, {signed_text(most['high'])}]."
     )
+
+
+def equal(rows: pd.DataFrame) -> bool:
+    """Whether every number is the same on both sides."""
+    return bool((rows["difference"] == 0).all())
+
+
+def same_run(a: Measurement, b: Measurement, names: tuple[str, str]) -> list[str]:
+    """That the two are one measurement, where model, data, settings and time say so."""
+    alike = a.about == b.about and a.cells == b.cells
+    return [f"{names[0]} and {names[1]} are the same run: their model, data and time agree"] if alike else []
 
 
 def left_out(rows: pd.DataFrame, pairing: Pairing) -> list[str]:
@@ -121,9 +135,9 @@ def _table(rows: pd.DataFrame, names: tuple[str, str]) -> str:
 
 
 def _interval(row: dict[Any, Any]) -> str:
-    return (
-        f"{signed_text(row['low'], 4)} … {signed_text(row['high'], 4)}" if math.isfinite(row["high"]) else "no interval"
-    )
+    if not row["low"] < row["high"] < math.inf:
+        return "no interval"
+    return f"{signed_text(row['low'], 4)} … {signed_text(row['high'], 4)}"
 
 
 def _figure(rows: pd.DataFrame, metric: str) -> str:

@@ -50,27 +50,27 @@ WHOLE = {
 def test_a_row_has_the_layers_output_and_what_each_sub_layer_changed() -> None:
     assert rows(by_layer(measured(WHOLE), "all")) == [
         ["layer", "effective rank", "attn", "mlp"],
-        ["embed", "1 ± 1.4", "", ""],
-        ["0", "7 ± 1.4", "+1.5", "+4"],
-        ["1", "4.5 ± 1.4", "-0.5", "-2"],
-        ["final", "9 ± 1.4", "", ""],
+        ["embed", "1.000 ± 1.4", "", ""],
+        ["0", "7.000 ± 1.4", "+1.50", "+4.00"],
+        ["1", "4.500 ± 1.4", "-0.500", "-2.00"],
+        ["final", "9.000 ± 1.4", "", ""],
     ]
-    assert [row[1:] for row in rows(by_layer(measured(WHOLE), "all", steps=False))][2] == ["7 ± 1.4"]
+    assert [row[1:] for row in rows(by_layer(measured(WHOLE), "all", steps=False))][2] == ["7.000 ± 1.4"]
 
 
 def test_without_the_inputs_of_layers_the_output_before_stands_for_them() -> None:
     fewer = {point: value for point, value in WHOLE.items() if not point.endswith(".pre")}
-    assert [row[2:] for row in rows(by_layer(measured(fewer), "all"))][2:4] == [["+2", "+4"], ["-0.5", "-2"]]
+    assert [row[2:] for row in rows(by_layer(measured(fewer), "all"))][2:4] == [["+2.00", "+4.00"], ["-0.500", "-2.00"]]
     del fewer["embed"], fewer["final_norm"]
     assert [row[0] for row in rows(by_layer(measured(fewer), "all"))] == ["layer", "0", "1"]
-    assert rows(by_layer(measured(fewer), "all"))[1][2:] == ["", "+4"]
+    assert rows(by_layer(measured(fewer), "all"))[1][2:] == ["", "+4.00"]
 
 
 def test_where_the_stream_is_not_whole_every_point_has_a_row() -> None:
     fewer = {"blocks.0.attn": 2.0, "blocks.0.mid": 3.0, "blocks.0.post": 7.0, "blocks.1.post": 4.5}
     assert rows(by_layer(measured(fewer), "all")) == [
         ["point", "effective rank"],
-        *([point, f"{value:.4g} ± 1.4"] for point, value in fewer.items()),
+        *([point, f"{value:.3f} ± 1.4"] for point, value in fewer.items()),
     ]
 
 
@@ -78,7 +78,8 @@ def test_a_post_norm_layer_shows_its_norms_apart_from_attention_and_mlp() -> Non
     inside = {"blocks.0.attn_sum": 2.0, "blocks.0.mlp_sum": 3.5, "blocks.1.attn_sum": 8.0, "blocks.1.mlp_sum": 4.0}
     found = rows(by_layer(measured(WHOLE | inside, placement="post"), "all"))
     assert found[0] == ["layer", "effective rank", "attn", "norm", "mlp", "norm"]
-    assert [row[2:] for row in found[2:4]] == [["+0.5", "+1", "+0.5", "+3.5"], ["+1", "-1.5", "-2.5", "+0.5"]]
+    steps = [["+0.500", "+1.00", "+0.500", "+3.50"], ["+1.00", "-1.50", "-2.50", "+0.500"]]
+    assert [row[2:] for row in found[2:4]] == steps
     # without the sums nobody can tell who made which step
     assert rows(by_layer(measured(WHOLE, placement="post"), "all"))[0] == ["layer", "effective rank"]
 
@@ -86,7 +87,7 @@ def test_a_post_norm_layer_shows_its_norms_apart_from_attention_and_mlp() -> Non
 def test_a_parallel_block_has_no_steps_and_still_a_row_for_each_layer() -> None:
     outputs = {"blocks.0.post": 7.0, "blocks.1.post": 4.5}
     found = rows(by_layer(measured(outputs, placement="parallel-shared"), "all"))
-    assert found == [["layer", "effective rank"], ["0", "7 ± 1.4"], ["1", "4.5 ± 1.4"]]
+    assert found == [["layer", "effective rank"], ["0", "7.000 ± 1.4"], ["1", "4.500 ± 1.4"]]
 
 
 def test_changes_by_kind_are_those_of_the_reading_and_the_policy() -> None:

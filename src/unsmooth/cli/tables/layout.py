@@ -30,10 +30,19 @@ def written(value: float, spec: str, spread: float = math.nan, spread_spec: str 
 
     >>> written(1.5, ".2f", 0.25, ".2f"), written(1.5, ".2f"), written(math.nan, ".2f", math.nan)
     ('1.50 ± 0.25', '1.50', '–')
+    >>> written(3.4, ".3g", 0.5, ".2g"), written(120.0, ".3g", 12.0, ".2g"), written(0.0, "+.3g", 0.0, ".2g")
+    ('3.40 ± 0.50', '120 ± 12', '0 ± 0')
     """
     if math.isnan(value):
         return "–"
-    return format(value, spec) + ("" if math.isnan(spread) else f" ± {spread:{spread_spec}}")
+    return _figures(value, spec) + ("" if math.isnan(spread) else f" ± {_figures(spread, spread_spec)}")
+
+
+def _figures(value: float, spec: str) -> str:
+    """All the significant digits that a column has, zeros at the end too; prose leaves those out (`number_text`)."""
+    if not spec.endswith("g"):
+        return format(value, spec)
+    return format(value, spec.replace(".", "#.")).removesuffix(".") if value else "0"
 
 
 def small_print(lines: Iterable[str], notes: Iterable[str], unfinished: str = "") -> Group:
