@@ -107,7 +107,11 @@ def table(found: Sweep) -> Table:
             row: list[Any] = [swept.name if point.strength == 0 else "", f"{point.strength:g}", f"{point.moved:.0%}"]
             row += [written(point.smoothness[policy]["hfc_lfc"], ".3g"), written(point.score, ".4g")]
             if point.strength:
-                ends = [] if point.low is None else [written(point.low, "+.3g"), written(point.high, "+.3g")]
+                ends = (
+                    []
+                    if point.low is None or point.high is None
+                    else [written(point.low, "+.3g"), written(point.high, "+.3g")]
+                )
                 within = f" ({' to '.join(ends)})" if ends else ""
                 row += [written(point.difference, "+.3g") + within, written(swept.price(point, policy), "+.3g")]
             made.add_row(*row)

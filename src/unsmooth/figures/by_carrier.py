@@ -12,7 +12,7 @@ from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, Account, 
 from unsmooth.figures.axes import line_sample, log_ticks, panel, span
 from unsmooth.figures.by_head import colour_bar, heads_panel
 from unsmooth.figures.drawing import Drawing, grid
-from unsmooth.figures.text import power_text, short
+from unsmooth.figures.text import number_text, power_text, short
 
 SIZES = (
     ("times", "farthest token's norm, × median", "series-0", ""),
@@ -76,6 +76,8 @@ def _sinks(found: Carriers, wide: float) -> Drawing:
     table = np.array(found.heads)
     outlying = bool(table[..., 1].mean() >= table[..., 0].mean())
     title = f"Attention on {'the outliers' if outlying else 'the first token'}"
+    if not outlying and found.first_uniform is not None:
+        title += f" (uniform: {number_text(100 * found.first_uniform, 2)} %)"
     drawing = heads_panel(table[..., int(outlying)], "entropy", 1.0, title=title, label=title, wide=wide, numbers=False)
     drawing.height += 22
     colour_bar(drawing, 40, drawing.height - 16, False, "0 %", "100 %")

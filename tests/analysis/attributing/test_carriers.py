@@ -84,6 +84,7 @@ def test_the_account_ends_where_the_model_does_and_without_the_write_differs_aft
     # tokens that are not written to are the same until the next layer's attention
     assert account.curves[f"{LEFT_OUT}, others"][2] == pytest.approx(account.curves[f"{AS_IT_IS}, others"][2])
     assert account.sink[AS_IT_IS][:2] == pytest.approx(account.sink[LEFT_OUT][:2])
+    assert account.uniform == pytest.approx([1 / 17] * 3)
 
 
 def test_attention_on_the_first_token_equals_the_mean_over_the_other_queries() -> None:
@@ -99,6 +100,23 @@ def test_attention_on_the_first_token_equals_the_mean_over_the_other_queries() -
     for layer, a in seen.items():
         expected = a[:, :, 1:, 0].mean((0, 2))
         assert found.sink_frame().query(f"layer == {layer}")["first"].to_numpy() == pytest.approx(expected.numpy())
+
+
+def test_uniform_attention_is_that_of_the_mask_and_padding_takes_no_part() -> None:
+    model = bert().double().eval()
+    (batch,) = words(1)
+    batch = {**batch, "attention_mask": torch.tensor([[1] * 7, [1] * 5 + [0] * 2])}
+    for causal, share in ((False, (1 / 7 + 1 / 5) / 2), (True, ((1 / 2 + 1 / 3 + 1 / 4 + 1 / 5 + 1 / 6 + 1 / 7) / 6
+                                                               + (1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 4) / 2)):  # fmt: skip
+        model.config.is_decoder = causal
+        for module in model.modules():
+            if hasattr(module, "is_causal"):
+                module.is_causal = causal
+        found = unsmooth.attribute(model, [batch], carriers=True).carriers
+        assert found is not None
+        assert found.first_uniform == pytest.approx(share)
+        rows = found.frame().query("layer >= 0")
+        assert rows["first_uniform"].to_numpy() == pytest.approx(np.full(len(rows), share))
 
 
 def test_kurtosis_is_the_fourth_moment_over_the_features_of_a_token() -> None:

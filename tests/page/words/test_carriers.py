@@ -30,4 +30,14 @@ def test_attention_that_does_not_follow_the_outlier_is_said_once(without: float,
     account = Account(0, "blocks.0.post", 400.0, 0, True, 4, {}, attention)
     heads = [[[share, share]] for share in attention[AS_IT_IS]]
     said = sinks_found(Carriers([], heads, account)).replace("\xa0", " ")
+    account.uniform = [0.2, 0.042, 0.042]
+    held = sinks_found(Carriers([], heads, account)).replace("\xa0", " ")
+    assert held == said.replace("on average", "on average (uniform attention would give 4.2 %)")
     assert said.endswith(f"makes extreme 13 % of their attention on average{end}")
+
+
+def test_heads_that_attend_to_the_first_token_are_held_against_uniform_attention() -> None:
+    rows = [{"outliers": 0.0}, {"outliers": 0.0, "first_uniform": 0.41}, {"outliers": 0.0, "first_uniform": 0.42}]
+    said = account_found(Carriers(rows, [[[0.4, 0.0]], [[0.1, 0.0]]])).replace("\xa0", " ")
+    assert said.startswith("1 of 2 heads gives the first token or outliers 30 % of its attention or more (uniform ")
+    assert "(uniform attention would give the first token 42 %), and no token is an outlier" in said

@@ -39,8 +39,9 @@ def take_account(
     if sums is None or found is None or found.layer is None or found.maker != "MLP":
         return
     depth, writer = len(attributor.view.layers), Part(found.layer, "mlp")
-    # by run: ln HFC/LFC of all tokens and of the others, at the input and after each layer; attention in each layer
-    tables = {run: [Moments() for _ in range(2 * (depth + 1) + depth)] for run in (AS_IT_IS, LEFT_OUT)}
+    # by run: ln HFC/LFC of all tokens and of the others, at the input and after each layer; attention in each layer,
+    # and what it would be if it were uniform
+    tables = {run: [Moments() for _ in range(2 * (depth + 1) + 2 * depth)] for run in (AS_IT_IS, LEFT_OUT)}
     counted, attributor.inputs = attributor.inputs, 0  # they are counted as in the first walk
     try:
         for batch in batches:
@@ -51,13 +52,13 @@ def take_account(
     if not rows[0].count:
         return
     means = [row.mean for row in rows]
-    curves, sink = {}, {}
+    curves, sink, uniform = {}, {}, []
     for run, start in zip(tables, (0, len(means) // 2), strict=True):
-        ends = [start, start + depth + 1, start + 2 * (depth + 1), start + 2 * (depth + 1) + depth]
-        curves[run], curves[f"{run}, others"], sink[run] = (means[a:b] for a, b in pairwise(ends))
+        ends = [start, *(start + 2 * (depth + 1) + more for more in (-depth - 1, 0, depth, 2 * depth))]
+        curves[run], curves[f"{run}, others"], sink[run], uniform = (means[a:b] for a, b in pairwise(ends))
     sums.account = Account(
         found.layer, found.point, found.ratio, found.position, found.everywhere, rows[0].count, curves, sink,
-        found.makers, found.in_all, found.several,
+        found.makers, found.in_all, found.several, uniform,
     )  # fmt: skip
 
 
@@ -89,6 +90,7 @@ def _add(attributor: Attributor, tables: dict[str, list[Moments]], batch: Any, w
     for run, seen in runs.items():
         curves = torch.stack(seen.ratios)[..., chosen].transpose(0, 1).flatten(0, 1)
         attended = [seen.attention[i][chosen, :, 1].mean(-1) for i in sorted(seen.attention)]
-        for moments, values in zip(tables[run], [*curves, *attended], strict=True):
+        uniform = [seen.uniform[i][chosen, 1] for i in sorted(seen.uniform)]
+        for moments, values in zip(tables[run], [*curves, *attended, *uniform], strict=True):
             moments.update(values)
     return len(sinks)

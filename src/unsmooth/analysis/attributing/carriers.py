@@ -36,7 +36,8 @@ DEFINITIONS = {
     "the tokens that are no outliers; kurtosis_token: of the token farthest out",
     "activation": "the largest |x| of an input over the median |x|; feature: the dimension where that is most often",
     "first, outlying": "share of a head's attention on the first token, and on the outliers of the layer's input: mean "
-    "over the queries that are none of these; a head with 0.3 or more is counted as a sink",
+    "over the queries that are none of these; a head with 0.3 or more is counted as a sink; first_uniform, "
+    "outlying_uniform: what attention would give them that looks alike at every token that its mask shows it",
     "account": "ln HFC/LFC of all tokens, without those that are outliers where they are written, and both again in a "
     "run that leaves out what one MLP writes to them; attention on them in both runs",
 }
@@ -50,6 +51,7 @@ class CarrierPass:
         self.norms: dict[str, Float[Tensor, "batch token"]] = {}  # by point
         self.features: list[Float[Tensor, "4 batch"]] = []  # kurtoses, ln activation and feature, at the ends of layers
         self.attention: dict[int, Float[Tensor, "batch head 2"]] = {}  # on the first token, and on outliers
+        self.uniform: dict[int, Float[Tensor, "batch 2"]] = {}  # on them where a mask alone chooses
         self.ratios: list[Float[Tensor, "2 batch"]] = []  # ln HFC/LFC with and without `sinks`
 
     def receive(self, point: str, x: Tensor) -> None:
@@ -74,13 +76,17 @@ class CarrierPass:
         sinks = (self.outlying(f"blocks.{index}.pre") if self.sinks is None else self.sinks).to(matrices.device)
         attended = torch.stack([first, sinks], -1)  # which tokens
         asking = kept[..., None] & ~attended
-        found = torch.zeros(batch, heads, 2, dtype=matrices.dtype, device=matrices.device)
+        found = torch.zeros(2, batch, heads, 2, dtype=matrices.dtype, device=matrices.device)
         for some, queries, a in matrices.parts():
+            shown = a > 0
             for i in range(2):
-                given = torch.where(attended[:, None, None, :, i], a, 0).sum(-1)
-                # the row of a padded query may be NaN
-                found[:, some, i] += torch.where(asking[:, None, queries, i], given, 0).sum(-1)
-        self.attention[index] = (found / asking.sum(1).clamp_min(1)[:, None]).double().cpu()
+                here = attended[:, None, None, :, i]
+                alike = (shown & here).sum(-1) / shown.sum(-1).clamp_min(1)
+                for table, given in zip(found, (torch.where(here, a, 0).sum(-1), alike), strict=True):
+                    # the row of a padded query may be NaN
+                    table[:, some, i] += torch.where(asking[:, None, queries, i], given, 0).sum(-1)
+        found = (found / asking.sum(1).clamp_min(1)[:, None]).double().cpu()
+        self.attention[index], self.uniform[index] = found[0], found[1].mean(1)
 
     def outlying(self, point: str) -> Bool[Tensor, "batch token"]:
         """The outliers at a point."""
@@ -130,6 +136,7 @@ class Account:
     makers: int = 1  # layers that make them anew, this one included
     in_all: bool = True  # every input has one
     several: bool = False  # most inputs have more than one
+    uniform: list[float] | None = None  # what `sink` would be if heads looked alike at every token they may look at
 
 
 AS_IT_IS, LEFT_OUT = "as it is", "left out"
@@ -147,6 +154,12 @@ class Carriers:
     def sinks(self) -> int:
         """How many heads give the first token, or outliers, so much of their attention that they are sinks."""
         return int((np.array(self.heads).max(-1) >= SINK).sum())
+
+    @property
+    def first_uniform(self) -> float | None:
+        """What uniform attention would give the first token, mean over layers; older files do not say."""
+        shares = [row["first_uniform"] for row in self.layers if "first_uniform" in row]
+        return sum(shares) / len(shares) if shares else None
 
     def frame(self) -> pd.DataFrame:
         """One row per layer: norms, kurtosis, massive activations after it, and what its heads attend to."""
@@ -189,6 +202,7 @@ class CarrierSums:
         self._states = torch.zeros(0)
         self._norms = torch.zeros(0)
         self._heads: list[Tensor] = []
+        self._uniform: list[Tensor] = []
         self._places: list[Counter[int]] = []
 
     def add(self, seen: CarrierPass) -> None:
@@ -201,13 +215,15 @@ class CarrierSums:
         middle = [x.masked_fill(~k, math.nan).nanmedian(-1).values.clamp_min(tiny).log().sum().cpu()
                   for x, k in zip(ends, kept, strict=True)]  # fmt: skip
         features = torch.stack(seen.features)
-        heads = [seen.attention[i].sum(0) for i in sorted(seen.attention)]
+        heads, uniform = ([x[i].sum(0) for i in sorted(x)] for x in (seen.attention, seen.uniform))
         if not self._count:
             self._states, self._norms = features.new_zeros(len(features), 3), features.new_zeros(len(features))
             self._heads, self._places = [torch.zeros_like(h) for h in heads], [Counter() for _ in features]
+            self._uniform = [torch.zeros_like(u) for u in uniform]
         self._states += features[:, :3].sum(-1)
         self._norms += torch.stack(middle)
         self._heads = [old + new for old, new in zip(self._heads, heads, strict=True)]
+        self._uniform = [old + new for old, new in zip(self._uniform, uniform, strict=True)]
         for counter, row in zip(self._places, features[:, 3], strict=True):
             counter.update(int(v) for v in row.tolist())
         self._count += features.shape[-1]
@@ -217,6 +233,7 @@ class CarrierSums:
         self._extremes.merge(other._extremes)
         self._states, self._norms = self._states + other._states, self._norms + other._norms
         self._heads = [old + new for old, new in zip(self._heads, other._heads, strict=True)]
+        self._uniform = [old + new for old, new in zip(self._uniform, other._uniform, strict=True)]
         self._places = [old + new for old, new in zip(self._places, other._places, strict=True)]
         self._count += other._count
 
@@ -243,6 +260,7 @@ class CarrierSums:
                 pairs = np.array(heads[i - 1])
                 row |= {"first": float(pairs[:, 0].mean()), "outlying": float(pairs[:, 1].mean()),
                         "sinks": int((pairs.max(1) >= SINK).sum())}  # fmt: skip
+                row["first_uniform"], row["outlying_uniform"] = (self._uniform[i - 1] / self._count).tolist()
             rows.append(row)
         return Carriers(rows, heads, self.account)
 

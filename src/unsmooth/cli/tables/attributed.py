@@ -153,9 +153,13 @@ def by_position(found: Attribution, policy: str, count: int = 5) -> Table:
 
 def carriers_by_layer(carriers: Carriers) -> Table:
     """One row for the input and one for each layer."""
+    from unsmooth.page.words.carriers import uniform_text
+
+    share = carriers.first_uniform
     table = narrow_table(
         "Tokens after each layer (median norm, how many times it the token farthest out has, and at which position; "
-        "outliers; kurtosis; largest activation), and the layer's attention on the first and on outlying tokens",
+        "outliers; kurtosis; largest activation), and the layer's attention on the first and on outlying tokens"
+        + ("" if share is None else f" ({uniform_text(share, 'the first token ')})"),
         ("layer", *(heading for _, heading, _ in _CARRIERS)),
     )
     for row in carriers.layers:

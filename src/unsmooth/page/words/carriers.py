@@ -23,10 +23,21 @@ def sinks_found(carriers: Carriers | None) -> str:
     usual, without = (percent_text(fmean(account.sink[run][begin or later[0] :])) for run in (AS_IT_IS, LEFT_OUT))
     it, them = ("the token", "it") if account.position is not None and not account.several else ("the tokens", "them")
     first = later[0] if begin is None else begin
+    even = "" if account.uniform is None else uniform_text(fmean(account.uniform[first:]))
     said = f"From layer {first} on heads give {it} that the MLP of layer {account.layer} makes extreme {usual} of their"
+    said += f" attention on average{even and f' ({even})'}"
     if usual == without:
-        return f"{said} attention on average, whether that MLP writes to {them} or not"
-    return f"{said} attention on average, and {without} where that MLP writes nothing to {them}"
+        return f"{said}, whether that MLP writes to {them} or not"
+    return f"{said}, and {without} where that MLP writes nothing to {them}"
+
+
+def uniform_text(share: float, whom: str = "") -> str:
+    """What a share of attention is to be held against.
+
+    >>> uniform_text(0.042).replace("\N{NO-BREAK SPACE}", " ")
+    'uniform attention would give 4.2 %'
+    """
+    return f"uniform attention would give {whom}{number_text(100 * share, 2)}\N{NO-BREAK SPACE}%"
 
 
 def account_found(carriers: Carriers) -> str:
@@ -36,6 +47,8 @@ def account_found(carriers: Carriers) -> str:
     give, their = ("give", "their") if sinks > 1 else ("gives", "its")
     much = f"{percent_text(SINK)} of {their} attention or more"
     many = f"{sinks or 'None'} of {heads} {give} the first token or outliers {much}"
+    if (share := carriers.first_uniform) is not None:
+        many += f" ({uniform_text(share, 'the first token ')})"
     if account is None:
         none = not any(row["outliers"] for row in carriers.layers)
         return f"{many}{', and no token is an outlier after any layer' if none else ''}."
