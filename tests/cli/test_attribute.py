@@ -17,7 +17,7 @@ import unsmooth
 from unsmooth.analysis import Subject
 from unsmooth.analysis.policies import PADDED
 from unsmooth.cli.tables.attributed import found_in
-from unsmooth.page.words.attribution import _strongest, who_found
+from unsmooth.page.words.attribution import _strongest, _with_outliers, who_found
 
 
 def test_it_prints_tables_and_writes_a_file(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:
@@ -80,6 +80,10 @@ def test_the_part_that_writes_an_outlier_is_named_with_its_token_and_that_nothin
     assert second == (
         "Counting every token, it is raised most by the MLP of layer 1, nearly all of it by what this writes to the "
         "first token; nothing else of note happens in that layer"
+    )
+    assert _with_outliers(found, "all", "raised most by the MLP of layer 12") == second
+    assert _with_outliers(found, "all", "raised most by the MLP of layer 1 and") == second.replace(
+        "token,", "token too,"
     )
     assert who_found(subject, "all")[1] == ""
     assert who_found(Subject("mine", subject.measurement), "all") == ("", "")

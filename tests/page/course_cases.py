@@ -93,6 +93,10 @@ CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
     "attention against the MLP": (
         Known("m", sharp(FALL), parts=[1.8, -0.8]), [(1, 5)], "while the MLP works against it"),
     "the MLP alone": (Known("m", sharp(RISE), parts=[0.01, 0.99]), [(-1, 5)], "comes from the MLP"),
+    "every stretch made by the MLP": (
+        Known("m", sharp([1.0, 2.0, 4.0, 3.0, 1.5, 3.5]), parts=[-0.5, 1.5]), [(-1, 1), (1, 3), (-1, 4)],
+        "The first sharpening, the smoothing and the second sharpening come from the MLP, while attention works "
+        "against them"),
     "post-norm": (
         Known("m", sharp(FALL), placement="post", parts=[0.42, 0.5, 0.04, 0.04]), [(1, 5)],
         "comes from the normalisation and attention"),

@@ -257,14 +257,21 @@ def check_course(known: Known, text: str, metric: str, policy: str) -> list[Clai
     return claims
 
 
+WHOLE = r"(?:first |second )?(?:smoothing|sharpening)"
+
+
 def check_makers(known: Known, text: str, claims: Sequence[Claim], metric: str, policy: str) -> None:
     """Who is said to make a stretch, or to work against it, did so clearly and by a quarter or more; no other did."""
     clear = [claim for claim in claims if claim.way]
-    clauses = [c for c in re.split(r"; ", text.rstrip(".")) if "comes from" in c or "clearly makes" in c]
-    assert len(clauses) == len(clear), text
-    for clause, claim in zip(clauses, clear, strict=True):
+    clauses = [c for c in re.split(r"; ", text.rstrip(".")) if re.search("comes? from|clearly makes", c)]
+    about = {whole: clause for clause in clauses for whole in re.findall(WHOLE, clause.partition(" from ")[0])}
+    assert len(about) == len(clear), text
+    assert len(clauses) == len({c.partition(" from ")[2] or c for c in clauses}), text  # said once
+    for claim in clear:
         word = {1: "smoothing", -1: "sharpening"}[claim.way]
-        assert word in clause
+        alike = [other for other in clear if other.way == claim.way]
+        order = "" if len(alike) == 1 else ("first ", "second ")[alike.index(claim)]
+        clause = about[f"{order}{word}"]
         toward = {}
         found = known.made(metric, policy, claim.first, claim.last)
         for who, change in found.items():
@@ -276,6 +283,6 @@ def check_makers(known: Known, text: str, claims: Sequence[Claim], metric: str, 
         expected = {who for who, v in toward.items() if v > 0 and v >= whole / 4}
         against = {who for who, v in toward.items() if v < 0 and -v >= whole / 4}
         said, _, opposed = clause.partition(", while ")
-        named = {who for who in ("attention", "the MLP", "the normalisation") if who in said.partition("comes from")[2]}
+        named = {who for who in ("attention", "the MLP", "the normalisation") if who in said.partition(" from ")[2]}
         assert named == expected, (clause, toward)
         assert {who for who in ("attention", "the MLP", "the normalisation") if who in opposed} == against, clause

@@ -21,6 +21,7 @@ from unsmooth.page.course import (
 )
 from unsmooth.page.data import shared_policies
 from unsmooth.page.rounding import meanless, rounding
+from unsmooth.page.words.course import alike
 from unsmooth.page.words.glossary import linked
 from unsmooth.page.words.phrases import DOES, does, number_text
 
@@ -79,7 +80,7 @@ def in_short(measurement: Measurement, metrics: Sequence[str], policy: str, verb
         verb = does(stretch.way, stretch.slight, verbs, stretch.uneven) if stretch.way else "no clear change"
         one = f" in layer {stretch.first}" if stretch.first == stretch.last and layers > 1 else ""
         clauses.append(f"{verb}{one or (f' through layer {stretch.last}' if stretch is not first[-1] else '')}")
-    differ = any(ways(found) != ways(first) for found in others)
+    differ = any(ways(found) != ways(first) for found in others) and not alike(measurement, metrics[0], policy)
     return ", then ".join(clauses) + (f" (by {METRICS[metrics[0]].title})" if differ else "")
 
 

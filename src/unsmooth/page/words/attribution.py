@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,18 +57,23 @@ def who_found(subject: Subject, policy: str) -> tuple[str, str]:
     base = next((p for p in attribution.policies if p != WITHOUT), WITHOUT)
     if policy != WITHOUT or base == WITHOUT or is_padded(subject.measurement):  # padding may be why it heads the page
         return first, ""
-    return first, _with_outliers(attribution, base)
+    return first, _with_outliers(attribution, base, first)
 
 
-def _with_outliers(attribution: Attribution, policy: str) -> str:
-    """With every token: the strongest part, how much of it one token has, and what else its layer does."""
+def _with_outliers(attribution: Attribution, policy: str, told: str) -> str:
+    """With every token: the strongest part, how much of it one token has, and what else its layer does.
+
+    `told` is the sentence without the outliers, which may have named that part.
+    """
     rows = attribution.frame(policy, full=True)
     (top,) = attribution.strongest(1, policy).to_dict("records")
     (part,), share = parts_of([top]), float(top["mean"])
     if abs(share) < LEAST:
         return ""
     here = rows[rows["layer"] == part.layer]
-    said = f"Counting every token, it is {'raised' if share > 0 else 'lowered'} most by {part.full_name}"
+    most = f"{'raised' if share > 0 else 'lowered'} most by {part.full_name}"
+    too = " too" if re.search(rf"{most}(?!\d)", told) else ""
+    said = f"Counting every token{too}, it is {most}"
     at = attribution.positions[policy][:, part.layer, KINDS.index(part.kind)]
     place = int(np.abs(at).argmax())
     if part.kind != "head" and at[place] / share >= NEARLY_ALL:

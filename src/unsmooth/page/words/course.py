@@ -107,7 +107,9 @@ def _every(measurement: Measurement, metric: str, policy: str) -> bool:
 
 
 def others_text(measurement: Measurement, metrics: Sequence[str], policy: str, leading: Sequence[Stretch]) -> str:
-    """Whether the other leading metrics tell the same course."""
+    """Whether the other leading metrics tell the same course; of tokens that are alike they tell rounding."""
+    if alike(measurement, metrics[0], policy):
+        return ""
     groups: dict[tuple[tuple[tuple[int, bool], ...], bool], list[str]] = {}
     without: list[str] = []
     for metric in metrics[1:]:
@@ -146,7 +148,7 @@ def makers_text(measurement: Measurement, metric: str, policy: str, stretches: S
     if measurement.about.model.placement.startswith("parallel"):
         together = "Each block adds attention and MLP in one sum, so no metric can be measured between the two"
         return together if ways(stretches) else ""
-    said = []
+    told: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     clear = [stretch for stretch in stretches if stretch.way]
     for stretch in clear:
         makers, against = made_by(measurement, metric, policy, stretch)
@@ -154,15 +156,19 @@ def makers_text(measurement: Measurement, metric: str, policy: str, stretches: S
             return ""
         same = [s for s in clear if s.way == stretch.way]
         order = ("first " if stretch is same[0] else "second ") if len(same) > 1 else ""
-        work = "work" if len(against) > 1 else "works"
-        opposing = f", while {listed([WHO[kind] for kind in against])} {work} against it" if against else ""
-        whole = f"the {order}{SHAPES[stretch.way]}"
-        if makers:
-            said.append(f"{whole} comes from {listed([WHO[kind] for kind in makers])}{opposing}")
-        else:
-            said.append(f"no kind of layer clearly makes {whole} alone")
-    text = "; ".join(said)
+        told.setdefault((tuple(makers), tuple(against)), []).append(f"the {order}{SHAPES[stretch.way]}")
+    text = "; ".join(_made(wholes, *kinds) for kinds, wholes in told.items())
     return text[:1].upper() + text[1:]
+
+
+def _made(wholes: Sequence[str], makers: Sequence[str], against: Sequence[str]) -> str:
+    """What is said of the stretches that the same kinds of layer made."""
+    if not makers:
+        return "; ".join(f"no kind of layer clearly makes {whole} alone" for whole in wholes)
+    work, them = "work" if len(against) > 1 else "works", "it" if len(wholes) == 1 else "them"
+    opposing = f", while {listed([WHO[kind] for kind in against])} {work} against {them}" if against else ""
+    come = "comes" if len(wholes) == 1 else "come"
+    return f"{listed(wholes)} {come} from {listed([WHO[kind] for kind in makers])}{opposing}"
 
 
 def made_by(measurement: Measurement, metric: str, policy: str, stretch: Stretch) -> tuple[list[str] | None, list[str]]:

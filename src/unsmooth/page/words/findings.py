@@ -21,7 +21,7 @@ from unsmooth.analysis.policies import COUNT_PADDING
 from unsmooth.analysis.subject import NOT_EXPLAINED, Subject
 from unsmooth.metrics.differences import paired_difference
 from unsmooth.metrics.registry import METRICS
-from unsmooth.page.course import Curve, Stretch, course, ends, leading_metrics
+from unsmooth.page.course import Curve, Stretch, course, ends, is_slight, leading_metrics
 from unsmooth.page.data import headed, shared_policies
 from unsmooth.page.rounding import meanless
 from unsmooth.page.words.attribution import who_found
@@ -250,11 +250,19 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         said = (
             "What one could do: measure inputs whose tokens differ; of tokens that are alike nothing more can be said"
         )
+    elif all(_hardly_changes(subject, each, policies[0]) for subject in subjects for each in metrics):
+        said = "What one could do: nothing has to be done, for what changes, if anything does, is small"
     else:
-        said = "What one could do: measure more samples, which would show smaller changes"
+        said = "What one could do: measure more samples, which would tell these changes from chance"
     if any(carried(subject.measurement, base, sums=False) for subject in subjects):
         said += "; and leave tokens of extreme norm out before averaging features"
     return f"{said}."
+
+
+def _hardly_changes(subject: Subject, metric: str, policy: str) -> bool:
+    """Whether all values of a curve are within what the words call slight."""
+    means = Curve(subject.measurement, metric, policy).means
+    return is_slight(metric, min(means), max(means))
 
 
 def _controls(smoothing: Sequence[tuple[Subject, Stretch]]) -> str:
