@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 import torch
@@ -136,6 +137,14 @@ def test_the_words_are_those_of_the_numbers(explained: Explanation) -> None:
     said, frame, found = tables.found_in(explained), explained.frame(), explained.agreement()
     falls = int((frame["measured_ratio"] < 0).sum())
     assert f"Attention lowers HFC/LFC, which smooths, in {falls} of {len(frame)} layers × inputs." in said
-    assert f"is right in {percent_text(found.accuracy)};" in said
+    one_sign = found.majority == 1
+    assert (f"is right in {percent_text(found.accuracy)};" in said) == (not one_sign)
     assert "Attention with the norm after it lowers" in tables.found_in(explain(bert(), words(1), spectra=0))
-    assert ("no better than guessing" in said) == (found.accuracy <= found.majority)
+    assert ("no better than guessing" in said) == (found.accuracy <= found.majority and not one_sign)
+
+
+def test_of_steps_that_all_have_one_sign_gamma_is_not_held_against_guessing(explained: Explanation) -> None:
+    falling = replace(explained, layers=[{**row, "measured_ratio": -0.1} for row in explained.layers])
+    said = tables.found_in(falling)
+    assert f"same sign; γ, the predicted exponent, has it in {percent_text(falling.agreement().accuracy)}." in said
+    assert "guessing" not in said

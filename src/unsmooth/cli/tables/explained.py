@@ -133,7 +133,11 @@ def found_in(explanation: Explanation) -> str:
     who = "Attention with the norm after it" if explanation.about.model.placement == "post" else "Attention"
     said.append(f"{who} lowers HFC/LFC, which smooths, in {int((steps < 0).sum())} of {len(steps)} layers × inputs.")
     found = explanation.agreement()
-    if found.count:
+    if found.count and found.majority == 1:
+        said.append(
+            f"All steps have the same sign; γ, the predicted exponent, has it in {percent_text(found.accuracy)}."
+        )
+    elif found.count:
         better = "clearly" if found.lead_low > 0 else "not clearly"
         better = f"{better} better" if found.accuracy > found.majority else "no better"
         said.append(
