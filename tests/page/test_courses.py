@@ -146,6 +146,12 @@ def test_models_of_different_depth_are_put_in_order_by_their_last_layer(noise: f
     assert (gap.pvalue < 0.05) == (offset == 0)
 
 
+def test_models_that_end_alike_are_in_no_order() -> None:
+    text, _ = compared([Known(name, sharp(FALL)) for name in ("a", "b", "c")])
+    assert "After the last layer tokens are equally far apart in a, b and c (HFC/LFC 1)" in text
+    assert "interval" not in text
+
+
 def test_three_models_are_named_in_their_order_with_three_numbers_at_most() -> None:
     known = [
         Known(n, sharp(line(4, end, 4)), seed=k) for k, (n, end) in enumerate((("x", 2.0), ("y", 1.0), ("z", 3.0)))
@@ -200,6 +206,9 @@ def test_of_tokens_that_are_alike_no_metric_tells_a_course() -> None:
     subject = Known("m", {"all": curves}, noise=0.0, offset=0.0).subject()
     (text,) = said([subject])["model"]
     assert in_short(subject.measurement, list(curves), "all", {1: "smooths", -1: "sharpens"}) == "no clear change"
+    curves["effective_rank"] = [5.0, 3.0, 1.0]
+    (advice,) = said([Known("m", {"all": curves}, noise=0.0, offset=0.0).subject()])["advice"]
+    assert "of tokens that are alike nothing more can be said" in advice
     assert "all tokens of an input are alike" in text
     assert not any(word in text for word in ("effective rank", "osine similarity", "agree"))
 

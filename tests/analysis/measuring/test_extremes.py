@@ -70,6 +70,16 @@ def test_the_layer_that_makes_an_outlier_and_its_position_are_known() -> None:
     assert "blocks.1.norm1" not in found  # the stream alone
 
 
+def test_a_class_token_that_no_policy_counts_is_no_outlier() -> None:
+    model = vit()
+    model.blocks[1].mlp = Loud(0, 1000.0)
+    for policies, count in (("patches", 0), ("all,patches", 1), ("patches,no-outliers", 1)):
+        after = unsmooth.measure(model, images(), tokens=policies).extremes["blocks.1.post"]
+        assert after.outliers.mean == count, policies
+        assert (set(after.positions) == {0}) == bool(count)  # patches keep their places in the sequence
+        assert count or min(after.positions) > 0
+
+
 def test_batches_merging_and_files_change_nothing(tmp_path: Path) -> None:
     model, data = vit(), images()
     whole = unsmooth.measure(model, data)

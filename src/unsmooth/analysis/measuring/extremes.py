@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unsmooth.analysis.measuring.changes import BLOCK_STEPS
-from unsmooth.analysis.policies import TokenKinds, log_ratios, outlying
+from unsmooth.analysis.policies import TokenKinds, log_ratios, mask_by_norms, outlying
 from unsmooth.errors import CheckpointError
 from unsmooth.metrics.moments import Moments, MomentsTable
 from unsmooth.metrics.processes import everybodys, rendezvous
@@ -75,9 +75,13 @@ class Extreme:
 
 
 class Extremes:
-    """Takes in one batch after another, all points together."""
+    """Takes in one batch after another, all points together.
 
-    def __init__(self) -> None:
+    Where no policy counts special tokens, these carry nothing, and the farthest is one of the others.
+    """
+
+    def __init__(self, policies: Sequence[str] = ("all",)) -> None:
+        self._policy = policies[0] if {*policies} <= {"patches", "content"} else "all"
         self._positions: dict[str, Counter[int]] = {}
         self._ratio, self._outliers = MomentsTable(0), MomentsTable(0)
 
@@ -91,7 +95,8 @@ class Extremes:
         for point, x in norms.items():
             groups.setdefault((x.shape, x.device), []).append(point)
         for points in groups.values():
-            together = torch.stack(farthest(torch.stack([norms[point] for point in points]), kinds), 1).cpu()
+            lengths = torch.stack([norms[point] for point in points])
+            together = torch.stack(farthest(lengths, kinds, self._policy), 1).cpu()
             found.update(zip(points, together, strict=True))
         for point, (_, position, _) in found.items():
             self._positions[point].update(map(int, position.tolist()))
@@ -113,15 +118,19 @@ class Extremes:
 
 
 def farthest(
-    norms: Float[Tensor, "*point batch token"], kinds: TokenKinds
+    norms: Float[Tensor, "*point batch token"], kinds: TokenKinds, policy: str = "all"
 ) -> tuple[Float[Tensor, "*point batch"], Float[Tensor, "*point batch"], Float[Tensor, "*point batch"]]:
-    """Of each sample: log(norm / median) of the token farthest out, its position, and how many tokens are outliers."""
-    among = torch.ones(norms.shape[-2:], dtype=torch.bool, device=norms.device)
-    if kinds.padding is not None and kinds.padding.shape == among.shape:
-        among = ~kinds.padding.to(norms.device)
+    """Of each sample: log(norm / median) of the token farthest out, its position, and how many tokens are outliers.
+
+    Among the tokens that `policy` counts, but padding.
+    """
+    kept = torch.ones(norms.shape[-2:], dtype=torch.bool, device=norms.device)
+    if kinds.padding is not None and kinds.padding.shape == kept.shape:
+        kept = ~kinds.padding.to(norms.device)
+    among = kept & mask_by_norms(policy, torch.zeros_like(kept, dtype=norms.dtype), kinds)
     ratios = log_ratios(norms, among)
     place = ratios.abs().nan_to_num(-1.0).argmax(-1, keepdim=True)
-    position = (among.cumsum(-1) - 1).expand(norms.shape).gather(-1, place)[..., 0]
+    position = (kept.cumsum(-1) - 1).expand(norms.shape).gather(-1, place)[..., 0]
     outside = (outlying(ratios) & among).sum(-1)
     return ratios.gather(-1, place)[..., 0], position.to(ratios), outside.to(ratios)
 

@@ -149,7 +149,7 @@ class Measurer(Hooked):
         self._spectral = {metric.name for metric in self.metrics if metric.spectrum}
         self._degenerate = check_rule(degenerate)
         self._tables = RunningTables(self.points, [metric.name for metric in self._per_sample], self.policies, shape)
-        self._extremes = Extremes()
+        self._extremes = Extremes(self.policies)
         self._stream = {p: (p, self.policies[0]) for p in self.points if split_point(p)[1] in STREAM}
         self._size = 0  # of the batch
         self._began = 0.0

@@ -159,7 +159,10 @@ def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...
     (first, far), *between, (last, near) = ranked
     half = margin(first, last, metric, policy)
     title = METRICS[metric].title
-    if abs(far - near) <= half:
+    if far == near:
+        names = listed([named(subject.name) for subject, _ in ranked])
+        said = f"After the last layer tokens are equally far apart in {names} ({title} {number_text(far)})"
+    elif abs(far - near) <= half:
         said = "After the last layer it is not clear in which model tokens are farther apart: "
         low, high = (f"{number_text(value)} in {named(name)}" for value, name in ((far, first.name), (near, last.name)))
         said += f"{title} is {f'from {low} to {high}' if between else f'{low} and {high}'} (the 95 % interval of this "
@@ -228,6 +231,10 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
             f"What one could do: smoothing is no fault in itself, and here {listed([WHO[k] for k in sorted(makers)])} "
             "makes it, which no control of H reaches; look at those weights first"
         )
+    elif all(alike(subject.measurement, metric, policies[0]) for subject in subjects):
+        said = (
+            "What one could do: measure inputs whose tokens differ; of tokens that are alike nothing more can be said"
+        )
     elif any(
         stretch.way > 0 and not stretch.slight
         for subject in subjects
@@ -246,10 +253,6 @@ def _advice(subjects: Subjects, metrics: Sequence[str], policies: Sequence[str])
         if not _one_sided(sharpening, 1):
             said += "; where tokens should come closer together, train anew with <code>unsmooth.reparametrize(model, "
             said += '"smoothing")</code>, or fine-tune with <code>unsmooth.adapt(model, "smoothing")</code>'
-    elif all(alike(subject.measurement, metric, policies[0]) for subject in subjects):
-        said = (
-            "What one could do: measure inputs whose tokens differ; of tokens that are alike nothing more can be said"
-        )
     elif all(_hardly_changes(subject, each, policies[0]) for subject in subjects for each in metrics):
         said = "What one could do: nothing has to be done, for what changes, if anything does, is small"
     else:
