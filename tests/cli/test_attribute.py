@@ -51,7 +51,10 @@ def test_a_part_whose_work_later_layers_make_up_for_is_said_to_be_so() -> None:
     assert len(found_in(found)) == 1
     found.totals = [{**row, "total": -math.log(1.5)}]
     said = "Without the MLP of layer 0, HFC/LFC after the last block is multiplied by 1.5, where its share alone would"
-    assert found_in(found)[1].startswith(f"{said} give 0.5:")
+    assert found_in(found)[1] == f"{said} give 0.5: what comes after more than makes up for it."
+    for left, how in ((0.4, "makes up for most of it"), (0.01, "makes up for it"), (-0.01, "makes up for it")):
+        found.totals = [{**row, "total": left * math.log(2)}]
+        assert found_in(found)[1].endswith(f"what comes after {how}.")
 
 
 def test_what_it_cannot_do_is_said_before_the_work(cli: Callable[..., Any], tiny: list[str], tmp_path: Path) -> None:

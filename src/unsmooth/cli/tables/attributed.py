@@ -17,6 +17,7 @@ from unsmooth.prose import counted
 
 _NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LFC"), ("negative", "λ < 0"),
             ("positive", "others"))  # fmt: skip
+EVEN = 0.05  # of a share: so little is left of it where later layers make up for it
 _CARRIERS = (
     # column of the frame, heading, format
     ("norm", "norm", ".3g"),
@@ -76,10 +77,12 @@ def found_in(found: Attribution) -> list[str]:
     for row in found.totals:
         direct, total = float(row["direct"]), float(row["total"])
         if total * direct < direct**2 / 2:
+            left = total / direct  # of its share
+            how = "makes up for most of it" if left > EVEN else "more than makes up for it" if left < -EVEN else ""
             said.append(
                 f"Without the {row['part']} of layer {row['layer']}, HFC/LFC after the last block is multiplied by "
                 f"{math.exp(-total):.3g}, where its share alone would give {math.exp(-direct):.3g}: what comes after "
-                "makes up for it."
+                f"{how or 'makes up for it'}."
             )
     return said
 
