@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from reference.theory import dense_layer_growth
 from theory.matrices import random_layer
 
@@ -125,3 +127,23 @@ def test_the_accuracy_asked_for_is_kept_by_non_normal_weights(seed: int) -> None
     found = layer_exponent(a.float(), w.float(), accuracy=0.01)
     assert bool(found.converged)
     assert float(found.exponent) == pytest.approx(math.log(high / low), rel=0.015)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 12), st.integers(1, 4), st.integers(2, 24), st.floats(-1.5, 0.5))
+@example(7805, 11, 3, 3, -0.5)
+def test_of_small_blocks_all_eigenvalues_of_a_causal_layer_are_looked_at(
+    seed: int, n: int, heads: int, dim: int, size: float
+) -> None:
+    """A search may end at a block that another one dominates, and call it converged."""
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(2, heads, n, n, generator=g, dtype=torch.float64)
+    attention = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -math.inf).softmax(-1)
+    weights = 10**size * torch.randn(heads, dim, dim, generator=g, dtype=torch.float64) / dim**0.5
+    steps = torch.tensor([1.0, 0.3], dtype=torch.float64)
+    found = layer_exponent(attention.float(), weights.float(), scale=steps, accuracy=0.01)
+    own = torch.einsum("bht,hij->btij", attention.diagonal(dim1=-2, dim2=-1), weights)
+    growths = torch.linalg.eigvals(torch.eye(dim) + steps[:, None, None, None] * own).abs().amax(-1)
+    assert bool(found.converged.all())
+    expected = (growths[:, 1:].amax(-1) / growths[:, 0]).log()
+    torch.testing.assert_close(found.exponent, expected, atol=1e-4, rtol=1e-4)

@@ -50,6 +50,8 @@ def dominating_hfc(
     layer: SeenLayer, maps: HeadMaps, goals: Sequence[Goal], tol: float, search: Search, whole: Whole | None
 ) -> list[Ritz]:
     """Of each goal; once more in float64 where the map is too far from normal for float32 to tell its eigenvalues."""
+    if layer.own is not None and whole is None and maps.width <= search.subspace:
+        return _of_blocks(layer.own, later_tokens(layer.own, layer.mask), maps, goals)
     found = _hfc(layer, maps, goals, tol, search, whole)
     rough = [~ritz.converged & (ritz.condition > _FAR_FROM_NORMAL) for ritz in found]
     if maps.inner.dtype == torch.float64 or not bool(torch.stack(rough).any()):
@@ -62,6 +64,26 @@ def dominating_hfc(
         wide, goals, tol, search, None if whole is None else Whole(whole.after, whole.steps.double()),
     )  # fmt: skip
     return [_chosen(mask, *pair) for mask, *pair in zip(rough, again, found, strict=True)]
+
+
+def _of_blocks(
+    own: Float[Tensor, "batch head token"], later: Bool[Tensor, "batch token"], maps: HeadMaps, goals: Sequence[Goal]
+) -> list[Ritz]:
+    """Of all eigenvalues of every token's block, where these are no larger than the space that a search would span.
+
+    A search looks at all blocks together, and may miss one of which its start has little.
+    """
+    each = torch.eye(maps.heads).to(own)[..., None].expand(-1, -1, maps.width)
+    single = maps.own_product(each, torch.eye(maps.width).to(own).expand(maps.heads, -1, -1))
+    blocks = torch.einsum("bht,hij->btij", own.double(), single.double()).cpu()
+    theta = torch.linalg.eigvals(blocks).flatten(1)
+    zeros, left_out = theta.real.new_zeros(len(theta)), ~later.cpu().repeat_interleave(maps.width, -1)
+    sure, found = torch.ones_like(zeros, dtype=torch.bool), []
+    for goal in goals:
+        scores = goal.score(theta, torch.arange(len(theta))).masked_fill(left_out, -torch.inf)
+        best = theta.gather(-1, scores.argmax(-1, keepdim=True))[:, 0]
+        found.append(Ritz(best, zeros, best.abs(), torch.ones_like(zeros), sure, 0))
+    return found
 
 
 def _chosen(mask: Bool[Tensor, " batch"], better: Ritz, found: Ritz) -> Ritz:
