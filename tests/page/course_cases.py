@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Known, list[tuple[int, int]], str]] = {
     "a rise before a small way back at the end": (
         Known("m", sharp([4.1, 1.9, 1.6, 1.85, 2.35, 2.0])), [(1, 1), (-1, 4)], "then sharpens them to the last layer"),
     "a hill that samples do not show": (
-        Known("m", only([0.8, 2.3, 1.0]), noise=0.9, samples=4), [(0, 1)], "(HFC/LFC 0.8 → 2.3 → 1)"),
+        Known("m", only([0.8, 2.3, 1.0]), noise=0.9, samples=4), [(0, 1)], "(HFC/LFC 0.800 → 2.30 → 1.00)"),
     "eleven of twelve smooth": (
         Known("m", sharp([1.2, 4.0, *(4.0 - 0.27 * k for k in range(1, 12))])), [(-1, 0), (1, 11)], "in layer 0"),
     "the last layer alone": (

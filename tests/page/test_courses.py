@@ -133,11 +133,11 @@ def test_models_of_different_depth_are_put_in_order_by_their_last_layer(noise: f
     text, (far, near) = compared([a, b])
     gap = scipy.stats.ttest_rel(far.depth("hfc_lfc", "all")[:, -1], near.depth("hfc_lfc", "all")[:, -1])
     if gap.pvalue < 0.05:
-        assert f"farthest apart in {far.name} (HFC/LFC 2) and closest together in {near.name} (1)" in text
+        assert f"farthest apart in {far.name} (HFC/LFC 2.00) and closest together in {near.name} (1.00)" in text
         assert "is clear (its 95 % interval over samples leaves out zero)" in text
     else:  # no order is claimed
         assert (
-            f"not clear in which model tokens are farther apart: HFC/LFC is 2 in {far.name} and 1 in {near.name}"
+            f"not clear in which model tokens are farther apart: HFC/LFC is 2.00 in {far.name} and 1.00 in {near.name}"
             in text
         )
         assert "(the 95 % interval of this gap over samples includes zero)" in text
@@ -148,7 +148,7 @@ def test_models_of_different_depth_are_put_in_order_by_their_last_layer(noise: f
 
 def test_models_that_end_alike_are_in_no_order() -> None:
     text, _ = compared([Known(name, sharp(FALL)) for name in ("a", "b", "c")])
-    assert "After the last layer tokens are equally far apart in a, b and c (HFC/LFC 1)" in text
+    assert "After the last layer tokens are equally far apart in a, b and c (HFC/LFC 1.00)" in text
     assert "interval" not in text
 
 
@@ -299,4 +299,4 @@ def test_where_layers_were_left_out_no_single_one_is_named() -> None:
     (text,) = said([subject])["model"]
     assert "most in" not in text
     assert "in every layer" not in text
-    assert text.startswith("m smooths its features from its first layer to its last (HFC/LFC 4 → 1.2)")
+    assert text.startswith("m smooths its features from its first layer to its last (HFC/LFC 4.00 → 1.20)")

@@ -41,13 +41,15 @@ def test_a_metric_without_two_numbers_has_no_course(value: float, depths: range)
 @pytest.mark.parametrize("depths", [[2], [0, 1], [4]])
 def test_depths_without_a_number_are_counted(depths: list[int]) -> None:
     left = [value for depth, value in enumerate(FALL) if depth not in depths]
-    shown = f"(HFC/LFC {left[0]:g} → {left[-1]:g}; not finite at {len(depths)} of 5 depths)"
+    shown = f"(HFC/LFC {left[0]:#.3g} → {left[-1]:#.3g}; not finite at {len(depths)} of 5 depths)"
     assert f"m smooths its features from its first layer to its last {shown}" in words(math.nan, depths)
 
 
 def test_another_metric_without_numbers_neither_agrees_nor_disagrees() -> None:
     text = words(math.inf, EVERYWHERE, "effective_rank")
-    assert text.startswith("m smooths its features in every layer (HFC/LFC 1 → 0.3). Effective rank has no course that")
+    assert text.startswith(
+        "m smooths its features in every layer (HFC/LFC 1.00 → 0.300). Effective rank has no course that"
+    )
 
 
 @pytest.mark.parametrize("shape", [lambda x: [1e-9, x, 1e-9], lambda x: [x, 1e-9, x]], ids=["hill", "dip"])
@@ -60,7 +62,7 @@ def test_a_hill_of_rounding_is_not_named(shape: Callable[[float], list[float]]) 
 def test_a_mean_of_rounding_is_no_start_of_a_course() -> None:
     """HFC/LFC of 5e7 in float32: what it was divided by is 0 but for rounding, and so is the fall from there."""
     text = words(5.2e7, [0])
-    shown = "(HFC/LFC 0.8 → 0.3; the mean token is 0 up to rounding at 1 of 5 depths, left out here)"
+    shown = "(HFC/LFC 0.800 → 0.300; the mean token is 0 up to rounding at 1 of 5 depths, left out here)"
     assert text.startswith(f"m smooths its features from its first layer to its last {shown}")
     text = words(5.2e7, EVERYWHERE)
     assert text.startswith("m has no course that can be told (HFC/LFC ")
@@ -89,4 +91,6 @@ def test_models_without_a_value_after_the_last_layer_have_no_place_in_the_order(
         if cell.point == "blocks.1.post":
             values[:] = value
     (text,) = said([known.subject() for known in models])["comparison"]
-    assert text.startswith("After the last layer tokens are farthest apart in c (HFC/LFC 3) and closest together in a")
+    assert text.startswith(
+        "After the last layer tokens are farthest apart in c (HFC/LFC 3.00) and closest together in a"
+    )

@@ -73,6 +73,7 @@ def headline(names: Sequence[str], kind: str = "ViT") -> str | None:
 
 def glance(subjects: Sequence[Subject]) -> Table:
     """One row per model: each metric from the first layer's input to the last layer's output, and its course."""
+    from unsmooth.figures.text import measured_text
     from unsmooth.metrics.registry import METRICS
     from unsmooth.page.course import leading_metrics
     from unsmooth.page.data import shared_policies
@@ -84,7 +85,7 @@ def glance(subjects: Sequence[Subject]) -> Table:
     for subject in subjects:
         values = (passed(subject.measurement, metric, policy) for metric in metrics)
         said = in_short(subject.measurement, metrics, policy, {1: "smooths", -1: "sharpens"})
-        table.add_row(escape(subject.name), *(" → ".join(f"{v:.3g}" for v in found) for found in values), said)
+        table.add_row(escape(subject.name), *(" → ".join(map(measured_text, found)) for found in values), said)
     return table
 
 

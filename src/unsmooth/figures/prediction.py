@@ -13,7 +13,7 @@ from unsmooth.analysis.explaining.agreement import Agreement
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import model_colour
-from unsmooth.figures.text import number_text, percent_text
+from unsmooth.figures.text import counted, number_text, percent_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,13 +146,14 @@ def agreement_note(found: Agreement) -> str:
     """How often the sign is right, and how well the order is."""
     if not found.count:
         return "No layer changed anything: there is nothing to agree with."
+    steps = counted(found.count, "step")
+    said = f"Same sign in {percent_text(found.accuracy)} of {steps} (always guessing the more frequent sign: "
+    said += f"{percent_text(found.majority)})"
+    if not math.isfinite(found.spearman):
+        return f"{said}."
     low, high = (number_text(v, 2) for v in (found.spearman_low, found.spearman_high))
-    interval = f" [{low}, {high}]" if math.isfinite(found.spearman_low) else ""
-    return (
-        f"Same sign in {percent_text(found.accuracy)} of {found.count} (always guessing the more frequent sign: "
-        f"{percent_text(found.majority)}); rank correlation {number_text(found.spearman, 2)}{interval}"
-        + (", layers and inputs drawn anew." if interval else ".")
-    )
+    interval = f" [{low}, {high}], layers and inputs drawn anew" if math.isfinite(found.spearman_low) else ""
+    return f"{said}; rank correlation {number_text(found.spearman, 2)}{interval}."
 
 
 def agreement(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
@@ -173,7 +174,8 @@ def agreement(explanations: Mapping[str, Explanation] | Explanation) -> Drawing:
             drawing.height += 18
             if found.count:
                 right = f"right sign {percent_text(found.accuracy)} (guessing {percent_text(found.majority)})"
-                drawing.text(60, drawing.height - 4, f"{right}, ρ {number_text(found.spearman, 2)}")
+                order = f", ρ {number_text(found.spearman, 2)}" if math.isfinite(found.spearman) else ""
+                drawing.text(60, drawing.height - 4, right + order)
             panels.append(drawing)
     figure = grid(panels, across=max(1, len(panels) // len(named)))
     figure.label = "Predicted against measured, one dot for each layer and input"

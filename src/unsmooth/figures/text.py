@@ -22,6 +22,19 @@ def number_text(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
+def measured_text(value: float, digits: int = 3) -> str:
+    """A measured value beside others of its kind, zeros at its end too: where 3.98 falls to 3.004, that is 3.00.
+
+    >>> measured_text(3.004), measured_text(0.8), measured_text(101.2), measured_text(0.0), measured_text(6e-8)
+    ('3.00', '0.800', '101', '0', '6e−08')
+    """
+    text = number_text(value, digits)
+    size = abs(float(f"{value:.{digits}g}")) if math.isfinite(value) else 0.0
+    if not 1e-4 <= size < 10 ** (digits - 1):
+        return text
+    return f"{value:.{digits - 1 - math.floor(math.log10(size))}f}".replace("-", "−")
+
+
 def signed_text(value: float, digits: int = 3) -> str:
     """A change for prose.
 

@@ -23,7 +23,7 @@ from unsmooth.page.data import shared_policies
 from unsmooth.page.rounding import meanless, rounding
 from unsmooth.page.words.course import alike
 from unsmooth.page.words.glossary import linked
-from unsmooth.page.words.phrases import DOES, does, number_text
+from unsmooth.page.words.phrases import DOES, does, measured_text
 
 TOKENS = {
     "all": "all tokens",
@@ -46,7 +46,7 @@ def glance_table(subjects: Sequence[Subject]) -> str:
         cells = []
         for metric in metrics:
             *before, last = passed(subject.measurement, metric, policy)
-            values = "".join(f"{number_text(value)} → " for value in before) + f"<b>{number_text(last)}</b>"
+            values = "".join(f"{measured_text(value)} → " for value in before) + f"<b>{measured_text(last)}</b>"
             cells.append(f'<td class="number" data-label="{escape(METRICS[metric].title)}">{values}</td>')
         word = linked(in_short(subject.measurement, metrics, policy, DOES))
         rows.append(

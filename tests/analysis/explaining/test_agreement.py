@@ -16,6 +16,7 @@ from unsmooth.analysis.explaining.agreement import (
     share_interval,
     spearman,
 )
+from unsmooth.figures.prediction import agreement_note
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=3, max_size=30)
 
@@ -56,6 +57,14 @@ def test_the_slope_is_that_of_least_squares() -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 9)) + 3
     assert agreement(x, y, range(9), draws=5).slope == pytest.approx(np.polyfit(x, y, 1)[0])
     assert math.isnan(agreement(np.ones(4), np.arange(4.0), range(4), draws=5).slope)
+
+
+def test_two_steps_are_in_no_order() -> None:
+    """Two points have a rank correlation of 1 or −1 whatever they are, and draws of them an interval of [1, 1]."""
+    found = agreement(np.array([1.0, 2.0]), np.array([3.0, 5.0]), range(2), draws=50)
+    assert all(math.isnan(value) for value in (found.spearman, found.spearman_low, found.spearman_high))
+    note = agreement_note(found)
+    assert note == "Same sign in 100\xa0% of 2 steps (always guessing the more frequent sign: 100\xa0%)."
 
 
 def test_confusion_counts_and_bar() -> None:

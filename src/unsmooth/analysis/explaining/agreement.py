@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from unsmooth.metrics.student import student_95
 
 Array = NDArray[np.floating]
+LEAST_ORDER = 3  # rows: two are in one order or the other, whatever they are
 AT_ONCE = 1 << 20  # counts of draws × rows that are held together
 
 
@@ -149,7 +150,10 @@ def agreement(predicted: Array, measured: Array, *factors: Sequence[Hashable], d
         share = counts @ rose.astype(np.float64) / size
         return np.asarray(counts @ (up == rose).astype(np.float64) / size - np.maximum(share, 1 - share))
 
-    low, high = bootstrap_interval(lambda counts: _spearmans(predicted, measured, counts), *factors, draws=draws)
+    order = low = high = math.nan
+    if len(predicted) >= LEAST_ORDER:
+        order = spearman(predicted, measured)
+        low, high = bootstrap_interval(lambda counts: _spearmans(predicted, measured, counts), *factors, draws=draws)
     centred = predicted - predicted.mean() if len(predicted) else predicted
     size = float(centred @ centred)
     return Agreement(
@@ -158,7 +162,7 @@ def agreement(predicted: Array, measured: Array, *factors: Sequence[Hashable], d
         only_predicted_up=int((up & ~rose).sum()),
         only_measured_up=int((~up & rose).sum()),
         both_down=int((~up & ~rose).sum()),
-        spearman=spearman(predicted, measured),
+        spearman=order,
         spearman_low=low,
         spearman_high=high,
         lead_low=bootstrap_interval(lead, *factors, draws=draws)[0],

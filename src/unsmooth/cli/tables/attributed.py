@@ -12,7 +12,7 @@ from unsmooth.analysis import Attribution
 from unsmooth.analysis.attributing.carriers import Carriers
 from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.cli.tables.layout import in_words, narrow_table, small_print, written
-from unsmooth.figures.text import counted_between
+from unsmooth.figures.text import counted_between, measured_text
 from unsmooth.prose import counted
 
 _NUMBERS = (("mean", "share"), ("std", "std"), ("hfc", "by HFC"), ("lfc", "by LFC"), ("negative", "λ < 0"),
@@ -72,7 +72,7 @@ def found_in(found: Attribution) -> list[str]:
             ends = [math.exp(end.mean) for end in (found.under(policy).start, found.under(policy).end)]
             said.append(
                 f"From the first block to the last, HFC/LFC ({policy} tokens, geometric mean over inputs) goes from "
-                f"{ends[0]:.3g} to {ends[1]:.3g}. It is {text}."
+                f"{measured_text(ends[0])} to {measured_text(ends[1])}. It is {text}."
             )
     for row in found.totals:
         direct, total = float(row["direct"]), float(row["total"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import partial
 from html import escape
@@ -194,11 +195,13 @@ def _explains_table(explanation: Explanation) -> str:
         return ""
     rows = []
     for name, got in known.items():
-        ends = " to ".join(number_text(end, 2) for end in (got.spearman_low, got.spearman_high))
+        order = number_text(got.spearman, 2) if math.isfinite(got.spearman) else "–"
+        if math.isfinite(got.spearman_low):
+            order += f" ({number_text(got.spearman_low, 2)} to {number_text(got.spearman_high, 2)})"
         rows.append(
             f'<tr><th scope="row" title="{escape(_WHAT[name])}">{escape(CANDIDATES[name])}</th>'
             f'<td data-label="is">{"a forecast" if name == FORECAST else "an explanation"}</td>'
-            f'<td class="number" data-label="rank correlation">{number_text(got.spearman, 2)} ({ends})</td>'
+            f'<td class="number" data-label="rank correlation">{order}</td>'
             f'<td class="number" data-label="right sign">{percent_text(got.accuracy)}</td></tr>'
         )
     guessing = percent_text(known[FORECAST].majority)

@@ -11,7 +11,7 @@ from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.metrics.registry import DISTANCE, METRICS
 from unsmooth.page.course import Curve, Stretch, contributions, course, is_slight, ways
 from unsmooth.page.rounding import rounding
-from unsmooth.page.words.phrases import SHAPES, does, listed, number_text, shape
+from unsmooth.page.words.phrases import SHAPES, does, listed, measured_text, shape
 
 MOST_NUMBERS = 3  # in a paragraph
 _CREDIT = 0.25  # of what all kinds of layer do in a stretch's direction: what is worth a name
@@ -30,7 +30,7 @@ def course_text(measurement: Measurement, metric: str, policy: str, stretches: S
     curve = Curve(measurement, metric, policy)
     fewer, between = _caveats(curve), _between(curve, first) if len(stretches) == 1 else None
     passed = [first.before, *([] if between is None or fewer else [between]), last.after]
-    values = f"({title} {' → '.join(map(number_text, passed))}{fewer and f'; {fewer}'})"
+    values = f"({title} {' → '.join(map(measured_text, passed))}{fewer and f'; {fewer}'})"
     if not curve.has_course:
         return f"has no course that can be told {values}"
     if not ways(stretches):

@@ -28,7 +28,7 @@ from unsmooth.page.words.attribution import who_found
 from unsmooth.page.words.carriers import made_where, times_median
 from unsmooth.page.words.course import WHO, alike, course_text, made_by, makers_text, others_text
 from unsmooth.page.words.paragraph import Finding, Link, Part
-from unsmooth.page.words.phrases import listed, named, number_text, samples_said
+from unsmooth.page.words.phrases import listed, measured_text, named, samples_said
 from unsmooth.page.words.theory import HARDLY, eigenvalue_shares, theory_found
 
 FEW, HARDLY_TESTED = 30, 3  # samples; of so few, Student's t must be above 9.9 for the whole curve
@@ -161,16 +161,18 @@ def _comparison(subjects: Subjects, metric: str, policy: str) -> tuple[Part, ...
     title = METRICS[metric].title
     if far == near:
         names = listed([named(subject.name) for subject, _ in ranked])
-        said = f"After the last layer tokens are equally far apart in {names} ({title} {number_text(far)})"
+        said = f"After the last layer tokens are equally far apart in {names} ({title} {measured_text(far)})"
     elif abs(far - near) <= half:
         said = "After the last layer it is not clear in which model tokens are farther apart: "
-        low, high = (f"{number_text(value)} in {named(name)}" for value, name in ((far, first.name), (near, last.name)))
+        low, high = (
+            f"{measured_text(value)} in {named(name)}" for value, name in ((far, first.name), (near, last.name))
+        )
         said += f"{title} is {f'from {low} to {high}' if between else f'{low} and {high}'} (the 95 % interval of this "
         said += "gap over samples includes zero)"
     else:
-        said = f"After the last layer tokens are farthest apart in {named(first.name)} ({title} {number_text(far)})"
+        said = f"After the last layer tokens are farthest apart in {named(first.name)} ({title} {measured_text(far)})"
         said += "".join(f", then in {named(subject.name)}" for subject, _ in between)
-        said += f" and closest together in {named(last.name)} ({number_text(near)})"
+        said += f" and closest together in {named(last.name)} ({measured_text(near)})"
     if abs(far - near) > half:
         said += f"; the gap between {'first and last' if between else 'these two'} is clear (its 95 % interval over "
         said += "samples leaves out zero)"

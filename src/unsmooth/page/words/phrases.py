@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from unsmooth.analysis.measuring.measurement import Measurement
-from unsmooth.figures.text import counted, listed, number_text, percent_text, signed_text
+from unsmooth.figures.text import counted, listed, measured_text, number_text, percent_text, signed_text
 from unsmooth.metrics.registry import metric_named
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "does",
     "how_many",
     "listed",
+    "measured_text",
     "named",
     "number_text",
     "percent_text",
