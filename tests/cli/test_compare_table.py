@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from cli.test_compare import measured
+from rich.console import Console
 
 import unsmooth
+from unsmooth.cli.compare import _fitting, _full, _short, _table
 
 pytest.importorskip("timm")
 
@@ -47,7 +49,7 @@ FULL = ["point", "HFC/LFC", "difference", "cosine similarity", "difference", "ef
 FEWER = ["point", *FULL[1::2]]
 
 
-@pytest.mark.parametrize(("columns", "heading", "pair"), [(140, FULL, " ± "), (100, FEWER, " ± "), (67, FEWER, "±")])
+@pytest.mark.parametrize(("columns", "heading", "pair"), [(140, FULL, " ± "), (100, FEWER, " ± ")])
 def test_the_fullest_table_that_fits_is_shown(
     cli: Callable[..., Any], twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, columns: int,
     heading: list[str], pair: str,
@@ -59,3 +61,17 @@ def test_the_fullest_table_that_fits_is_shown(
     (row,) = (line for line in lines if line.startswith("│ embed"))
     assert row.count(pair) == 3
     assert (" ± " in row) == (" " in pair)
+
+
+def test_numbers_are_shorter_where_only_these_fit() -> None:
+    import pandas as pd
+
+    rows = pd.DataFrame([("p", 0.0, -123.456, -123.456, -123.468, -123.444, True)],
+                        columns=["point", "a", "b", "difference", "low", "high", "differs"])  # fmt: skip
+    by_metric = dict.fromkeys(("one", "two"), rows)
+    widths = [Console(width=200).measure(_table(by_metric, False, write)).maximum for write in (_full, _short)]
+    for width, said in zip(widths, ("-123.456 ± 0.012 *", "-123.456±0.012*"), strict=True):
+        table, wide = _fitting(by_metric, Console(width=width))
+        assert not wide
+        assert [*table.columns[1].cells] == [said]
+    assert widths[1] < widths[0]
