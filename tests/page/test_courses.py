@@ -213,6 +213,16 @@ def test_of_tokens_that_are_alike_no_metric_tells_a_course() -> None:
     assert not any(word in text for word in ("effective rank", "osine similarity", "agree"))
 
 
+def test_a_fall_that_is_not_clear_does_not_disagree_with_a_clear_one() -> None:
+    curves = {"all": {"hfc_lfc": FALL, "cosine_similarity": [0.9 - 0.1 * v for v in FALL]}}
+    known = Known("m", curves, samples=3, noise=0.01)
+    known._fill("all", "hfc_lfc", np.array([[4.0, 1.0], [4.0, 3.9], [4.0, 2.0]])[:, [0, 0, 0, 0, 0, 0, 1]])
+    text = said([known.subject()])
+    assert "does not clearly change" in text["model"][0]
+    assert "by cosine similarity it smooths" in text["model"][0].lower()
+    assert "measure more samples, which would tell these changes from chance" in text["advice"][0]
+
+
 def within_budget(known: Known, count: int) -> Subject:
     """The same where effective rank is of the first samples alone, as within a rank budget."""
     subject = known.subject()
