@@ -37,7 +37,7 @@ DEFINITIONS = {
     "activation": "the largest |x| of an input over the median |x|; feature: the dimension where that is most often",
     "first, outlying": "share of a head's attention on the first token, and on the outliers of the layer's input: mean "
     "over the queries that are none of these; a head with 0.3 or more is counted as a sink; first_uniform, "
-    "outlying_uniform: what attention would give them that looks alike at every token that its mask shows it",
+    "outlying_uniform: the same shares if heads attended alike to every token that a mask lets them see",
     "account": "ln HFC/LFC of all tokens, without those that are outliers where they are written, and both again in a "
     "run that leaves out what one MLP writes to them; attention on them in both runs",
 }
