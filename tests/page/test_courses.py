@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -175,6 +177,20 @@ def test_one_sample_and_few_samples_and_an_interruption_are_said() -> None:
     assert "interrupted" in said([Known("m", sharp(FALL), samples=30, partial=True).subject()])["certainty"][0]
     lost = said([Known("m", sharp(FALL), samples=30, kept=False).subject()])["certainty"][0]
     assert "not kept for each sample, only large changes can be told from chance" in lost
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ([7] * 6, "All 6 samples are the same input, so nothing here was tested against others."),
+    ([7, 8, 7, 9, 8, 7], "Only 3 of 6 samples are different inputs, so less is clear than their number says."),
+    (range(6), ""),
+])  # fmt: skip
+def test_samples_that_are_one_input_are_no_new_evidence(keys: Sequence[int], words: str) -> None:
+    subject = Known("m", sharp(FALL), samples=6).subject()
+    assert subject.measurement.per_sample is not None
+    subject.measurement.per_sample = replace(subject.measurement.per_sample, keys=np.array(keys, dtype=np.int64))
+    text = said([subject])["certainty"][0]
+    assert words in text
+    assert ("input" in text.replace("these inputs", "")) == bool(words)
 
 
 @pytest.mark.parametrize(("name", "words"), [

@@ -15,6 +15,7 @@ import numpy as np
 from unsmooth.analysis.long_enough import LEFT_OUT
 from unsmooth.analysis.measuring.comparison import welch_half_width
 from unsmooth.analysis.measuring.extremes import Outliers
+from unsmooth.analysis.measuring.measurement import Measurement
 from unsmooth.analysis.measuring.outliers import WITHOUT, carried, is_padded, outliers
 from unsmooth.analysis.measuring.pairing import pair
 from unsmooth.analysis.policies import COUNT_PADDING
@@ -211,6 +212,17 @@ def _certainty(subjects: Subjects) -> str:
         whose = f" ({named(subject.name)})" if len(subjects) > 1 else ""
         notes = [note for note in subject.measurement.notes if note.startswith(LEFT_OUT)]
         said += [f"{note[0].upper()}{escape(note[1:])}{whose}" for note in notes]
+        said += [f"{text}{whose}" for text in _repeated(subject.measurement)]
     if partial:
         said.append("Measuring was interrupted before the end of the data")
     return "".join(f"{text}. " for text in said).rstrip()
+
+
+def _repeated(measurement: Measurement) -> list[str]:
+    """That some samples are the same input, which a test takes for new evidence."""
+    keys = [] if measurement.per_sample is None else measurement.per_sample.keys.tolist()
+    if (different := len({*keys})) == len(keys):
+        return []
+    if different == 1:
+        return [f"All {len(keys)} samples are the same input, so nothing here was tested against others"]
+    return [f"Only {different} of {len(keys)} samples are different inputs, so less is clear than their number says"]
