@@ -40,7 +40,8 @@ class LayerExponent:
     The error is the residual `‖Ty − θy‖` times the eigenvalue's condition number, which is large for maps far from
     normal; where float32 is not enough for those, the search is repeated in float64. Its tolerance is `tol` times the
     size of T, or `tol/30` nats per layer where T is small; tol is √eps of the dtype (float32: 3e-4, so 1e-5 nats)
-    unless given.
+    unless given. Of a causal layer whose blocks, one a token, are no wider than the search's subspace, all eigenvalues
+    are computed instead: no product and no residual.
     """
 
     rho_lfc: Float[Tensor, "*batch"]
