@@ -12,7 +12,7 @@ from unsmooth.errors import CheckpointError, OutputError
 from unsmooth.sources import LoadedModel
 from unsmooth.training.tasks.superglue.evaluation import SuperGlue, evaluate_superglue
 from unsmooth.training.tasks.superglue.examples import TASKS
-from unsmooth.training.tasks.superglue.finetune import FineTuning
+from unsmooth.training.tasks.superglue.finetune import FineTuning, Split
 
 HOW = FineTuning(lr=3e-3, batch_size=8, epochs=8, length=16, precision="float32")
 
@@ -59,6 +59,21 @@ def test_interrupted_work_knows_what_a_step_took(
     begun.save(out)
     found = evaluate_superglue(loaded, folder, tasks, how=how, seeds=1, minutes=minutes, out=out, device="cpu")
     assert [name for name in found.scores if name not in known] == run
+
+
+def test_a_cpu_tokenises_a_task_when_its_turn_comes(
+    folder: Path, loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Done meanwhile, it took the CPU from the steps, which then seemed too slow for further runs."""
+    made: list[int] = []
+    real = Split.of
+    monkeypatch.setattr(Split, "of", lambda examples, *given: made.append(len(examples)) or real(examples, *given))
+    seen: list[int] = []
+    evaluate_superglue(
+        loaded, folder, [TASKS["RTE"], TASKS["COPA"]], how=replace(HOW, epochs=1), seeds=1, device="cpu",
+        progress=lambda *_: seen.append(len(made)),
+    )  # fmt: skip
+    assert seen == [2, 4]  # splits
 
 
 def test_a_second_process_is_refused_the_same_file(folder: Path, loaded: LoadedModel, tmp_path: Path) -> None:

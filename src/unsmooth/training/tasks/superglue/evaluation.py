@@ -8,9 +8,10 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ def _evaluate(
 class _Work:
     """What is fine-tuned: one task at a time, its captured step kept for all its seeds.
 
-    The texts of the next tasks are tokenised meanwhile.
+    While a GPU is at work, the texts of the next tasks are tokenised; a CPU would only be slowed down.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class _Work:
         self.milliseconds: dict[str, float] = dict(result.protocol.get("milliseconds_per_step", {}))
         self.took: dict[str, float] = {}  # seconds of one seed
         self.tokens: dict[str, int] = {}  # that one seed learns from: what its time is in proportion to
-        self.splits: dict[str, Future[tuple[Split, Split]]] = {}
+        self.splits: dict[str, Callable[[], tuple[Split, Split]]] = {}
         self._tuner: FineTuner | None = None
         read = {}
         for name, task in self.tasks.items():
@@ -185,7 +186,8 @@ class _Work:
             result.majority[name], result.data[name] = constant_guess(task, val), files_hash(folder, task)
             self.tokens[name] = len(train) * task.choices * self._length(task) * (how.epochs or task.epochs)
         for name in sorted(read, key=self.tokens.__getitem__):
-            self.splits[name] = pool.submit(self._tokenise, read[name], self._length(self.tasks[name]))
+            tokenise = partial(self._tokenise, read[name], self._length(self.tasks[name]))
+            self.splits[name] = pool.submit(tokenise).result if device.type == "cuda" else tokenise
 
     def _length(self, task: SuperGlueTask) -> int:
         return self.how.length or task.length
@@ -225,7 +227,7 @@ class _Work:
         """Fine-tune and score."""
         if self._tuner is None or self._tuner.task.task.name != name:
             self._tuner = None  # its memory first
-            splits = self.splits[name].result()
+            splits = self.splits[name]()
             self._tuner = FineTuner(self.loaded.model, self.tasks[name], *splits, self.how, self.device, self.speed)
         scores = self._tuner.run(seed)
         self.result.scores.setdefault(name, {})[seed] = scores
