@@ -1,7 +1,7 @@
 """A masked language model's training step by short cuts: the same loss and gradients for less (ModernBERT, CUDA).
 
-- Attention with rotary positions is one kernel each way (rotary.py), residual sum and LayerNorm another, and so is the
-  gate (rows.py).
+- Attention with rotary positions is one kernel each way (rotary.py), and so are the residual sum with LayerNorm
+  (add_norm.py) and the gate (gelu.py).
 - Only hidden tokens reach the head: after the last attention the others are left out.
 - Equal layers are compiled once: half a layer at a time, a function of its tensors alone. The step as a whole would
   be compiled layer by layer, which takes longer than many a run can spare.

@@ -3,8 +3,8 @@
 - `class_token`: only the class token of the last block reaches the head. Its query, its projection and its MLP are all
   that is needed there; keys and values are needed of every token. That saves most of one block in twelve.
 - `tiled`: attention by kernels that waste little on the 257th token (attention.py).
-- `fused`: the residual stream is read and written once per sub-layer instead of up to four times (rows.py); the
-  training step then also rounds all weights at once (bf16_weights.py).
+- `fused`: the residual stream is read and written once per sub-layer instead of up to four times (add_norm.py,
+  gelu.py); the training step then also rounds all weights at once (bf16_weights.py).
 """
 
 from __future__ import annotations
