@@ -54,6 +54,15 @@ def test_a_second_call_reads_the_cache_and_another_setting_does_not(
     assert corpus(folder).train.key != first.train.key
 
 
+def test_records_that_were_read_as_plain_text_are_not_taken_for_the_records(folder: Path) -> None:
+    """Their file was called .txt by mistake; under its right name it had the tokens of quotes and braces."""
+    file = folder / "texts" / "a.jsonl"
+    right = Texts.at([file]).key()
+    wrong = Texts.at([file.rename(folder / "texts" / "a.txt")]).key()
+    assert wrong != right
+    assert Texts.at([(folder / "texts" / "a.txt").rename(folder / "texts" / "b.jsonl")]).key() == right
+
+
 def test_of_two_that_open_the_same_texts_at_once_one_makes_the_tokens(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

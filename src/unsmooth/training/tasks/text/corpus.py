@@ -61,11 +61,12 @@ class Texts:
         return cls(sources, documents=documents)
 
     def key(self) -> str:
-        """A hash of the content of all files, whatever they are called; of the hub, its name and how much is taken."""
+        """A hash of the content of all files and of how they are read; of the hub, its name and how much is taken."""
         digest = hashlib.blake2b(digest_size=8)
         digest.update(f"{self.hub} {self.documents}".encode())
         for path in (path for source in self.sources for path in source.files):
-            digest.update(f"{_is_validation(path)}".encode())
+            ending = path.suffix.lower().removesuffix(".parquet")  # which tells only plain text from jsonl
+            digest.update(f"{_is_validation(path)}{ending}".encode())
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
         return digest.hexdigest()
