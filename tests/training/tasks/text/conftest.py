@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unsmooth.training.tasks.text.corpus import Corpus, open_corpus
 from unsmooth.training.tasks.text.recipe import RECIPES, TextRecipe
 
 WORDS = """the quick brown fox jumps over a lazy dog while seven wizards vex bright judges near foggy
@@ -16,6 +17,12 @@ quays""".split()  # noqa: SIM905
 def document(number: int, words: int = 60) -> str:
     """Words in an order that a model can learn something of."""
     return " ".join(WORDS[(number * 7 + i * i) % len(WORDS)] for i in range(words))
+
+
+def corpus(folder: Path, **options: object) -> Corpus:
+    """Of the texts in `folder`, with a cache beside them."""
+    settings = {"length": 16, "vocabulary": 90, **options}
+    return open_corpus([folder / "texts"], folder / "cache", **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import json
 import threading
@@ -13,17 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from training.tasks.text.conftest import document
+from training.tasks.text.conftest import corpus, document
 
 from unsmooth.errors import CheckpointError, DataError, OutputError
 from unsmooth.training.tasks.text import corpus as module
-from unsmooth.training.tasks.text.corpus import Texts, _is_validation, encoded, open_corpus
-from unsmooth.training.tasks.text.tokenizer import open_tokenizer, tokenizer_hash, train_tokenizer
-
-
-def corpus(folder: Path, **options: object) -> object:
-    settings = {"length": 16, "vocabulary": 90, **options}
-    return open_corpus([folder / "texts"], folder / "cache", **settings)  # type: ignore[arg-type]
+from unsmooth.training.tasks.text.corpus import Texts, _is_validation, open_corpus
+from unsmooth.training.tasks.text.tokenizer import tokenizer_hash
 
 
 def test_tokens_are_those_of_the_documents_with_separators(folder: Path) -> None:
@@ -83,17 +77,6 @@ def test_of_two_that_open_the_same_texts_at_once_one_makes_the_tokens(
     assert first.train.key == second.train.key
 
 
-def test_the_same_texts_give_the_same_tokenizer_in_another_cache(folder: Path) -> None:
-    """Else a record's command would train on other ids elsewhere, and a run would not go on without its cache."""
-    made = corpus(folder)
-    (folder / "cache").rename(folder / "lost")
-    again = corpus(folder)
-    assert again.tokenizer.get_vocab() == made.tokenizer.get_vocab()
-    assert again.train.key == made.train.key
-    assert sorted(again.tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
-    assert again.tokenizer.tokenize("quick ##u") == made.tokenizer.tokenize("quick # # u")
-
-
 def test_an_empty_file_beside_others_is_named(folder: Path) -> None:
     (folder / "texts" / "b.jsonl").touch()
     with pytest.raises(DataError, match=r"b\.jsonl is empty"):
@@ -129,53 +112,6 @@ def test_files_called_validation_are_held_out(folder: Path) -> None:
     held = found.validation.rows(torch.arange(len(found.validation))).flatten().tolist()
     assert found.tokenizer.decode(held).startswith(document(1_000, 200)[:30])
     assert list(Texts.at([folder / "texts"]).read("train")) == [document(i) for i in range(400)]
-
-
-def test_a_tokenizer_of_ones_own_is_taken(folder: Path, tmp_path: Path) -> None:
-    first = corpus(folder)
-    first.tokenizer.save_pretrained(tmp_path / "mine")
-    again = corpus(folder, tokenizer=tmp_path / "mine", vocabulary=5)
-    assert again.train.key == first.train.key
-    assert tokenizer_hash(open_tokenizer(tmp_path / "mine")) == tokenizer_hash(first.tokenizer)
-
-
-def test_a_tokenizer_that_cuts_and_pads_does_neither_to_documents(folder: Path, tmp_path: Path) -> None:
-    """Those of sentence encoders ask for both in their files: all but the first tokens of a document were lost."""
-    first = corpus(folder)
-    asks = copy.deepcopy(first.tokenizer)
-    asks.backend_tokenizer.enable_truncation(8)
-    asks.backend_tokenizer.enable_padding(length=8, pad_token="[PAD]")
-    asks.save_pretrained(tmp_path / "mine")
-    assert '"max_length": 8' in (tmp_path / "mine" / "tokenizer.json").read_text()
-    again = corpus(folder, tokenizer=tmp_path / "mine")
-    everything = torch.arange(len(first.train))
-    assert torch.equal(again.train.rows(everything), first.train.rows(everything))
-    place = again.train.folder.parent
-    assert open_corpus([place], folder, length=16, vocabulary=5).train.key == again.train.key
-    (short,) = encoded(["a few words"], asks)
-    assert short.tolist()[-1] == asks.sep_token_id
-    assert asks.pad_token_id not in short
-
-
-def test_a_tokenizer_that_leaves_ids_out_has_all_its_ids(folder: Path, tmp_path: Path) -> None:
-    """Fewer pieces than the largest id: an embedding of [MASK] was not there, an IndexError in the first step."""
-    corpus(folder).tokenizer.save_pretrained(tmp_path / "gap")
-    path = tmp_path / "gap" / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["model"]["vocab"]["[MASK]"] = 100
-    next(token for token in content["added_tokens"] if token["content"] == "[MASK]")["id"] = 100
-    path.write_text(json.dumps(content))
-    found = corpus(folder, tokenizer=tmp_path / "gap")
-    assert found.tokenizer.mask_token_id == 100
-    assert len(found.tokenizer) == 90
-    assert found.train.vocabulary == 101
-
-
-def test_a_tokenizer_that_does_not_know_the_text_is_refused(folder: Path, tmp_path: Path) -> None:
-    """One of another language or of molecules: a model that guesses "unknown" is right in 96 %."""
-    train_tokenizer(["один два три четыре пять " * 50], 40).save_pretrained(tmp_path / "other")
-    with pytest.raises(DataError, match=r"at .*other, \d+ % of the text is unknown \(\[UNK\]\)"):
-        corpus(folder, tokenizer=tmp_path / "other")
 
 
 def test_texts_that_are_all_held_out_are_named(folder: Path) -> None:
@@ -233,11 +169,6 @@ def test_images_are_no_text_and_the_hub_comes_alone(tmp_path: Path) -> None:
     for data in (["hub:pile", tmp_path], [tmp_path, "hub:pile"], ["hub:"]):
         with pytest.raises(DataError, match="one hub:NAME or paths"):
             Texts.at(data)
-
-
-def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no tokenizer at"):
-        open_tokenizer(tmp_path)
 
 
 def test_a_stream_of_the_hub_is_read_as_far_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

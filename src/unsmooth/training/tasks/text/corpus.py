@@ -28,9 +28,11 @@ from unsmooth.training.tasks.text.tokenizer import (
 )
 
 HELD_OUT = 200  # of how many documents one is held out where no file says which are
-PASSAGE = 20_000  # characters at most, where documents are held out by counting
+PASSAGE = 20_000  # characters at most, where documents are held out by counting; what a tokenizer sees of each
 VALIDATION = re.compile(r"val(id(ation)?)?(?![a-z])", re.IGNORECASE)  # validation-00000.parquet, not values.txt
 TOKENIZER_CHARACTERS = 100_000_000  # a vocabulary of 32,768 does not change with more
+FEW_CHARACTERS = 10_000_000  # with which a tokenizer is not content where there are more
+AT_ONCE = 100_000  # characters of a document that are tokenised in one piece, which takes a hundred bytes for each
 SPLITS = ("train", "validation")
 ANOTHER_CACHE = "set UNSMOOTH_CACHE to a folder where tokens may be kept"
 
@@ -153,7 +155,7 @@ def _own_tokenizer(found: Texts, cache: Path, text_key: str, vocabulary: int) ->
     folder = cache / f"{text_key}-wordpiece-{vocabulary}"
     if not (folder / "tokenizer.json").exists():
         check_writable(folder / "tokenizer.json", ANOTHER_CACHE)
-        tokenizer = train_tokenizer(_first_characters(found.read("train")), vocabulary)
+        tokenizer = train_tokenizer(_sample(found), vocabulary)
         draft = folder.with_name(folder.name + ".part")
         tokenizer.save_pretrained(draft)
         draft.rename(folder)
@@ -197,20 +199,42 @@ def encoded(documents: Iterable[str], tokenizer: Any) -> Iterator[NDArray[np.int
     ends = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     if ends is None:
         raise DataError("the tokenizer has neither a separator nor an end of text, to stand between two documents")
-    documents = iter(documents)
-    while chunk := list(itertools.islice(documents, 64)):
-        for encoded in fast.encode_batch_fast(chunk, add_special_tokens=False):
-            yield np.asarray([*encoded.ids, ends], np.int64)
+    parts = ((part, end) for text in documents for part, end in _marked(pieces(text, AT_ONCE)))
+    while chunk := list(itertools.islice(parts, 64)):
+        found = fast.encode_batch_fast([part for part, _ in chunk], add_special_tokens=False)
+        for part, (_, end) in zip(found, chunk, strict=True):
+            yield np.asarray([*part.ids, ends] if end else part.ids, np.int64)
 
 
-def _first_characters(documents: Iterable[str]) -> Iterator[str]:
-    """Every document's share of what the tokenizer is trained on: the first ones alone would be of one kind."""
+def _marked(parts: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Each part of a document, and whether it is the last."""
+    parts = iter(parts)
+    part = next(parts, "")
+    for following in parts:
+        yield part, False
+        part = following
+    yield part, True
+
+
+def _sample(found: Texts) -> list[str]:
+    """What a tokenizer is trained on: of every document its beginning, for the first ones alone would be of one kind.
+
+    Of few long documents, such as a corpus in one file, that is little, and more of each is taken.
+    """
+    texts = list(_beginnings(found.read("train"), PASSAGE))
+    if sum(map(len, texts)) < FEW_CHARACTERS and PASSAGE in map(len, texts):
+        longer = _beginnings(found.read("train"), TOKENIZER_CHARACTERS // len(texts))
+        texts = [piece for text in longer for piece in pieces(text, PASSAGE)]
+    return texts
+
+
+def _beginnings(documents: Iterable[str], share: int) -> Iterator[str]:
     left = TOKENIZER_CHARACTERS
     for text in documents:
         if left <= 0:
             return
-        yield text[:20_000]
-        left -= min(len(text), 20_000)
+        yield text[:share]
+        left -= min(len(text), share)
 
 
 def _is_validation(path: Path) -> bool:
