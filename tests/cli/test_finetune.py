@@ -29,6 +29,7 @@ def test_arms_are_trained_compared_and_kept(cli: Callable[..., Any], tmp_path: P
     assert "colours-100pct, plain, seed 1" in said.stderr
     assert "adapter-sharpening" in said.stdout
     assert "n = 2" in said.stdout
+    assert "(Re λ < 0)²: share of Σ (Re λ)²" in said.stdout
     assert len(list(out.glob("*.json"))) == 4
     before = scores(out)
     assert "seed" not in cli(*asked).stderr  # nothing is run again

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from unsmooth.cli import options
 from unsmooth.cli.output import print_json
+from unsmooth.cli.tables.layout import small_print
 from unsmooth.cli.values import device_named, numbers
 from unsmooth.errors import OptionError
 
@@ -131,6 +132,15 @@ def command(
     show(runs, [job.name for job in jobs], Console())
 
 
+# The column about the eigenvalues of H: its number, its heading, and what that means.
+FOLDED = (
+    "acting_negative_energy",
+    "(Re λ < 0)²",
+    "share of Σ (Re λ)² that comes from eigenvalues of H with Re λ < 0, norms and LayerScale folded in",
+)
+BARE = ("negative", "Re λ < 0", "share of the eigenvalues of H of the bare weights with Re λ < 0")
+
+
 def short_name(reference: str) -> str:
     """A model without the folder that it was read from.
 
@@ -157,7 +167,7 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
         table = Table(title=f"{data}: {here[0].unit if here else 'no run yet'}, in %", title_justify="left")
         # earlier runs know the share of the bare weights' eigenvalues, not how much those of the folded H weigh
         weighed = all("acting_negative_energy_after" in run.scores for run in here if run.scores)
-        side, heading = ("acting_negative_energy", "(Re λ < 0)²") if weighed else ("negative", "Re λ < 0")
+        side, heading, share = FOLDED if weighed else BARE
         for column in ("arm", "score", "n", "HFC/LFC", heading, "seconds"):
             table.add_column(column, justify="left" if column == "arm" else "right", overflow="fold")
         for arm in sorted({run.arm for run in here}, key=arm_names().index):
@@ -175,5 +185,7 @@ def show(runs: Sequence[FineTuned], names: Sequence[str], console: Console) -> N
             took = f"{statistics.mean(run.seconds for run in done):.0f}"
             table.add_row(arm, f"{statistics.mean(scores):.2f}{spread}", str(len(done)), *moved, took)
         console.print(table)
+        meanings = ("HFC/LFC: after the last block, before → after fine-tuning", f"{heading}: {share}")
+        console.print(small_print(meanings, ()))
         for said in claims(runs, data):
             console.print(said, highlight=False, soft_wrap=True)

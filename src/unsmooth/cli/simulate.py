@@ -63,7 +63,7 @@ def command(
 
     chosen = {"--norm": norm, "--mode": mode, "--sign": sign}
     if (form is None or table) and (given := [name for name, value in chosen.items() if value is not None]):
-        raise OptionError(f"{' and '.join(given)} can be used only with --form and without --table, to choose a cell")
+        raise OptionError(f"{' and '.join(given)} can be used only with --form and without --table")
     output.check()
     if figure is not None:
         check_figure(figure)

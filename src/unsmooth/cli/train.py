@@ -54,7 +54,7 @@ Variant = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="plain; sharpening or smoothing, in the poster's form (symmetric) or in another one "
+        help="plain (the default); sharpening or smoothing, in the poster's form (symmetric) or in another one "
         "(sharpening-eigen, smoothing-split, …), in all layers or in some (sharpening@first-half, "
         "sharpening@:6+smoothing@6:); or a published fix (attnscale, …). Repeatable with --list.",
     ),

@@ -75,7 +75,10 @@ class ImageJob(Job):
         self.classes = int(train.labels.max()) + 1
         self.name = f"{Path(data).name}-{100 * settings.fraction:g}pct"
         if len(self.train) < settings.batch_size:
-            raise DataError(f"{len(self.train)} training images are fewer than a batch of {settings.batch_size}")
+            raise DataError(
+                f"{len(self.train)} training images are fewer than a batch of {settings.batch_size}: take smaller "
+                "batches or a larger fraction"
+            )
         self.steps = len(self.train) // settings.batch_size * settings.epochs
         self._mean, self._std = (torch.tensor(v, device=device).view(3, 1, 1)
                                  for v in (loaded.images.mean, loaded.images.std))  # fmt: skip
