@@ -107,6 +107,17 @@ def test_a_name_too_long_is_refused_before_the_work(
     assert "File name too long" in cli(verb, *arguments, option, tmp_path / ("x" * 256), code=1).stderr
 
 
+def test_what_the_system_refuses_is_said_with_the_place(
+    cli: Callable[..., Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied", "some/folder")
+
+    monkeypatch.setattr("unsmooth.sources.open_data", forbidden)
+    done = cli("measure", *tiny, "--data", "some/folder", code=1)
+    assert done.stderr == "error: some/folder cannot be read or written: Permission denied\n"
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="names of files are always UTF-8 there")
 def test_a_folder_whose_name_is_not_utf_8(tiny: list[str], pictures: Path) -> None:
     odd = pictures.rename(os.path.join(pictures.parent, os.fsdecode(b"caf\xe9")))

@@ -30,6 +30,13 @@ def main() -> None:
     try:
         app()
     except (UnsmoothError, OSError) as error:  # OSError: what is forbidden, too long a name, a device that fails
-        said = escape(visible(str(error)))
-        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {said}", soft_wrap=True)
+        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {escape(_said(error))}", soft_wrap=True)
         sys.exit(1)
+
+
+def _said(error: UnsmoothError | OSError) -> str:
+    """A message without control characters, and without the system's number of an error."""
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename} cannot be read or written: "
+        return visible(f"{where}{error.strerror}")
+    return visible(str(error))
