@@ -106,6 +106,16 @@ def test_weights_that_hooks_compute_are_refused_before_anything_changes(change: 
     assert torch.equal(model(batch), before)
 
 
+@pytest.mark.parametrize("change", [partial(edit, flip=True), partial(reparametrize, init="from_weights")])
+def test_a_bias_that_hooks_compute_cannot_take_up_a_change(change: Callable[[nn.Module], object]) -> None:
+    model = vit()
+    attention = model.blocks[1].attn  # type: ignore[index, union-attr]
+    nn.init.ones_(attention.qkv.bias)  # type: ignore[arg-type, union-attr]
+    prune.l1_unstructured(attention.proj, "bias", 0.3)  # type: ignore[arg-type, union-attr]
+    with pytest.raises(WeightsError, match="the bias of its projection is computed from other tensors"):
+        change(model)
+
+
 @pytest.mark.parametrize("weight", ["qkv", "proj"])
 def test_a_weight_that_two_modules_share_is_refused_before_anything_changes(weight: str) -> None:
     model = vit()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unsmooth.control.layers import Controllable
 from unsmooth.errors import WeightsError
+from unsmooth.models.storage import refuse_computed
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def move_bias(layer: Controllable, w_proj: Float[Tensor, "feature dim"]) -> Move
     wanted = layer.b_v.double() @ given
     b_proj: Tensor | None = getattr(layer.proj.module, "bias", None)
     if b_proj is not None:
+        refuse_computed(layer.proj.module, "bias", f"{layer.name}: the bias of its projection")
         return Move(b_proj, b_proj + (wanted - layer.b_v.double() @ ours).to(b_proj.dtype))
     b_v: Tensor | None = getattr(layer.value.module, "bias", None)
     if layer.square or b_v is None:
@@ -49,6 +51,7 @@ def move_bias(layer: Controllable, w_proj: Float[Tensor, "feature dim"]) -> Move
             f"{layer.name}: its values have a bias, and its projection has none to take up what changes of b_v W_proj: "
             "use init='paper', or give the projection a bias of zeros"
         )
+    refuse_computed(layer.value.module, "bias", f"{layer.name}: the bias of its values")
     summed = ours.unflatten(0, (layer.kv_heads, -1, layer.key)).sum(1).flatten(0, 1)
     new = wanted @ torch.linalg.pinv(summed)
     error = float((new @ summed - wanted).norm() / wanted.norm())

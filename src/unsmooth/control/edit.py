@@ -26,6 +26,7 @@ from unsmooth.errors import OptionError, WeightsError
 from unsmooth.models import LayerView
 from unsmooth.models.inputs import each_batch
 from unsmooth.models.select import Layers, select_layers
+from unsmooth.models.storage import refuse_computed
 from unsmooth.models.view import module_of
 from unsmooth.models.weights import HeadWeights, write_projection
 from unsmooth.theory.folding import centre_and_scale
@@ -166,6 +167,7 @@ def _keep_constant(
             f"{layer.name}: its values have a bias, and its projection has none to take up what changes of b_v W_proj: "
             "give the projection a bias of zeros, or scale whole heads (head_scale)"
         )
+    refuse_computed(owner, "bias", f"{layer.name}: the bias of its projection")
     moved = torch.einsum("hk,hkd->d", b_v.detach().double().cpu(), taken)
     done._before.append((bias, bias.detach().clone()))
     bias.add_(moved.to(bias))
