@@ -169,6 +169,13 @@ def test_parquet_columns_as_pandas_and_polars_write_them(tmp_path: Path) -> None
     assert len(batches(tmp_path / "x.parquet", TEXT, whole_records=True)[0]["input_ids"]) == 2
     pq.write_table(pa.table({"image": pa.array([png(0)], pa.large_binary())}), tmp_path / "y.parquet")
     assert len(batches(tmp_path / "y.parquet", IMAGES)[0]) == 1
+    try:
+        pq.write_table(pa.table({"text": pa.array(["abc"], pa.string_view())}), tmp_path / "z.parquet")
+        pq.write_table(pa.table({"image": pa.array([png(0)], pa.binary_view())}), tmp_path / "w.parquet")
+    except pa.ArrowNotImplementedError:  # of older versions of pyarrow
+        return
+    assert len(batches(tmp_path / "z.parquet", TEXT, whole_records=True)[0]["input_ids"]) == 1
+    assert len(batches(tmp_path / "w.parquet", IMAGES)[0]) == 1
 
 
 def test_records_without_text_in_their_column_are_left_out(tmp_path: Path) -> None:

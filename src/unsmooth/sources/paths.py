@@ -117,12 +117,10 @@ def _kinds(pa: Any, schema: Any) -> dict[str, Kind]:
     kinds: dict[str, Kind] = {}
     for field in schema:
         values = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if pa.types.is_string(values) or pa.types.is_large_string(values):
+        if values in (pa.string(), pa.large_string(), pa.string_view()):
             kinds[field.name] = "text"
-        elif (
-            pa.types.is_binary(values)
-            or pa.types.is_large_binary(values)
-            or (pa.types.is_struct(values) and values.get_field_index("bytes") >= 0)
+        elif values in (pa.binary(), pa.large_binary(), pa.binary_view()) or (
+            pa.types.is_struct(values) and values.get_field_index("bytes") >= 0
         ):
             kinds[field.name] = "images"
     return kinds
