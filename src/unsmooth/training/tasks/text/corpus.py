@@ -223,7 +223,7 @@ def _sample(found: Texts) -> list[str]:
     """
     texts = list(_beginnings(found.read("train"), PASSAGE))
     if sum(map(len, texts)) < FEW_CHARACTERS and PASSAGE in map(len, texts):
-        longer = _beginnings(found.read("train"), TOKENIZER_CHARACTERS // len(texts))
+        longer = _beginnings(found.read("train"), max(PASSAGE, TOKENIZER_CHARACTERS // len(texts)))
         texts = [piece for text in longer for piece in pieces(text, PASSAGE)]
     return texts
 
