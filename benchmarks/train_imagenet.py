@@ -25,7 +25,7 @@ from torch import nn
 from benchmarks.clock import header, synchronize, take_turns
 from unsmooth.control import parameter_groups
 from unsmooth.training import Speed, Trainer
-from unsmooth.training.engine.step import autocast
+from unsmooth.training.engine.precision import autocast
 from unsmooth.training.tasks.images import RECIPES, ImageRecipe, build_model
 from unsmooth.training.tasks.images.encoded import open_encoded
 from unsmooth.training.tasks.images.reading import AHEAD, loader_of, workers_for

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from benchmarks.clock import header, synchronize
 from unsmooth.control import Variant, parameter_groups
 from unsmooth.training import Speed, Trainer
-from unsmooth.training.engine.step import autocast
+from unsmooth.training.engine.precision import autocast
 from unsmooth.training.tasks.images import RECIPES, ImageRecipe, ImageSet, ImageTask, build_model, learning_rates
 
 WITHOUT = {  # one short cut less each

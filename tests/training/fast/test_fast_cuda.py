@@ -202,7 +202,7 @@ def test_biases_of_keys_that_have_drifted_far_leave_gradients_as_they_are(varian
 @pytest.mark.parametrize("variant", ["plain", "sharpening"])
 def test_a_text_step_by_short_cuts_learns_what_autocast_does(variant: str) -> None:
     """Loss and gradients beside those in float32: no further from them than those of PyTorch's autocast."""
-    from unsmooth.training.engine.step import autocast
+    from unsmooth.training.engine.precision import autocast
     from unsmooth.training.fast.encoder import FastEncoder, fits
     from unsmooth.training.tasks.text.model import build_model as build_text_model
     from unsmooth.training.tasks.text.model import masked_logits

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unsmooth.control import parameter_groups
 from unsmooth.training.engine.capture import waits_for_host
+from unsmooth.training.engine.precision import autocast
 from unsmooth.training.engine.sharding import ShardedModel
 
 if TYPE_CHECKING:
@@ -280,17 +281,6 @@ def average_gradients(parameters: list[Tensor], world: int) -> None:
     flat /= world
     for grad, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
         grad.copy_(part.view_as(grad))
-
-
-def precision_on(device: torch.device, wanted: str) -> str:
-    """What matrix products are computed in: on a CPU always float32 (bfloat16 there is slow or not there at all)."""
-    return wanted if device.type == "cuda" else "float32"
-
-
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """bfloat16 matrix products, where the device has them and the precision says so."""
-    enabled = precision_on(device, precision) != "float32"
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)  # a graph outlives a cache
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from unsmooth.errors import DataError
 from unsmooth.sources import LoadedModel
-from unsmooth.training.engine.step import precision_on
+from unsmooth.training.engine.precision import precision_on
 from unsmooth.training.finetuning.job import Job
 from unsmooth.training.tasks.images.data import ImageSet, load_images
 from unsmooth.training.tasks.images.subset import keep_fraction

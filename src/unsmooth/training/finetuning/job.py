@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from unsmooth.control.effect import effect
 from unsmooth.control.penalty import spectral_sides
 from unsmooth.models import view
-from unsmooth.training.engine.step import autocast
+from unsmooth.training.engine.precision import autocast
 from unsmooth.training.finetuning.arms import Arm, fit, parameter_rates
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unsmooth.sources import LoadedModel
-from unsmooth.training.engine.step import precision_on
+from unsmooth.training.engine.precision import precision_on
 from unsmooth.training.finetuning.job import Job
 from unsmooth.training.tasks.superglue.classifier import (
     PairClassifier,

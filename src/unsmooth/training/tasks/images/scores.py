@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor, nn
 
-from unsmooth.training.engine.step import autocast
+from unsmooth.training.engine.precision import autocast
 from unsmooth.training.tasks.images.augment import Colours, normalise
 from unsmooth.training.tasks.images.recipe import ImageRecipe
 

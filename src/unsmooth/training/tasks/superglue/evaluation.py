@@ -20,7 +20,8 @@ import torch
 from unsmooth.errors import CheckpointError
 from unsmooth.sources.files import alone, cache_folder, read_json, validate_file, write_result
 from unsmooth.sources.provenance import default_device, provenance
-from unsmooth.training.engine.step import Speed, precision_on
+from unsmooth.training.engine.precision import precision_on
+from unsmooth.training.engine.step import Speed
 from unsmooth.training.tasks.superglue.classifier import check_positions, check_takes_text
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, files_hash, read_examples
 from unsmooth.training.tasks.superglue.finetune import FineTuner, FineTuning, Split

@@ -16,8 +16,9 @@ from torch.nn import functional as F
 
 from unsmooth.errors import ForwardError
 from unsmooth.sources.trained import file_hash
+from unsmooth.training.engine.precision import autocast
 from unsmooth.training.engine.schedule import warmup_cosine
-from unsmooth.training.engine.step import Speed, Trainer, autocast
+from unsmooth.training.engine.step import Speed, Trainer
 from unsmooth.training.engine.task import FastPath, Optimisation, Rows, Task
 from unsmooth.training.fast.encoder import FastEncoder, fits
 from unsmooth.training.tasks.superglue.classifier import (

@@ -15,9 +15,10 @@ from unsmooth.models import view
 from unsmooth.sources.files import cache_folder
 from unsmooth.training.engine.observe import observe
 from unsmooth.training.engine.order import Order
+from unsmooth.training.engine.precision import autocast
 from unsmooth.training.engine.run import Run
 from unsmooth.training.engine.schedule import triangle
-from unsmooth.training.engine.step import Speed, autocast
+from unsmooth.training.engine.step import Speed
 from unsmooth.training.engine.task import Batch, FastPath, Optimisation, Rows, Task
 from unsmooth.training.fast.encoder import FastEncoder, fits
 from unsmooth.training.tasks.text.corpus import Corpus, open_corpus
