@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -126,3 +127,21 @@ def interruptible() -> Iterator[Interruption]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stoppable(kept: Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C and a scheduler's SIGTERM stop a run: what is kept of it is said, and the exit code is 130 or 143."""
+
+    def stop(number: int, _frame: Any) -> NoReturn:
+        raise KeyboardInterrupt(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    except KeyboardInterrupt as stopped:
+        typer.echo(f"stopped: {kept()}", err=True)
+        raise typer.Exit(stopped.args[0] if stopped.args else 130) from None

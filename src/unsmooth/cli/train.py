@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from unsmooth.cli import options
 from unsmooth.cli.output import print_json
+from unsmooth.cli.progress import stoppable
 from unsmooth.cli.values import device_named
 from unsmooth.errors import OptionError
 
@@ -225,24 +223,6 @@ def _write_results(run: Run, folder: Path, data: str, results: Path, device: str
 
     say = partial(typer.echo, err=True)
     run.recipe.write_results(folder, data, results / run.short_name, device=device or default_device(), say=say, **more)
-
-
-@contextmanager
-def stoppable(kept: Callable[[], str]) -> Iterator[None]:
-    """Ctrl-C and a scheduler's SIGTERM stop a run: what is kept of it is said, and the exit code is 130 or 143."""
-
-    def stop(number: int, _frame: Any) -> NoReturn:
-        raise KeyboardInterrupt(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    except KeyboardInterrupt as stopped:
-        typer.echo(f"stopped: {kept()}", err=True)
-        raise typer.Exit(stopped.args[0] if stopped.args else 130) from None
 
 
 def _train_list(
