@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -46,6 +46,10 @@ def small(depth: int, seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
     sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_heads": 2, "depth": depth}
     return timm.create_model("vit_tiny_patch16_224", **sizes)
+
+
+def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
+    return unsmooth.measure(small(depth, seed), [torch.randn(samples, 3, 32, 32)], **options)
 
 
 @pytest.fixture(scope="session")

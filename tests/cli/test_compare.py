@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cli.conftest import small
+from cli.conftest import measured, small
 
 import unsmooth
 from unsmooth.cli.compare import _notes
-from unsmooth.page.comparison import comparison_page, finding
 
 pytest.importorskip("timm")
-
-
-def measured(depth: int = 2, seed: int = 0, samples: int = 4, **options: Any) -> unsmooth.Measurement:
-    return unsmooth.measure(small(depth, seed), [torch.randn(samples, 3, 32, 32)], **options)
 
 
 @pytest.fixture(scope="module")
@@ -164,63 +158,6 @@ def test_a_run_against_itself_is_equal_and_nothing_is_tested(
     later = unsmooth.load_measurement(file)
     later.about = again
     assert "the same run" not in cli("compare", file, later.save(tmp_path / "c.json")).stdout
-
-
-class Strict(HTMLParser):
-    """Every tag that opens is closed; remembers tags and addresses."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.addresses: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "br", "link"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_page_is_whole_needs_nothing_and_escapes_names() -> None:
-    a, b = measured(), measured(seed=1)
-    evil = "<script>alert(1)</script>"
-    b.about = replace(
-        b.about, model=replace(b.about.model, reference=evil), data=replace(b.about.data, reference='"><img src=x>')
-    )
-    page = comparison_page(a, b, ("plain", evil))
-    parsed = Strict(page)
-    assert parsed.open == []
-    assert parsed.addresses == ["data:,"]  # no icon is asked for
-    assert not {"script", "img"} & set(parsed.seen)
-    assert parsed.seen.count("svg") == 2 * 3  # wide and narrow
-    assert parsed.seen.count("title") == 1 + 2 * len(a.cells)  # every point says its numbers
-    assert "&lt;script&gt;" in page
-
-
-def test_one_sample_has_no_interval_and_the_page_still_draws() -> None:
-    page = comparison_page(measured(samples=1), measured(seed=1, samples=1), ("a", "b"), ["embed"])
-    assert "1 point without an interval" in page
-    assert Strict(page).seen.count("title") == 1 + 2 * 3
-
-
-def test_finding_counts_and_names_the_largest() -> None:
-    import pandas as pd
-
-    rows = pd.DataFrame(
-        [("p", 1.0, 0.5, 1.5, True, "a"), ("q", -3.0, -4.0, -2.0, True, "b"), ("r", 9.0, -9.0, 27.0, False, "")],
-        columns=["point", "difference", "low", "high", "differs", "smoother"],
-    )
-    assert finding(rows, ("A", "B")) == (
-        "B differs from A at 2 of 3 points (smoother at 1, sharper at 1), most at q: −3 [−4, −2]."
-    )
 
 
 def test_differing_data_and_partial_runs_are_noted(cli: Callable[..., Any], tmp_path: Path) -> None:

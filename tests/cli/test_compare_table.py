@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_compare import measured
+from cli.conftest import measured
 from rich.console import Console
 
 import unsmooth

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html.parser import HTMLParser
 
 import pytest
-from cli.test_compare import measured
+from cli.conftest import measured
 
 import unsmooth
 from unsmooth.figures.palette import style_sheet
 from unsmooth.page.build import STYLES, asset
-from unsmooth.page.comparison import comparison_page
+from unsmooth.page.comparison import comparison_page, finding
 
 pytest.importorskip("timm")
 
@@ -74,3 +75,60 @@ def test_a_hostile_name_is_harmless_where_the_two_differ() -> None:
     assert page.count("&lt;i&gt;b&lt;/i&gt; differs from &lt;i&gt;a&lt;/i&gt; at") == 3
     assert "<i>a" not in page
     assert "<i>b" not in page
+
+
+class Strict(HTMLParser):
+    """Every tag that opens is closed; remembers tags and addresses."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "br", "link"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_whole_needs_nothing_and_escapes_names() -> None:
+    a, b = measured(), measured(seed=1)
+    evil = "<script>alert(1)</script>"
+    b.about = replace(
+        b.about, model=replace(b.about.model, reference=evil), data=replace(b.about.data, reference='"><img src=x>')
+    )
+    page = comparison_page(a, b, ("plain", evil))
+    parsed = Strict(page)
+    assert parsed.open == []
+    assert parsed.addresses == ["data:,"]  # no icon is asked for
+    assert not {"script", "img"} & set(parsed.seen)
+    assert parsed.seen.count("svg") == 2 * 3  # wide and narrow
+    assert parsed.seen.count("title") == 1 + 2 * len(a.cells)  # every point says its numbers
+    assert "&lt;script&gt;" in page
+
+
+def test_one_sample_has_no_interval_and_the_page_still_draws() -> None:
+    page = comparison_page(measured(samples=1), measured(seed=1, samples=1), ("a", "b"), ["embed"])
+    assert "1 point without an interval" in page
+    assert Strict(page).seen.count("title") == 1 + 2 * 3
+
+
+def test_finding_counts_and_names_the_largest() -> None:
+    import pandas as pd
+
+    rows = pd.DataFrame(
+        [("p", 1.0, 0.5, 1.5, True, "a"), ("q", -3.0, -4.0, -2.0, True, "b"), ("r", 9.0, -9.0, 27.0, False, "")],
+        columns=["point", "difference", "low", "high", "differs", "smoother"],
+    )
+    assert finding(rows, ("A", "B")) == (
+        "B differs from A at 2 of 3 points (smoother at 1, sharper at 1), most at q: −3 [−4, −2]."
+    )

@@ -123,47 +123,6 @@ def test_there_are_at_least_thirty_and_every_page_can_be_built() -> None:
         assert "findings" in build_report([known.subject()])
 
 
-def compared(known: list[Known]) -> tuple[str, list[Known]]:
-    (text,) = said([each.subject() for each in known])["comparison"]
-    return text, sorted(known, key=lambda k: -k.depth("hfc_lfc", "all")[:, -1].mean())
-
-
-@pytest.mark.parametrize(("noise", "offset"), [(0.02, 0.0), (0.02, 1.0), (9.0, 1.0)])
-def test_models_of_different_depth_are_put_in_order_by_their_last_layer(noise: float, offset: float) -> None:
-    a = Known("a", sharp(line(4, 1, 4)), noise, offset)
-    b = Known("b", sharp(line(3, 2, 9)), noise, offset, seed=1)
-    text, (far, near) = compared([a, b])
-    gap = scipy.stats.ttest_rel(far.depth("hfc_lfc", "all")[:, -1], near.depth("hfc_lfc", "all")[:, -1])
-    if gap.pvalue < 0.05:
-        assert f"farthest apart in {far.name} (HFC/LFC 2.00) and closest together in {near.name} (1.00)" in text
-        assert "is clear (its 95 % interval over samples leaves out zero)" in text
-    else:  # no order is claimed
-        assert (
-            f"not clear in which model tokens are farther apart: HFC/LFC is 2.00 in {far.name} and 1.00 in {near.name}"
-            in text
-        )
-        assert "(the 95 % interval of this gap over samples includes zero)" in text
-        assert "farthest" not in text
-    assert len(numbers(text)) <= 3
-    assert (gap.pvalue < 0.05) == (offset == 0)
-
-
-def test_models_that_end_alike_are_in_no_order() -> None:
-    text, _ = compared([Known(name, sharp(FALL)) for name in ("a", "b", "c")])
-    assert "After the last layer tokens are equally far apart in a, b and c (HFC/LFC 1.00)" in text
-    assert "interval" not in text
-
-
-def test_three_models_are_named_in_their_order_with_three_numbers_at_most() -> None:
-    known = [
-        Known(n, sharp(line(4, end, 4)), seed=k) for k, (n, end) in enumerate((("x", 2.0), ("y", 1.0), ("z", 3.0)))
-    ]
-    text, ordered = compared(known)
-    places = [text.index(f" {each.name}") for each in ordered]
-    assert places == sorted(places)
-    assert numbers(text) == [3.0, 1.0, 95.0]
-
-
 def test_four_samples_and_thirty_layers_are_enough_for_a_curve_that_falls_to_a_third() -> None:
     """Nobody chose its ends by looking at it, so they do not pay for all pairs of depths that could be chosen."""
     known = Known("m", only([2.6, 1.2, *line(1.1, 0.8, 28)]), samples=4, noise=0.1, offset=0.1)
