@@ -62,11 +62,11 @@ def main(page: Path, folder: Path, name: str | None = None) -> None:
 
 
 def smaller(image: bytes) -> bytes:
-    """The picture with 256 colours that cover all that are there, small areas too."""
+    """The picture with 256 colours that cover all that are there, small areas too; each is the mean of its own."""
     from PIL import Image
 
     file = io.BytesIO()
-    found = Image.open(io.BytesIO(image)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    found = Image.open(io.BytesIO(image)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=8)
     found.save(file, "PNG", optimize=True)
     return file.getvalue()
 
