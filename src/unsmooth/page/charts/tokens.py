@@ -12,7 +12,7 @@ from unsmooth.analysis import TokenView
 from unsmooth.analysis.subject import Subject
 from unsmooth.figures import by_token
 from unsmooth.figures.svg import png
-from unsmooth.figures.text import number_text
+from unsmooth.figures.text import measured_text
 from unsmooth.page.charts.controls import segmented, shown_when, slider, toolbar
 from unsmooth.page.charts.parts import Subjects, caption, colour_bar, heading, in_row
 
@@ -72,7 +72,7 @@ def _token_panel(index: int, subject: Subject, view: TokenView, far: float, deep
                 shown_when(now, _pixels(by_token.patches(view, at, most), alt), layer=layer, scale=scale)
                 for scale, most in (("shared", far), ("own", None))
             )
-        ratio, cosine = number_text(by_token.ratio(view, at)), number_text(by_token.mean_cosine(view, at), 2)
+        ratio, cosine = measured_text(by_token.ratio(view, at)), measured_text(by_token.mean_cosine(view, at), 2)
         said = f"HFC/LFC {ratio}, mean cosine {cosine} of the tokens shown."
         parts.append((layer, f"{subject.name}, {view.points[at]}", maps, alike, said))
     heads = "".join(shown_when(now, heading(index, title), layer=layer) for layer, title, *_ in parts)
