@@ -53,7 +53,7 @@ def test_penalties_and_adapters_push_to_their_side(mode: str) -> None:
     before = spectral_penalty(model, mode).item()
     groups = parameter_rates(model, model, old, lr=1e-4, head_lr=0.0, weight_decay=0.0)
     fit(model, groups, model, arm, lambda step: 0 * model(x).sum(), 3 * EVERY)
-    assert spectral_penalty(model, mode).item() < 0.5 * before
+    assert spectral_penalty(model, mode).item() < 0.7 * before
     sides = spectral_sides(bake(reparametrize(vit(), mode, form="symmetric")))
     assert sides["negative"] == (mode == "sharpening")
     assert sides[mode] < 1e-6 < sides["smoothing" if mode == "sharpening" else "sharpening"]
