@@ -13,7 +13,8 @@ from unsmooth.analysis.explaining.agreement import Agreement
 from unsmooth.figures.axes import line_sample, panel, span
 from unsmooth.figures.drawing import Drawing, grid
 from unsmooth.figures.palette import model_colour
-from unsmooth.figures.text import counted, number_text, percent_text
+from unsmooth.figures.text import number_text, percent_text
+from unsmooth.prose import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,12 +11,13 @@ from unsmooth.analysis import Attribution
 from unsmooth.analysis.attributing.shares import NAMES
 from unsmooth.figures.by_carrier import carriers
 from unsmooth.figures.by_part import parts
-from unsmooth.figures.text import counted, counted_between, signed_text
+from unsmooth.figures.text import counted_between, signed_text
 from unsmooth.page.charts.controls import segmented, shown_when, toolbar
 from unsmooth.page.charts.parts import Subjects, caption, drawn, in_row, model_panel, policy_choices
 from unsmooth.page.data import shared_policies
 from unsmooth.page.words.attribution import attributed, policies_of
 from unsmooth.page.words.carriers import account_found
+from unsmooth.prose import counted
 
 MOST_TOKENS = 4  # rows of the table
 

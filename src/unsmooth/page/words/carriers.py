@@ -6,7 +6,8 @@ from statistics import fmean
 
 from unsmooth.analysis.attributing.carriers import AS_IT_IS, LEFT_OUT, SINK, Account, Carriers
 from unsmooth.analysis.measuring.extremes import Outliers
-from unsmooth.figures.text import counted, number_text, percent_text, signed_text
+from unsmooth.figures.text import number_text, percent_text, signed_text
+from unsmooth.prose import counted
 
 BY_NOTHING = 1e200  # no quotient of two norms is as large, unless one is 0
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from unsmooth.analysis.measuring.measurement import Measurement
-from unsmooth.figures.text import counted, listed, measured_text, number_text, percent_text, signed_text
+from unsmooth.figures.text import listed, measured_text, number_text, percent_text, signed_text
 from unsmooth.metrics.registry import metric_named
+from unsmooth.prose import counted
 
 __all__ = [
     "DOES",
