@@ -65,13 +65,18 @@ def test_pictures_are_moved_and_flipped_but_not_changed() -> None:
     assert set(found[moved, 0].flatten().tolist()) <= values
 
 
-def test_a_text_encoder_is_fine_tuned(tmp_path: Path) -> None:
-    task = tmp_path / "RTE"
+def write_task(folder: Path) -> None:
+    """RTE in a few pairs that can be told apart."""
+    task = folder / "RTE"
     task.mkdir()
     for split in ("train", "val"):
         rows = [{"premise": "the cat sat", "hypothesis": "a dog ran" if i % 2 else "the cat", "idx": i,
                  "label": "not_entailment" if i % 2 else "entailment"} for i in range(8)]  # fmt: skip
         (task / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_a_text_encoder_is_fine_tuned(tmp_path: Path) -> None:
+    write_task(tmp_path)
     how = FineTuning(lr=3e-3, batch_size=4, epochs=12, length=16)
     job = TextJob(text_model("LlamaModel"), tmp_path, "rte", how, CPU)
     assert job.settings["precision"] == "float32"  # the default is bfloat16, which no CPU is asked for
@@ -88,6 +93,18 @@ def test_a_text_encoder_is_fine_tuned(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(OptionError, match="has 15 positions, and RTE takes 16 tokens"):
         TextJob(replace(loaded, model=transformers.BertModel(few)), tmp_path, "rte", how, CPU)
+
+
+def test_the_warm_up_is_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    """Every run had a tenth, whatever its file said."""
+    write_task(tmp_path)
+    losses = {}
+    for share in (0.1, 1.0):
+        how = FineTuning(lr=1e-2, batch_size=4, epochs=10, length=16, warmup=share)
+        job = TextJob(text_model("LlamaModel"), tmp_path, "RTE", how, CPU)
+        assert job.settings["warmup"] == str(share)
+        losses[share] = job.run(Arm(), seed=0)["train_loss"]
+    assert losses[0.1] != losses[1.0]
 
 
 def test_fewer_pictures_than_a_batch_are_refused(job: ImageJob, tmp_path: Path) -> None:

@@ -91,15 +91,15 @@ class Arm:
 
 def fit(
     model: nn.Module, groups: list[dict[str, Any]], encoder: nn.Module, arm: Arm, loss: Callable[[int], Tensor],
-    steps: int, *, clip: float = 1.0, deadline: float = math.inf,
+    steps: int, *, clip: float = 1.0, warmup: float = 0.1, deadline: float = math.inf,
 ) -> float:  # fmt: skip
-    """AdamW with warm-up and half a cosine; `loss(step)` is the task's. Returns the mean loss of the last tenth.
+    """AdamW with warm-up, a share of the steps, and half a cosine. Returns the mean loss of the last tenth.
 
-    The deadline is one of `time.monotonic()`: OutOfTimeError if it passes.
+    `loss(step)` is the task's. The deadline is one of `time.monotonic()`: OutOfTimeError if it passes.
     """
     optimiser = torch.optim.AdamW(groups, fused=next(model.parameters()).is_cuda)
     tenth = max(1, steps // 10)
-    rates = [*warmup_cosine(1.0, steps, tenth).tolist(), 0.0]
+    rates = [*warmup_cosine(1.0, steps, max(1, int(warmup * steps))).tolist(), 0.0]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rates.__getitem__)
     tail: list[Tensor] = []
     near, weight = None, 0.0

@@ -28,6 +28,7 @@ class Job(ABC):
     rates: dict[str, float]  # lr, head_lr, weight_decay
     precision: str
     clip: float = 1.0
+    warmup: float = 0.1  # a share of the steps
     steps: int
 
     @abstractmethod
@@ -68,7 +69,9 @@ class Job(ABC):
             return F.cross_entropy(logits.float(), labels)
 
         torch.manual_seed(seed)
-        fitted = fit(model, groups, encoder, arm, loss, self.steps, clip=self.clip, deadline=deadline)
+        fitted = fit(
+            model, groups, encoder, arm, loss, self.steps, clip=self.clip, warmup=self.warmup, deadline=deadline
+        )
         with torch.no_grad():
             scores = self.score(model)
         after = effect(encoder, look, None) | _sides(encoder)

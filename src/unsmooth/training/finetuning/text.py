@@ -37,7 +37,8 @@ class TextJob(Job):
         how = replace(how, precision=precision_on(device, how.precision))
         self.loaded, self.device, self.task, self.precision = loaded, device, find_task(task), how.precision
         self.rates = {"lr": how.lr, "head_lr": how.lr, "weight_decay": how.weight_decay}
-        length, epochs, self.clip = how.length or self.task.length, how.epochs or self.task.epochs, how.clip_norm
+        length, epochs = how.length or self.task.length, how.epochs or self.task.epochs
+        self.clip, self.warmup = how.clip_norm, how.warmup
         check_takes_text(loaded)
         check_positions(loaded, self.task, length)
         train, val = (
