@@ -17,6 +17,7 @@ from unsmooth.training.tasks.superglue.classifier import (
     PairClassifier,
     check_positions,
     check_takes_text,
+    check_trains,
     copied_encoder,
     features_width,
     new_head,
@@ -44,7 +45,9 @@ class TextJob(Job):
         train, val = (
             Split.of(read_examples(folder, self.task, split), loaded.tokenizer, length) for split in ("train", "val")
         )
-        self.width = features_width(copied_encoder(loaded.model), (train.ids, train.mask), (val.ids, val.mask))
+        encoder = copied_encoder(loaded.model)
+        self.width = features_width(encoder, (train.ids, train.mask), (val.ids, val.mask))
+        check_trains(encoder, device, train.ids, train.mask)
         self.train = tuple(t.to(device) for t in (train.ids, train.mask, train.labels))
         self.val, self.examples = (val.ids.to(device), val.mask.to(device)), val.examples
         self.size = min(how.batch_size, len(train.examples))

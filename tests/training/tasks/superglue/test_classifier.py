@@ -20,6 +20,8 @@ from transformers import (
     GPT2Model,
     OPTConfig,
     OPTForCausalLM,
+    ReformerConfig,
+    ReformerModel,
     RobertaConfig,
     RobertaModel,
     RoFormerConfig,
@@ -30,8 +32,10 @@ from transformers import (
 
 from unsmooth.errors import DataError, ForwardError, OptionError, UnknownModelError
 from unsmooth.sources import LoadedModel
+from unsmooth.training.finetuning.text import TextJob
 from unsmooth.training.tasks.superglue.classifier import (
     PairClassifier,
+    check_trains,
     copied_encoder,
     encode,
     find_encoder,
@@ -148,6 +152,23 @@ def test_features_that_are_not_as_wide_as_the_layers_are_read_and_no_features_ar
     given = LoadedModel(vectors, "vectors", "text", tokenizer=loaded.tokenizer)
     with pytest.raises(UnknownModelError, match="DPREncoder gives no features of each token"):
         evaluate_superglue(given, folder, [TASKS["RTE"]], **options)
+
+
+def test_an_encoder_that_learns_from_some_lengths_only_is_refused(loaded: LoadedModel, folder: Path) -> None:
+    """Reformer pads what it evaluates, and ended in an error of its own in the first step of training."""
+    config = ReformerConfig(
+        vocab_size=60, hidden_size=16, num_attention_heads=2, attention_head_size=8, feed_forward_size=16,
+        attn_layers=["local"], local_attn_chunk_length=8, axial_pos_embds=False, max_position_embeddings=64,
+    )  # fmt: skip
+    given = LoadedModel(ReformerModel(config).eval(), "chunks", "text", tokenizer=loaded.tokenizer)
+    with pytest.raises(UnknownModelError, match="ReformerModel cannot be trained on texts of .* multiple of"):
+        evaluate_superglue(given, folder, [TASKS["RTE"]], how=HOW, seeds=1, device="cpu")
+    with pytest.raises(UnknownModelError, match="it cannot be fine-tuned here"):
+        TextJob(given, folder, "RTE", HOW, torch.device("cpu"))
+    ids, before = torch.ones(2, 1, 16, dtype=torch.int64), torch.get_rng_state()
+    check_trains(given.model, torch.device("cuda"), ids, ids > 0)  # where all texts are padded to one such length
+    assert torch.equal(before, torch.get_rng_state())
+    assert not given.model.training
 
 
 def test_a_tokenizer_of_another_model_is_named(loaded: LoadedModel, folder: Path) -> None:

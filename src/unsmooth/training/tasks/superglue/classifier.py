@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from unsmooth.errors import DataError, OptionError, UnknownModelError
+from unsmooth.errors import DataError, ForwardError, OptionError, UnknownModelError, first_line
 from unsmooth.models.forward import call, evaluating, to_model
 from unsmooth.training.engine.task import FastPath
 from unsmooth.training.fast.encoder import FastEncoder
@@ -129,6 +129,26 @@ def features_width(encoder: nn.Module, *inputs: tuple[Tensor, Tensor]) -> int:
             )
         width = features.shape[-1]
     return width
+
+
+def check_trains(encoder: nn.Module, device: torch.device, ids: Tensor, mask: Tensor) -> None:
+    """UnknownModelError for an encoder that runs on texts of any length, but learns from some lengths only: Reformer.
+
+    On a CPU a batch is as long as its longest text; elsewhere all texts are padded to one length.
+    """
+    length = ids.shape[-1] if device.type != "cpu" else (int(mask.sum(-1).max()) - 1) | 1  # odd
+    batch = {"input_ids": ids[:1, 0, :length], "attention_mask": mask[:1, 0, :length].long()}
+    training = encoder.training
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            call(encoder.train(), to_model(batch, encoder))
+    except ForwardError as error:
+        raise UnknownModelError(
+            f"{type(encoder).__name__} cannot be trained on texts of {length} tokens "
+            f"({first_line(error.__cause__ or error)}): it cannot be fine-tuned here"
+        ) from error
+    finally:
+        encoder.train(training)
 
 
 def new_head(width: int, task: SuperGlueTask, seed: int) -> nn.Sequential:

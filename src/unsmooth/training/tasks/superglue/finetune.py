@@ -24,6 +24,7 @@ from unsmooth.training.fast.encoder import FastEncoder, fits
 from unsmooth.training.tasks.superglue.classifier import (
     FastFeatures,
     PairClassifier,
+    check_trains,
     copied_encoder,
     encode,
     features_width,
@@ -149,6 +150,7 @@ class FineTuner:
     ) -> None:  # fmt: skip
         self.source, encoder = find_encoder(model), copied_encoder(model)
         self.width = features_width(encoder, (train.ids, train.mask), (val.ids, val.mask))
+        check_trains(encoder, device, train.ids, train.mask)
         begun = PairClassifier(encoder, new_head(self.width, task, 0)).to(device)
         self.task = FineTuneTask(task, begun, train, val, how, seed=0)
         # as a whole it is not compiled, which would take longer than these runs: the captured step is what pays
