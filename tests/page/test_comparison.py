@@ -24,10 +24,11 @@ def cells(page: str) -> list[list[str]]:
 
 def test_the_tables_hold_both_values_their_difference_and_its_interval() -> None:
     a, b = measured(), measured(seed=1)
+    next(iter(a.cells.values())).mean = 0.8  # 0.8000 beside numbers of four digits
     frame = unsmooth.compare(a, b)
     page = comparison_page(a, b, ("a", "b"))
     assert cells(page) == [
-        [row["point"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.4g}".replace("-", "−"),
+        [row["point"], f"{row['a']:#.4g}", f"{row['b']:#.4g}", f"{row['difference']:+.4g}".replace("-", "−"),
          f"{row['low']:+.4g} … {row['high']:+.4g}".replace("-", "−")]
         for row in frame.sort_values("metric", key=lambda m: m.map(list(dict.fromkeys(m)).index), kind="stable")
         .to_dict("records")

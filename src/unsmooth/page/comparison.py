@@ -14,7 +14,7 @@ from unsmooth.figures import difference
 from unsmooth.metrics.registry import metric_named
 from unsmooth.page.build import page_head
 from unsmooth.page.words.glossary import explained
-from unsmooth.page.words.phrases import counted, number_text, samples_said, signed_text
+from unsmooth.page.words.phrases import counted, measured_text, samples_said, signed_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +123,7 @@ def _table(rows: pd.DataFrame, names: tuple[str, str]) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in ("point", *names, "difference", "95 % interval"))
     lines = [
         f'<tr class="{"differs" if row["differs"] else ""}"><td>{escape(row["point"])}</td>'
-        f"<td>{number_text(row['a'], 4)}</td><td>{number_text(row['b'], 4)}</td>"
+        f"<td>{measured_text(row['a'], 4)}</td><td>{measured_text(row['b'], 4)}</td>"
         f"<td>{signed_text(row['difference'], 4)}</td>"
         f"<td>{_interval(row)}</td></tr>"
         for row in rows.to_dict("records")
