@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from unsmooth.training.finetuning.arms import (
     OutOfTimeError,
     chosen_arms,
 )
-from unsmooth.training.finetuning.study import compared
+from unsmooth.training.finetuning.study import SCHEMA, compared
 
 
 class Scripted:
@@ -48,6 +49,23 @@ def test_runs_are_kept_resumed_and_compared(tmp_path: Path) -> None:
     damaged.write_text(json.dumps({**json.loads(damaged.read_text()), "seed": "one"}))
     with pytest.raises(CheckpointError, match="seed must be int"):
         load_runs(tmp_path)
+
+
+def test_a_study_that_a_cpu_began_goes_on_whatever_its_files_say_of_bfloat16(tmp_path: Path) -> None:
+    """Earlier versions said so on a CPU, too, which computes in float32."""
+    scripted = Scripted()
+    scripted.settings = {"precision": "float32"}
+    (run,) = run_study("m", [scripted], [Arm()], [0], tmp_path, say=str)
+    assert run.made is not None
+    for hardware, known in (("CPU x86_64", True), ("2 × CPU x86_64", True), ("1 × NVIDIA H200", False)):
+        earlier = replace(run, settings={"precision": "bf16"}, made=replace(run.made, hardware=hardware))
+        (tmp_path / run.file).write_text(json.dumps({"schema": SCHEMA, **asdict(earlier)}))
+        if known:
+            assert len(run_study("m", [scripted], [Arm()], [0], tmp_path, say=str)) == 1
+        else:
+            with pytest.raises(OptionError, match="another settings: precision"):
+                run_study("m", [scripted], [Arm()], [0], tmp_path, say=str)
+    assert scripted.calls == [("plain", 0)]
 
 
 def test_no_run_is_made_without_its_pair(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from unsmooth.metrics.differences import Comparison, compare_seeds
 from unsmooth.sources.files import read_json, validate_file, write_atomically
 from unsmooth.sources.provenance import Provenance, provenance
 from unsmooth.sources.typed_json import from_plain
+from unsmooth.training.engine.precision import as_computed
 from unsmooth.training.finetuning.arms import Arm, OutOfTimeError
 
 SCHEMA = "unsmooth.finetuned/1"
@@ -67,7 +68,9 @@ def load_runs(folder: str | Path) -> list[FineTuned]:
     for path in sorted(Path(folder).glob("*-seed*.json")):
         raw = read_json(path, SCHEMA)
         with validate_file(path):
-            found.append(from_plain(FineTuned, raw))
+            run = from_plain(FineTuned, raw)
+            hardware = "" if run.made is None else run.made.hardware
+            found.append(replace(run, settings=as_computed(run.settings, hardware)))
     return found
 
 

@@ -136,6 +136,10 @@ def test_settings_say_what_a_cpu_computes_in(folder: Path, loaded: LoadedModel, 
     found = evaluate_superglue(loaded, folder, [TASKS["RTE"]], how=how, seeds=1, out=out, device="cpu")
     assert found.settings["precision"] == "float32"
     found.settings["precision"] = "bf16"
+    found.save(out)  # as earlier versions did on a CPU
+    again = evaluate_superglue(loaded, folder, [TASKS["RTE"]], how=how, seeds=2, out=out, device="cpu")
+    assert (again.settings["precision"], again.mean("RTE")[2]) == ("float32", 2)
+    found.about["hardware"] = "1 × NVIDIA H200"
     found.save(out)
     with pytest.raises(CheckpointError, match="other settings"):
         evaluate_superglue(loaded, folder, [TASKS["RTE"]], how=how, seeds=1, out=out, device="cpu")

@@ -20,7 +20,7 @@ import torch
 from unsmooth.errors import CheckpointError
 from unsmooth.sources.files import alone, cache_folder, read_json, validate_file, write_result
 from unsmooth.sources.provenance import default_device, provenance
-from unsmooth.training.engine.precision import precision_on
+from unsmooth.training.engine.precision import as_computed, precision_on
 from unsmooth.training.engine.step import Speed
 from unsmooth.training.tasks.superglue.classifier import check_positions, check_takes_text
 from unsmooth.training.tasks.superglue.examples import TASKS, Example, SuperGlueTask, files_hash, read_examples
@@ -82,9 +82,9 @@ class SuperGlue:
             protocol = dict(found.get("protocol", {}))  # not in files of 0.1
             data = {str(task): str(each) for task, each in found.get("data", {}).items()}  # files of 0.1 have none
             continued = [dict(each) for each in found.get("continued", [])]
-            return cls(
-                found["model"], found["settings"], scores, found["majority"], found["about"], continued, protocol, data
-            )
+            about = dict(found["about"])
+            settings = as_computed(found["settings"], str(about.get("hardware", "")))
+            return cls(found["model"], settings, scores, found["majority"], about, continued, protocol, data)
 
     def made_by(self, about: dict[str, Any]) -> None:
         """Note by which code and on what a run was made, where no run before it was made so."""
