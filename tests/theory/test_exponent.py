@@ -193,6 +193,17 @@ def test_what_does_not_fit_is_refused() -> None:
         layer_exponent(attention * 0.5, (w_v, w_proj))
 
 
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@pytest.mark.parametrize("dim", [4, 30])
+def test_weights_that_are_no_numbers_are_refused(broken: float, dim: int) -> None:
+    """Small causal layers gave NaN that was called converged, and others an error of LAPACK's."""
+    attention, whole = causal_layer(1, 2, 5, dim)
+    whole[0, 0, 0] = broken
+    for weights in (whole, (whole, torch.ones(2, dim, dim).double())):
+        with pytest.raises(WeightsError, match="w holds NaN or infinity"):
+            layer_exponent(attention, weights)
+
+
 def test_weights_that_are_no_pair_are_refused() -> None:
     with pytest.raises(WeightsError, match=r"a pair \(w_v, w_proj\), got 0 things"):
         layer_exponent(torch.eye(3)[None], ())  # type: ignore[arg-type]

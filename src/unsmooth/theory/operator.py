@@ -71,6 +71,7 @@ def arrange(weights: Weights, *, twin: bool = True) -> HeadMaps:
             raise WeightsError(
                 f"weights must be (heads, dim, dim) or a pair (w_v, w_proj), got shape {tuple(weights.shape)}"
             )
+        _check_finite(weights)
         heads, dim, _ = weights.shape
         eye = torch.eye(dim, dtype=weights.dtype, device=weights.device)
         return HeadMaps(weights.permute(1, 0, 2).reshape(dim, -1), eye.repeat(heads, 1), heads, dim)
@@ -83,10 +84,16 @@ def arrange(weights: Weights, *, twin: bool = True) -> HeadMaps:
             "w_v must be (heads, dim, key) and w_proj (heads, key, dim); got "
             f"{tuple(w_v.shape)} and {tuple(w_proj.shape)}"
         )
+    _check_finite(w_v, w_proj)
     wide, tall = w_v.permute(1, 0, 2).reshape(dim, heads * key), w_proj.reshape(heads * key, dim)
     if twin and heads * key <= dim:
         return HeadMaps(tall @ wide, None, heads, dim)
     return HeadMaps(wide, tall, heads, dim)
+
+
+def _check_finite(*weights: Tensor) -> None:
+    if not all(bool(torch.isfinite(w).all()) for w in weights):
+        raise WeightsError("w holds NaN or infinity; it has no exponent then")
 
 
 def own_attention(attention: Float[Tensor, "batch head token token"]) -> Float[Tensor, "batch head token"] | None:
