@@ -48,7 +48,7 @@ class SuperGlue:
     scores: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
     majority: dict[str, dict[str, float]] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
-    continued: list[dict[str, Any]] = field(default_factory=list)  # `about` of later runs by another commit or device
+    continued: list[dict[str, Any]] = field(default_factory=list)  # `about` of runs of another day, commit or device
     protocol: dict[str, Any] = field(default_factory=dict)  # which seeds were wanted and run, and the time it took
     data: dict[str, str] = field(default_factory=dict)  # a hash of each task's files
 
