@@ -13,7 +13,9 @@ from unsmooth.errors import DataError, MissingExtraError
 Kind = Literal["images", "text"]
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"})
-TEXTS = frozenset({".txt", ".text", ".md", ".jsonl", ".json"})
+PLAIN = frozenset({".txt", ".text", ".md"})  # a whole file is one text
+RECORDS = frozenset({".jsonl", ".json"})
+TEXTS = PLAIN | RECORDS
 EXPECTED = "a folder of images, parquet files (image or text column), .txt or .jsonl files"
 # Where records keep their text, most telling first.
 TEXT_COLUMNS = ("text", "content", "passage", "document", "sentence", "sentence1", "premise", "question")

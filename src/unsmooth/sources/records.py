@@ -12,7 +12,7 @@ from typing import Any
 
 from unsmooth.errors import DataError, MissingExtraError
 from unsmooth.sources.images import to_rgb
-from unsmooth.sources.paths import TEXT_COLUMNS, Source
+from unsmooth.sources.paths import RECORDS, TEXT_COLUMNS, Source
 
 #: What one row group of a parquet file may unpack to.
 MOST_UNPACKED = 8 << 30
@@ -51,7 +51,7 @@ def texts(source: Source) -> Iterator[str]:
         if path.suffix.lower() == ".parquet":
             assert source.column is not None
             yield from (value for value in _column(path, source.column) if value and value.strip())
-        elif path.suffix.lower() in {".jsonl", ".json"}:
+        elif path.suffix.lower() in RECORDS:
             yield from _json_texts(path, source.column)
         else:
             content = _plain_text(path)

@@ -54,7 +54,15 @@ def test_records_that_were_read_as_plain_text_are_not_taken_for_the_records(fold
     right = Texts.at([file]).key()
     wrong = Texts.at([file.rename(folder / "texts" / "a.txt")]).key()
     assert wrong != right
-    assert Texts.at([(folder / "texts" / "a.txt").rename(folder / "texts" / "b.jsonl")]).key() == right
+    assert Texts.at([(folder / "texts" / "a.txt").rename(folder / "texts" / "b.md")]).key() == wrong
+    assert Texts.at([(folder / "texts" / "b.md").rename(folder / "texts" / "b.jsonl")]).key() == right
+
+
+def test_runs_on_records_know_their_data_again(tmp_path: Path) -> None:
+    """A key is part of a run's checkpoints: with another one, an interrupted run is taken for one on other data."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "it is red"}')
+    assert Texts.at([file]).key() == "15954ec257e6ec0a"
 
 
 def test_of_two_that_open_the_same_texts_at_once_one_makes_the_tokens(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from unsmooth.errors import CheckpointError, DataError, MissingExtraError
 from unsmooth.sources.files import alone, check_writable
-from unsmooth.sources.paths import Source, find_source
+from unsmooth.sources.paths import PLAIN, Source, find_source
 from unsmooth.sources.records import texts
 from unsmooth.sources.shards import ABOUT, TokenShards, open_shards, write_shards
 from unsmooth.sources.text import pieces
@@ -67,8 +67,8 @@ class Texts:
         digest = hashlib.blake2b(digest_size=8)
         digest.update(f"{self.hub} {self.documents}".encode())
         for path in (path for source in self.sources for path in source.files):
-            ending = path.suffix.lower().removesuffix(".parquet")  # which tells only plain text from jsonl
-            digest.update(f"{_is_validation(path)}{ending}".encode())
+            read = "plain" if path.suffix.lower() in PLAIN else ""  # records keep the keys that they had
+            digest.update(f"{_is_validation(path)}{read}".encode())
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
         return digest.hexdigest()
