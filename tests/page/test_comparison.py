@@ -24,15 +24,17 @@ def cells(page: str) -> list[list[str]]:
 
 def test_the_tables_hold_both_values_their_difference_and_its_interval() -> None:
     a, b = measured(), measured(seed=1)
-    next(iter(a.cells.values())).mean = 0.8  # 0.8000 beside numbers of four digits
+    next(iter(a.cells.values())).mean = 0.8
     frame = unsmooth.compare(a, b)
     page = comparison_page(a, b, ("a", "b"))
-    assert cells(page) == [
-        [row["point"], f"{row['a']:#.4g}", f"{row['b']:#.4g}", f"{row['difference']:+.4g}".replace("-", "−"),
-         f"{row['low']:+.4g} … {row['high']:+.4g}".replace("-", "−")]
-        for row in frame.sort_values("metric", key=lambda m: m.map(list(dict.fromkeys(m)).index), kind="stable")
-        .to_dict("records")
-    ]  # fmt: skip
+    order = list(dict.fromkeys(frame["metric"]))
+    rows = frame.sort_values("metric", key=lambda names: names.map(order.index), kind="stable").to_dict("records")
+    for (point, *shown), row in zip(cells(page), rows, strict=True):
+        assert point == row["point"]
+        assert not any("-" in text for text in shown)  # a minus sign is none
+        found = [float(text.replace("−", "-")) for each in shown for text in each.split(" … ")]
+        assert found == pytest.approx([row[name] for name in ("a", "b", "difference", "low", "high")], rel=1e-3)
+    assert "0.8000" in {row[1] for row in cells(page)}  # as many digits as the others have
     assert page.count('<tr class="differs">') == frame["differs"].sum()
     assert '<h1>b against a</h1><p class="subject">Differences are b − a.' in page
 
