@@ -245,7 +245,7 @@ def _protocol(
     run = {name: len(so_far.scores.get(name, {})) for name in wanted}
     kept = all(run[name] >= count for name, count in wanted.items())
     short = [f"{name} {run[name]} of {count}" for name, count in wanted.items() if run[name] < count]
-    said = "every task with every seed" if kept else f"cut short by the time given: seeds of {', '.join(short)}"
+    said = "every task with every seed" if kept else f"not every seed was run: {', '.join(short)}"
     limit = {} if minutes is None else {"minutes_given": minutes}
     return {
         "kept": kept, "said": said, "seeds_wanted": wanted, "seeds_run": run, **limit, "minutes": round(spent, 2),
